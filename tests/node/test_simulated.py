@@ -170,6 +170,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.refused = 0
+        self.code = 503
         self.written: list[Any] = []
         client = Client(FakeTransport(self.answer), clock=self.clock, rng=seeded(1), retries=NEVER)
         self.nodes: Informer[Any] = Informer(NODES, decode_simulated)
@@ -180,7 +181,7 @@ class Scene:
         self.written.append((request.path, msgspec.json.decode(request.body)))
         if self.refused:
             self.refused -= 1
-            return failure(503, "ServiceUnavailable", "the server starts", {})
+            return failure(self.code, "", "not now", {})
         return ok({})
 
     def show(self, informer: Informer[Any], obj: dict[str, Any]) -> None:
@@ -207,10 +208,11 @@ def bound(name: str, node: str = "n") -> dict[str, Any]:
     return spec
 
 
-async def test_a_pod_keeps_its_address_until_the_server_has_taken_it(scene: Scene) -> None:
+@pytest.mark.parametrize("code", [503, 409, 410])
+async def test_a_pod_keeps_its_address_until_the_server_has_taken_it(scene: Scene, code: int) -> None:
     scene.show(scene.nodes, node_object("n"))
     await scene.clock.advance(2)
-    scene.refused = 3
+    scene.refused, scene.code = 3, code
     scene.show(scene.pods, bound("p"))
     await scene.clock.advance(10)
     told = scene.statuses("/api/v1/namespaces/default/pods/p")

@@ -12,6 +12,7 @@ import msgspec
 from windlass.api import annotations
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, PODS
+from windlass.client.answers import is_another
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.recorder import ObjectRef
@@ -114,7 +115,7 @@ class CardDuty:
             except Unreachable as error:
                 _log.warning("pod %s/%s cannot be evicted yet: %s", namespace, name, error)
             except StatusError as error:
-                if error.code in (404, 409, 422):
+                if error.code in (404, 422) or is_another(error):
                     return  # gone, or another of that name
                 _log.warning("pod %s/%s cannot be evicted yet: %s", namespace, name, error)
             await self._host.clock.sleep(_RETRY_SECONDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
+from windlass.client.answers import is_another
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
@@ -131,7 +132,7 @@ class StatusPublisher:
                 PODS, self._metadata["name"], self._metadata["namespace"], grace_seconds=0, uid=uid
             )
         except StatusError as error:
-            if error.code not in (404, 409):
+            if error.code != 404 and not is_another(error):
                 raise
         # With finalizers the object stays on for a while; there is nothing more to do for it here.
         self.removed.set()

@@ -26,6 +26,7 @@ from windlass.api import annotations
 from windlass.api.errors import StatusError
 from windlass.api.nodes import node_conditions
 from windlass.api.resources import NODES, PODS
+from windlass.client.answers import is_another
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
@@ -246,7 +247,8 @@ class SimulatedNodes:
             try:
                 await self._perform(pod, act)
             except (StatusError, Unreachable) as error:
-                if isinstance(error, StatusError) and error.code in (404, 409, 422):
+                refused = isinstance(error, StatusError)
+                if refused and (error.code in (404, 422) or is_another(error)):
                     continue  # gone, or another pod of that name: the informer will tell
                 _log.warning("simulated pod %s: %s", key, error)
                 self._plan(_RETRY_SECONDS, pod, act)
