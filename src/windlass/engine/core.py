@@ -45,6 +45,9 @@ from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Task, TaskState
 
+_CLAIM_NOTHING = ("allocate", "timeshare")
+"""Actions that need no list of who runs: the second keeps one of its own."""
+
 
 class Core:
     """``plugins``: policies in order of precedence, fresh instances for each engine
@@ -80,7 +83,8 @@ class Core:
         self._actions = make_actions(self.config.actions, self._machinery)
         self._claiming = tuple(action.name for action in self._actions if type(action) is Evicting)
         """The actions in which groups claim room by the policies' word."""
-        self._evicts = any(action.name != "allocate" for action in self._actions)
+        self._claims = any(action.name not in _CLAIM_NOTHING for action in self._actions)
+        """Whether an action asks who runs, and whether that has changed."""
         self._allocates = any(action.name == "allocate" for action in self._actions)
         self.claimants: dict[str, Evicting] = {
             action.name: action for action in self._actions if type(action) is Evicting
@@ -131,10 +135,10 @@ class Core:
         improved = frozenset(self.world.table.improved)
         restated, self.world.ledger.restated = self.world.ledger.restated, {}
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved, varied)
-        ctx.stirred = self._evicts and (
+        ctx.stirred = self._claims and (
             bool(improved or self.world.queues.stirred or news) or any(map(_stirs, ctx.touched.values()))
         )
-        if self._evicts and restated:
+        if self._claims and restated:
             self._machinery.running.note(restated)
         if self.stopwatch is None:
             for action in self._actions:
@@ -144,7 +148,7 @@ class Core:
         if not self._allocates:
             self._park_untried(ctx)
         touched = ctx.touched
-        if self._evicts:
+        if self._claims:
             self._machinery.running.note(touched)
         if self.config.reports:
             touched.update(self.reviews.tell(ctx.parked, now))

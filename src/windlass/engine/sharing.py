@@ -65,12 +65,12 @@ class Account:
 
 
 class Runners:
-    """The accounts of a queue that run, sorted by their ranks where these fall alike."""
+    """The accounts of a queue that run; those whose ranks fall alike stand in one line, sorted by rank at all times."""
 
     def __init__(self) -> None:
-        self._sorted: list[tuple[float, str]] = []
+        self._lines: dict[float, list[tuple[float, str]]] = {}
+        """How fast ranks fall → the places of those whose ranks do; no line is empty."""
         self._accounts: dict[str, Account] = {}
-        self._paces: dict[float, int] = {}
         self.stakes = Stakes()
 
     def __len__(self) -> int:
@@ -94,21 +94,24 @@ class Runners:
 
     def pull(self, account: Account) -> None:
         """Its rank is about to change: :meth:`put` follows."""
-        at = bisect_left(self._sorted, account.place)
-        if self._sorted[at] != account.place:
+        line, place = self._lines[account.falls], account.place
+        at = bisect_left(line, place)
+        if line[at] != place:
             raise RuntimeError(f"{account.group.key} does not stand where it should")
-        del self._sorted[at]
-        self._paces[account.falls] -= 1
-        if not self._paces[account.falls]:
-            del self._paces[account.falls]
+        del line[at]
+        if not line:
+            del self._lines[account.falls]
 
     def put(self, account: Account) -> None:
         self._enter(account)
         self.stakes.rerank(account.group, account.base, account.falls)
 
     def _enter(self, account: Account) -> None:
-        insort(self._sorted, account.place)
-        self._paces[account.falls] = self._paces.get(account.falls, 0) + 1
+        line = self._lines.get(account.falls)
+        if line is None:
+            self._lines[account.falls] = [account.place]
+        else:
+            insort(line, account.place)
 
     def next_asked(self) -> float | None:
         """When the policy is asked next about one of them."""
@@ -116,24 +119,26 @@ class Runners:
 
     def any_worse(self, now: float, above: float) -> bool:
         """Whether there is one of a rank larger than ``above``."""
-        if len(self._paces) > 1:
-            return any(one.value(now) > above for one in self._accounts.values())
-        return bool(self._sorted) and self._accounts[self._sorted[-1][1]].value(now) > above
+        for falls, line in self._lines.items():
+            if line[-1][0] - falls * now > above:
+                return True
+        return False
 
     def worst_first(self, now: float, above: float) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first."""
         accounts = self._accounts
-        if len(self._paces) > 1:
-            worse = [(value, key) for key, one in accounts.items() if (value := one.value(now)) > above]
-            worse.sort(reverse=True)
-            for _, key in worse:
-                yield accounts[key]
-            return
-        falls = next(iter(self._paces), 0.0)
-        for base, key in reversed(self._sorted):
-            if (base - falls * now if falls else base) <= above:
-                return
+        lines = [_falling(line, falls * now, above) for falls, line in self._lines.items()]
+        for _, key in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
             yield accounts[key]
+
+
+def _falling(line: list[tuple[float, str]], fallen: float, above: float) -> Iterator[tuple[float, str]]:
+    """The ranks of a line larger than ``above``, the largest first. ``fallen``: by how much all have."""
+    for base, key in reversed(line):
+        value = base - fallen
+        if value <= above:
+            return
+        yield value, key
 
 
 class Sharing:

@@ -168,7 +168,7 @@ class TimeShare:
     def _serve(self, ctx: CycleContext) -> None:
         """Let whoever may get something claim it, best rank first; after each success all anew."""
         for _ in range(CLAIMS):
-            heads = self._heads()
+            heads = self._heads(ctx.now)
             if len(heads) > 1:
                 heads.sort(key=_place)
             for group in heads:
@@ -181,9 +181,9 @@ class TimeShare:
         if len(self._failed) > len(self._sharing.accounts):
             self._failed = {k: state for k, state in self._failed.items() if k in self._sharing.accounts}
 
-    def _heads(self) -> list[GroupEntry]:
-        """The first group of every bucket that waits, of those that share time, if something has happened since it
-        got nothing."""
+    def _heads(self, now: float) -> list[GroupEntry]:
+        """The first group of every bucket that waits, of those that share time, if it may claim the room of somebody
+        who runs and something has happened since it got nothing."""
         lot, accounts, failed, heard = (
             self._machinery.lot,
             self._sharing.accounts,
@@ -213,33 +213,35 @@ class TimeShare:
                 if told == before and not any([least <= rank < below for _, least, below in fresh]):
                     failed[head.key] = rank, heard
                     continue
-            found.append(head)
+            if self._may_claim(head, account, now):
+                found.append(head)
         self._heard = heard
         return found
+
+    def _may_claim(self, group: GroupEntry, account: Account, now: float) -> bool:
+        """Whether a group lacks room that somebody has whose rank is worse, and has rested."""
+        step, queue = group.step, group.queue
+        if step is None or queue is None or step.extra:
+            return False
+        if group.promises and is_promised(group, step):
+            return False
+        if account.rests_until > now:
+            self._wait(account.rests_until, group.key)
+            return False
+        runners = self._sharing.runners.get(queue.name)
+        return runners is not None and runners.any_worse(now, account.base)
 
     # ------------------------------------------------------------------ one claim
 
     def _try(self, ctx: CycleContext, group: GroupEntry) -> bool:
         """Make room for a group. Whether that was done."""
-        sharing = self._sharing
-        account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
-        if account is None or step is None or queue is None or step.extra:
-            return False
-        if group.promises and is_promised(group, step):
-            return False
-        if account.rests_until > ctx.now:
-            self._wait(account.rests_until, group.key)
+        account, step = self._sharing.accounts.get(group.key), group.step
+        if account is None or step is None:
             return False
         rank, heard = account.base, len(self._news)
         tried, told = self._failed.get(group.key, (rank, -1))
-        again = told >= 0 and tried == rank
-        if again and told == heard:
-            return False
-        runners = sharing.runners.get(queue.name)
-        if runners is None or not runners.any_worse(ctx.now, rank):
-            return False
         rows: set[int] | None = None
-        if again:
+        if told >= 0 and tried == rank:
             rows = {row for row, least, below in self._news[told:] if least <= rank < below}
         done = (rows is None or bool(rows)) and self._claim(ctx, account, step, rows)
         if done:

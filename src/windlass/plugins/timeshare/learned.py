@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
 import msgspec
@@ -70,6 +71,10 @@ class Tuning:
     node: float = NODE
     patience_seconds: float = PATIENCE_SECONDS
     quantum_seconds: float = QUANTUM_SECONDS
+
+
+_Known = tuple[Sequence[float], Sequence[float]]
+"""By stretch: how many runs ended in it, how many outlived it."""
 
 
 class LearnedSharing(Sharing):
@@ -149,34 +154,35 @@ class LearnedSharing(Sharing):
         counts = self._of_size(size)
         if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
             counts.reckoned_at = counts.seen
-            counts.costs = self._reckon(self._chances(counts))
+            counts.costs = self._reckon(counts)
         return counts.costs
 
-    def _chances(self, counts: _Counts) -> list[float]:
-        """By stretch: the chance that a run that reaches it ends in it."""
-        chances = [1.0 - 1.0 / self.tuning.factor] * STRETCHES
-        for known in (self._all, counts):
-            chances = self._informed(chances, known.ended, known.outlived)
-        return chances
+    def _reckon(self, counts: _Counts) -> list[float]:
+        chances = list(self._chances(*self._known(counts)))
+        return [self._least_cost(chances[at:], at) for at in range(STRETCHES)]
 
-    def _informed(self, assumed: list[float], ended: list[float], outlived: list[float]) -> list[float]:
-        """What is counted, where the assumption weighs as much as ``prior`` runs."""
-        prior = self.tuning.prior
-        return [
-            (ends + prior * chance) / (ends + goes_on + prior)
-            for ends, goes_on, chance in zip(ended, outlived, assumed, strict=True)
-        ]
+    def _known(self, counts: _Counts) -> tuple[_Known, _Known]:
+        """What chances rest on, the nearest last."""
+        return (self._all.ended, self._all.outlived), (counts.ended, counts.outlived)
 
-    def _reckon(self, chances: list[float]) -> list[float]:
-        return [self._least_cost(chances, at) for at in range(STRETCHES)]
-
-    def _least_cost(self, chances: list[float], at: int) -> float:
-        """Of all divisions up to which the run may be followed, the fewest seconds per ending. Within a stretch
-        runs end in its middle."""
-        there, endings, spent, least = 1.0, 0.0, 0.0, math.inf
+    def _chances(self, *known: _Known, at: int = 0) -> Iterator[float]:
+        """By stretch, from ``at`` on: the chance that a run that reaches it ends in it. What is ``known`` goes by what was
+        known before, which weighs as much as ``prior`` runs."""
+        prior, assumed = self.tuning.prior, 1.0 - 1.0 / self.tuning.factor
         for stretch in range(at, STRETCHES):
-            ends = there * chances[stretch]
-            spent += self._widths[stretch] * (there - ends / 2.0)
+            chance = assumed
+            for ended, outlived in known:
+                ends = ended[stretch]
+                chance = (ends + prior * chance) / (ends + outlived[stretch] + prior)
+            yield chance
+
+    def _least_cost(self, chances: Iterable[float], at: int) -> float:
+        """Of all divisions up to which the run may be followed, the fewest seconds per ending. ``chances``: from the
+        stretch ``at`` on. Within a stretch runs end in its middle."""
+        there, endings, spent, least = 1.0, 0.0, 0.0, math.inf
+        for width, chance in zip(self._widths[at:], chances, strict=False):
+            ends = there * chance
+            spent += width * (there - ends / 2.0)
             endings += ends
             there -= ends
             least = min(least, spent / endings)

@@ -11,32 +11,43 @@ all is as without.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
-from windlass.plugins.timeshare.learned import STRETCHES, LearnedSharing
+from windlass.plugins.timeshare.learned import STRETCHES, LearnedSharing, Tuning
+from windlass.plugins.timeshare.sharing import OptIn, opted_in
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Stint
+
+
+REMEMBERED = 4096
+"""Of so many lists of runs the counts are kept."""
 
 
 class PredictedSharing(LearnedSharing):
     name = "predicted"
 
-    def cost(self, stint: Stint, at: int, size: int) -> float:
-        known = self._known(stint.group)
-        if not known:
-            return super().cost(stint, at, size)
-        ended, outlived = self._counted(known)
-        chances = self._informed(self._chances(self._of_size(size)), ended, outlived)
-        return self._least_cost(chances, at)
+    def __init__(self, joins: OptIn = opted_in, tuning: Tuning | None = None) -> None:
+        super().__init__(joins, tuning)
+        self._counts: dict[tuple[float, ...], tuple[list[float], list[float]]] = {}
+        """Runs → :meth:`_counted`: a group is ranked many times by the same."""
 
-    def _known(self, group: Group) -> Sequence[float]:
+    def cost(self, stint: Stint, at: int, size: int) -> float:
+        runs = self._runs(stint.group)
+        if not runs:
+            return super().cost(stint, at, size)
+        known = self._known(self._of_size(size))
+        return self._least_cost(self._chances(*known, self._counted(runs), at=at), at)
+
+    def _runs(self, group: Group) -> tuple[float, ...]:
         """The seconds of runs that are likely to tell how long this one is."""
         if group.run_estimate is not None and not group.learned:
             return (group.run_estimate,) * round(self.tuning.prior)
         return group.runs
 
-    def _counted(self, runs: Sequence[float]) -> tuple[list[float], list[float]]:
+    def _counted(self, runs: tuple[float, ...]) -> tuple[list[float], list[float]]:
         """By stretch: how many runs ended in it, how many outlived it."""
+        counted = self._counts.get(runs)
+        if counted is not None:
+            return counted
         ended = [0.0] * STRETCHES
         for seconds in runs:
             ended[bisect_right(self._edges, seconds) - 1] += 1
@@ -44,4 +55,7 @@ class PredictedSharing(LearnedSharing):
         for count in ended:
             left -= count
             outlived.append(left)
+        if len(self._counts) >= REMEMBERED:
+            self._counts.clear()
+        self._counts[runs] = ended, outlived
         return ended, outlived
