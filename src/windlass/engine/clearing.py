@@ -142,10 +142,12 @@ class Clearing:
         best: tuple[_Cost, list[Account]] | None = None
         reached: dict[int, float] = {}
         for account in runners:
-            devices = account.stint.devices
-            for row in self._enter(account):
-                if reached.get(row.row, _ANY) <= devices or (best is not None and devices > best[0][0]):
-                    continue  # with this one it does not get cheaper
+            devices, there = account.stint.devices, self._enter(account)
+            if best is not None and best[0] <= (devices, 1, -account.base):
+                continue  # with this one it does not get cheaper
+            for row in there:
+                if reached.get(row.row, _ANY) <= devices:
+                    continue  # nor there
                 going = self._needed(row, ())
                 if going is None:
                     continue

@@ -42,62 +42,81 @@ def future_free_of(table: NodeTable, row: int, column: int) -> int:
 
 
 class Leftover:
-    """:func:`future_free`, made once for each state of the table."""
+    """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._seen: tuple[int, int, int] | None = None
-        """The epoch, the shape and the height of the table when it was looked at last."""
-        self._mark = 0
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
-        self._cells: list[list[int]] | None = None
+        self._free_of: _State | None = None
+        """Of which state of the table that is."""
+        self._cells: list[list[int]] = []
+        self._cells_of: _State | None = None
         self._sums: list[int] | None = None
+        """Those of the lists, where somebody has asked."""
 
     def free(self) -> NDArray[np.int64]:
         """Not to be written to."""
-        self._renew()
+        table, state = self._table, self._state()
+        if state != self._free_of:
+            changed = self._changed(self._free_of, state)
+            self._free_of = state
+            if changed is None:
+                self._free = future_free(table)
+            else:
+                self._free = free = self._free.copy()
+                for row in changed:
+                    free[row] = future_free_at(table, row)
         return self._free
 
     def cells(self) -> list[list[int]]:
         """The same as lists, by row and column: they move with the table."""
-        self._renew()
-        found = self._cells
-        if found is None:
-            cells: list[list[int]] = self._free.tolist()
-            found = self._cells = cells
-        return found
+        state = self._state()
+        if state != self._cells_of:
+            changed = self._changed(self._cells_of, state)
+            self._cells_of = state
+            if changed is None:
+                self._cells, self._sums = self.free().tolist(), None
+            else:
+                self._follow(changed)
+        return self._cells
 
     def sums(self) -> list[int]:
         """Per resource, over the nodes that are there."""
-        self._renew()
+        self.cells()
         found = self._sums
         if found is None:
-            sums: list[int] = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
+            sums: list[int] = self.free()[self._table.live[: self._table.height]].sum(axis=0).tolist()
             found = self._sums = sums
         return found
 
-    def _renew(self) -> None:
-        table, log = self._table, self._table.amounts
-        state = (table.epoch, table.shape, table.height)
-        if state == self._seen and self._mark == log.mark:
-            return
-        changed = log.since(self._mark) if state == self._seen else ()
-        self._seen, self._mark = state, log.mark
-        if not 0 < len(changed) <= _FEW_ROWS:
-            self._free, self._cells, self._sums = future_free(table), None, None
-            return
-        self._free = free = self._free.copy()
-        cells, sums, planes = self._cells, self._sums, table.planes
+    def _follow(self, changed: Iterable[int]) -> None:
+        """Take a few rows into the lists anew."""
+        cells, sums, planes, live = self._cells, self._sums, self._table.planes, self._table.live
         for row in changed:
-            before: list[int] = free[row].tolist() if sums is not None else []
-            allocatable, used, releasing, promised = planes[row]
-            left = free[row] = allocatable - used + releasing - promised
-            if cells is not None:
-                cells[row] = left.tolist()
-            if sums is not None and table.live[row]:
-                after: list[int] = left.tolist()
-                sums = [n + now - then for n, now, then in zip(sums, after, before, strict=True)]
+            allocatable, used, releasing, promised = planes[row].tolist()
+            left = [
+                has - taken + leaves - kept
+                for has, taken, leaves, kept in zip(allocatable, used, releasing, promised, strict=True)
+            ]
+            if sums is not None and live[row]:
+                sums = [n + now - then for n, now, then in zip(sums, left, cells[row], strict=True)]
+            cells[row] = left
         self._sums = sums
+
+    def _state(self) -> _State:
+        table = self._table
+        return table.epoch, table.shape, table.height, table.amounts.mark
+
+    def _changed(self, before: _State | None, now: _State) -> list[int] | None:
+        """The rows that have changed between two states; ``None`` if all are to be looked at."""
+        if before is None or before[:3] != now[:3]:
+            return None
+        changed = self._table.amounts.since(before[3])
+        return changed if len(changed) <= _FEW_ROWS else None
+
+
+_State = tuple[int, int, int, int]
+"""The epoch, the shape, the height, and the latest change of amounts of a table."""
 
 
 def could_hold(table: NodeTable, cls: TaskClass) -> int:

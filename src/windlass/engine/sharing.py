@@ -19,6 +19,7 @@ from windlass.spi.timeshare import Rank, Stint, TimeSharing
 
 BEFORE_ALL = float("-inf")
 """The place of who did not opt in: nothing is known against them."""
+AFTER_ALL = float("inf")
 _WHOLE = 1000
 
 
@@ -119,17 +120,16 @@ class Runners:
 
     def any_worse(self, now: float, above: float) -> bool:
         """Whether there is one of a rank larger than ``above``."""
-        for falls, line in self._lines.items():
-            if line[-1][0] - falls * now > above:
-                return True
-        return False
+        return any([line[-1][0] - falls * now > above for falls, line in self._lines.items()])
 
-    def worst_first(self, now: float, above: float) -> Iterator[Account]:
-        """Those of a rank larger than ``above``, the largest first."""
+    def worst_first(self, now: float, above: float, most: float = AFTER_ALL) -> Iterator[Account]:
+        """Those of a rank larger than ``above``, the largest first; only of so many accelerators at ``most``."""
         accounts = self._accounts
         lines = [_falling(line, falls * now, above) for falls, line in self._lines.items()]
         for _, key in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
-            yield accounts[key]
+            account = accounts[key]
+            if account.stint.devices <= most:
+                yield account
 
 
 def _falling(line: list[tuple[float, str]], fallen: float, above: float) -> Iterator[tuple[float, str]]:

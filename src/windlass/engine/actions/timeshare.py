@@ -32,14 +32,13 @@ from windlass.engine.moves import Mover
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
 from windlass.engine.search import Order, Search, Tools
-from windlass.engine.sharing import BEFORE_ALL, Account
+from windlass.engine.sharing import AFTER_ALL, BEFORE_ALL, Account
 from windlass.engine.sharingrecord import Number, number
 from windlass.engine.steps import Step, whole_step
 from windlass.spi.quantities import is_device
 from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
 
 ACTION = "timeshare"
-AFTER_ALL = float("inf")
 NOWHERE = (0, AFTER_ALL, BEFORE_ALL)
 """News that matter to nobody."""
 NEWS = 1 << 16
@@ -312,12 +311,9 @@ class TimeShare:
         clearing = Clearing(step.runs[0].cls, 1, self._leftover, wish.column)
         if queue is None or clearing.missing != 1:
             return None
-        first: Iterable[Account] = islice(
-            self._sharing.runners[queue.name].worst_first(now, account.base), FIRST
-        )
-        if clearing.least <= 1.0:  # whoever has more is in no answer that is clear
-            first = (one for one in first if one.stint.devices <= 1.0)
-        return clearing.cheapest(self._able(account, now, first, noting=False), sure=True)
+        most = 1.0 if clearing.least <= 1.0 else AFTER_ALL  # whoever has more is in no answer that is clear
+        worse = self._sharing.runners[queue.name].worst_first(now, account.base, most)
+        return clearing.cheapest(self._able(account, now, islice(worse, FIRST), noting=False), sure=True)
 
     def _likely(
         self, account: Account, step: Step, wish: _Wish, rows: set[int] | None, now: float

@@ -166,8 +166,8 @@ class LearnedSharing(Sharing):
         return (self._all.ended, self._all.outlived), (counts.ended, counts.outlived)
 
     def _chances(self, *known: _Known, at: int = 0) -> Iterator[float]:
-        """By stretch, from ``at`` on: the chance that a run that reaches it ends in it. What is ``known`` goes by what was
-        known before, which weighs as much as ``prior`` runs."""
+        """By stretch, from ``at`` on: the chance that a run that reaches it ends in it. Each that is ``known`` rests on
+        the one before, which weighs as much as ``prior`` runs."""
         prior, assumed = self.tuning.prior, 1.0 - 1.0 / self.tuning.factor
         for stretch in range(at, STRETCHES):
             chance = assumed

@@ -17,7 +17,6 @@ from windlass.plugins.timeshare.sharing import OptIn, opted_in
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Stint
 
-
 REMEMBERED = 4096
 """Of so many lists of runs the counts are kept."""
 
