@@ -10,7 +10,17 @@ from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
 from windlass.engine import wording
-from windlass.spi.objects import Device, Expression, HostPort, Needs, NodeTerm, PodTerm, TaskState
+from windlass.spi.objects import (
+    Device,
+    Expression,
+    HostPort,
+    Needs,
+    Node,
+    NodeTerm,
+    PodTerm,
+    SpreadTerm,
+    TaskState,
+)
 
 Build = Callable[[Cluster], object]
 
@@ -436,6 +446,34 @@ def test_of_several_classes_each_is_judged_and_named_by_its_role() -> None:
     message = c.explain("g").message
     assert "Role m: one pod needs 8 cpu; the most that one matching node has is 4 cpu." in message
     assert "Role w: one pod needs 2 nvidia.com/gpu; the most that one matching node has is 1" in message
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ("amd.com/gpus", "No node has any amd.com/gpus: did you mean amd.com/gpu?"),
+        ("rdma/hca", "No node has any rdma/hca: correct the name, or add a node that has it."),
+    ],
+)
+def test_a_resource_that_no_node_knows_is_named(asked: str, remedy: str) -> None:
+    c = Cluster().queues("default").nodes(Node("n1", {"cpu": 8000, "pods": 10, "amd.com/gpu": 8000}, {}))
+    c.gang("g", 1, Needs(request=((asked, 1000),)))
+    c.cycle()
+    assert c.explain("g").remedies == (remedy,)
+
+
+def test_who_must_be_spread_is_told_what_keeps_the_next_away() -> None:
+    spread = SpreadTerm("zone", 1, True, (Expression("app", "In", ("a",)),), min_domains=3)
+    c = Cluster().queues("default").nodes("n1 gpu=4 zone=a", "n2 gpu=4 zone=b")
+    c.gang("g", 3, needs("gpu=1", labels={"app": "a"}, node_selector={"zone": "a"}, spread=(spread,)))
+    c.cycle()
+    said = c.explain("g")
+    assert said.message.startswith(
+        "Only 1 of the 3 pods that must start together fit at the same time. For one more: "
+    )
+    (spread_over,) = [b for b in said.blockers if b.code is Reason.TOPOLOGY_SPREAD_CONFLICT]
+    assert spread_over.detail == "spread of app=a per zone, at most 1 apart, over at least 3"
+    assert not c.where("g")
 
 
 def test_classes_that_fit_alone_but_not_together() -> None:

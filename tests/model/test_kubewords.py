@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.api.reasons import Blocker, Explanation, Reason
-from windlass.model.kubewords import node_summary, with_summary
+from windlass.model.kubewords import node_summary, pod_reason, with_summary
 
 
 def told(*blockers: Blocker, nodes: int = 3) -> Explanation:
@@ -30,3 +30,23 @@ def test_one_phrase_for_selector_and_affinity() -> None:
 def test_what_is_not_about_nodes_has_no_summary() -> None:
     assert with_summary(told(Blocker(Reason.WAITING_FOR_QUOTA, 0, "cpu", "2", "1"))) == "It waits."
     assert node_summary(told()) == ""
+
+
+def test_the_reason_as_a_whole_is_no_obstacle_of_every_node() -> None:
+    whole = Blocker(Reason.VOLUME_UNAVAILABLE, 3, "tasks", "1", "0", "what the nodes hold now")
+    elsewhere = Blocker(
+        Reason.VOLUME_UNAVAILABLE, 2, detail="the volume of claim a/b is reached from zone=a only"
+    )
+    assert node_summary(told(whole, elsewhere)) == (
+        "0/3 nodes are available: 2 node(s) didn't find available persistent volumes to bind"
+    )
+    full = Blocker(Reason.VOLUME_UNAVAILABLE, 1, "attachable-volumes-csi-x.example.com", "1", "0")
+    assert node_summary(told(full)) == "0/3 nodes are available: 1 node(s) exceed max volume count"
+
+
+def test_a_claim_that_no_node_helps_is_no_call_for_nodes() -> None:
+    reason = Reason.CLAIM_UNAVAILABLE
+    blockers = (Blocker(reason, 3, detail="claim a/b does not exist"), Blocker(Reason.NODE_UNSCHEDULABLE, 1))
+    record = Explanation(reason, "It waits.", blockers, nodes_considered=3)
+    assert pod_reason(record) == "SchedulingGated"
+    assert with_summary(record) == "It waits."

@@ -85,7 +85,7 @@ def test_where_nobody_provides_storage_claims_say_nothing() -> None:
     assert needs(volume("v1")) == ()
     assert needs(claim(), volume("v1")) == ()
     others = volume("v1", claimRef={"namespace": "default", "name": "x"})
-    assert needs(claim(), others)[0].problem == "claim default/data is not bound to a volume yet"
+    assert needs(claim(), others)[0].fault == "claim default/data is not bound to a volume yet"
 
 
 def test_where_the_server_has_classes_a_claim_that_nobody_binds_holds_its_pod_back() -> None:
@@ -99,7 +99,7 @@ def test_where_the_server_has_classes_a_claim_that_nobody_binds_holds_its_pod_ba
         model = from_objects([pod("a", volumes=volumes), pod("b"), *objects]).model
         model.storage_is_served()
         (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]  # that of the one pod
-        assert [need.problem for need in task.needs.volumes] == [problem]
+        assert [need.fault for need in task.needs.volumes] == [problem]
         model.storage_is_served()
         assert model.take() == []
 
@@ -136,16 +136,16 @@ def test_a_claim_for_one_pod_alone() -> None:
 
 def test_what_is_wrong_with_a_claim_is_said() -> None:
     class_ = storage_class("fast", waits=False)
-    assert needs(class_, claim("other"))[0].problem == "claim default/data does not exist"
+    assert needs(class_, claim("other"))[0].fault == "claim default/data does not exist"
     gone = claim(volumeName="v9")
-    assert needs(class_, gone)[0].problem == "volume v9 of claim default/data does not exist"
-    assert needs(class_, claim(storageClassName="fast"))[0].problem == (
+    assert needs(class_, gone)[0].fault == "volume v9 of claim default/data does not exist"
+    assert needs(class_, claim(storageClassName="fast"))[0].fault == (
         "claim default/data is not bound to a volume yet"
     )
-    assert needs(class_, claim(storageClassName="none"))[0].problem != ""
+    assert needs(class_, claim(storageClassName="none"))[0].fault != ""
     dying = claim()
     dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert needs(class_, dying)[0].problem == "claim default/data is being deleted"
+    assert needs(class_, dying)[0].fault == "claim default/data is being deleted"
 
 
 def test_what_waits_for_its_first_consumer_can_be_made_where_the_class_allows() -> None:
@@ -190,7 +190,7 @@ def test_a_claim_that_comes_with_the_pod_is_named_after_both() -> None:
         [pod("a", volumes=[{"name": "scratch", "ephemeral": spec}]), storage_class("fast"), claim("other")]
     )
     (task,) = [d.task for d in found.deltas if isinstance(d, deltas.TaskUpserted)]
-    assert task.needs.volumes[0].problem == "claim default/a-scratch does not exist"
+    assert task.needs.volumes[0].fault == "claim default/a-scratch does not exist"
 
 
 def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
@@ -206,7 +206,7 @@ def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
     assert model.take() == []
     model.remove_storage(_volume_view(volume("v1")))
     (again,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
-    assert again.needs.volumes[0].problem.startswith("volume v1")
+    assert again.needs.volumes[0].fault.startswith("volume v1")
 
 
 def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
@@ -315,7 +315,7 @@ def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:
         _claim_view(claim("another"))
     )  # until now the cluster might not have let claims be read
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
-    assert task.needs.volumes[0].problem == "claim default/missing does not exist"
+    assert task.needs.volumes[0].fault == "claim default/missing does not exist"
 
 
 def test_a_node_has_what_its_drivers_attach() -> None:

@@ -45,7 +45,8 @@ class Scene:
         verdict = self.plugin.verdict(number, self.view)
         blocked = np.zeros(3, dtype=bool)
         for finding in self.plugin.findings(self.known[number], self.view):
-            assert finding.code is Reason.VOLUME_UNAVAILABLE
+            of_claim = finding.blocked.all() and not finding.resource and "claim ns/" in finding.detail[:10]
+            assert finding.code is (Reason.CLAIM_UNAVAILABLE if of_claim else Reason.VOLUME_UNAVAILABLE)
             blocked |= finding.blocked
         assert (blocked == ~verdict).all()
         return " ".join(name for name, good in zip(self.view.names(), verdict, strict=True) if good)
@@ -60,7 +61,7 @@ def test_a_volume_is_reached_from_its_zone() -> None:
 
 def test_a_claim_with_a_problem_has_no_node() -> None:
     s = Scene()
-    number = s.learn(VolumeNeed("ns/a", problem="claim ns/a is not bound to a volume yet"))
+    number = s.learn(VolumeNeed("ns/a", fault="claim ns/a is not bound to a volume yet"))
     assert s.open(number) == ""
     (finding,) = s.plugin.findings(s.known[number], s.view)
     assert finding.detail == "claim ns/a is not bound to a volume yet"
@@ -147,3 +148,26 @@ def test_a_gang_takes_one_local_volume_each() -> None:
     c.finish("g1")
     c.cycle()
     assert c.where("g2") == {"n2": 1}
+
+
+def test_what_a_claim_lacks_is_said_with_who_to_ask() -> None:
+    c = Cluster().queues("default").nodes("n1 cpu=1")
+    lost = VolumeNeed("ns/lost", fault="claim ns/lost does not exist")
+    c.gang("g", 1, Needs(request=(("cpu", 4000),), volumes=(lost,)))  # more than is there, too
+    c.cycle()
+    said = c.explain("g")
+    assert said.code is Reason.EXCEEDS_EVERY_NODE
+    c.nodes("n2 cpu=8")
+    c.cycle()
+    said = c.explain("g")
+    assert said.code is Reason.CLAIM_UNAVAILABLE
+    assert said.message == "It can be placed nowhere: claim ns/lost does not exist."
+    assert said.remedies == ("Look at the claim: kubectl -n ns describe pvc lost",)
+
+
+def test_where_a_volume_could_be_made_is_said_with_its_size() -> None:
+    s = Scene()
+    number = s.learn(VolumeNeed("ns/a", terms=zone("b"), size="9Gi"))
+    assert s.open(number) == "n3"
+    (finding,) = s.plugin.findings(s.known[number], s.view)
+    assert finding.detail == "9Gi for claim ns/a can be had where zone=b only"

@@ -210,7 +210,7 @@ class Naive:
         for volume in needs.volumes:
             if volume.exclusive and volume.claim in used:
                 detail = f"claim {volume.claim} is for one pod alone, and one uses it"
-                found.append(("VolumeUnavailable", "", detail))
+                found.append(("VolumeClaimUnavailable", "", detail))
             if volume.terms is not None and not any(
                 all(matches(e, dict(node.labels)) for e in term.labels) for term in volume.terms
             ):

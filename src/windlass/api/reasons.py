@@ -57,6 +57,7 @@ class Reason(StrEnum):
     HOST_PORT_TAKEN = "HostPortTaken"
     TOO_MANY_PODS = "TooManyPods"
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
+    CLAIM_UNAVAILABLE = "VolumeClaimUnavailable"
     TOPOLOGY_SPREAD_CONFLICT = "TopologySpreadConflict"
     NUMA_ALIGNMENT_FAILED = "NumaAlignmentFailed"
     NO_SUITABLE_DEVICE = "NoSuitableDevice"
@@ -348,6 +349,14 @@ FACTS: Mapping[Reason, Facts] = {
         "NoMatchingFlavor",
         "BadConstraints",
         "A volume of the pod cannot be had on the node.",
+    ),
+    Reason.CLAIM_UNAVAILABLE: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "A volume claim of the pod is missing, not bound, going, or another pod's alone: on no node could it be used.",
     ),
     Reason.TOPOLOGY_SPREAD_CONFLICT: _facts(
         3,

@@ -51,6 +51,7 @@ SHORT: dict[Reason, str] = {
     Reason.HOST_PORT_TAKEN: "host port taken",
     Reason.TOO_MANY_PODS: "nodes full of pods",
     Reason.VOLUME_UNAVAILABLE: "volume unavailable",
+    Reason.CLAIM_UNAVAILABLE: "volume claim not usable",
     Reason.NUMA_ALIGNMENT_FAILED: "no NUMA zone for it",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "spread would be uneven",
     Reason.NO_SUITABLE_DEVICE: "no such device",

@@ -125,7 +125,7 @@ class Diagnosis:
             domains = self._of_domains(group, step)
             if domains is not None:
                 obstacles.append(Obstacle(domains.code, domains.sentence, domains.blockers))
-            obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
+            obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles), in_full=in_full)
         elif group.pending:
             verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
             obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
@@ -338,7 +338,7 @@ class Diagnosis:
         return found
 
     def _of_nodes(
-        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, certain: bool
+        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, certain: bool, in_full: bool
     ) -> list[Obstacle]:
         found = []
         for verdict in verdicts:
@@ -346,7 +346,7 @@ class Diagnosis:
             if obstacle is not None:
                 found.append(obstacle)
         if not found and not certain and group.bucket is not None and group.bucket.parked:
-            found.append(self._together(group, step, verdicts))
+            found.append(self._together(group, step, verdicts, in_full=in_full))
         return found
 
     def _of_domains(self, group: GroupEntry, step: Step) -> DomainsVerdict | None:
@@ -355,8 +355,10 @@ class Diagnosis:
             return None
         return judge_domains(self._world, self._allocation.nearness, group, step)
 
-    def _together(self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict]) -> Obstacle:
-        """Every pod fits on its own, all of them do not: say how many do."""
+    def _together(
+        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, in_full: bool
+    ) -> Obstacle:
+        """Every pod fits on its own, all of them do not: say how many do, and ``in_full`` what keeps the next away."""
         reached = self._allocation.attempt(self._statement, group, step)
         self._statement.rollback()
         near = group.near and self._allocation.nearness.requires(group)
@@ -369,8 +371,25 @@ class Diagnosis:
             available=str(reached.reached),
             detail="placed together",
         )
-        blockers = tuple(b for verdict in verdicts for b in verdict.blockers)
+        further = self._beside(group, step, reached.reached) if in_full and not group.near else None
+        if further is not None:
+            sentence = f"{sentence} {wording.one_more(further.sentence)}"
+            verdicts = [further]
+        blockers = tuple(b for verdict in verdicts for b in verdict.blockers if b.resource != "tasks")
         return Obstacle(code, sentence, (blocker, *blockers))
+
+    def _beside(self, group: GroupEntry, step: Step, placed: int) -> NodesVerdict | None:
+        """What the nodes say to one more pod of the step where so many are placed; ``None`` if they take it."""
+        verdict = None
+        if (
+            placed
+            and self._allocation.attempt(self._statement, group, Step(list(step.runs), placed, {})).done
+        ):
+            left = next((entry.cls for entry in group.waiting()), None)
+            if left is not None:
+                verdict = judge_nodes(self._world, self._placer, left, Wanted(1))
+        self._statement.rollback()
+        return verdict if verdict is not None and (verdict.never or verdict.now) else None
 
     def _holders(
         self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]

@@ -171,6 +171,8 @@ def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) ->
 def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> Reason:
     """The reason of those nodes that could serve: amounts, scattered devices, or other pods."""
     cls = verdict.cls
+    if any(f.code is Reason.CLAIM_UNAVAILABLE for f in findings):
+        return Reason.CLAIM_UNAVAILABLE
     if cls.total >= verdict.wanted:
         codes = [f.code for f in findings if not f.resource and f.blocked.any()]
         for code in (

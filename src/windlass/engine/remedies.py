@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
@@ -97,6 +98,22 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
     return []
 
 
+def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
+    """Of resources that no node of the cluster has at all: a slip of the pen, or a plug-in that is missing."""
+    total, found = world.table.total, []
+    for name, units in verdict.cls.node_items:
+        if units and not total.get(name):
+            near = difflib.get_close_matches(
+                name, sorted(other for other, has in total.items() if has), 1, 0.8
+            )
+            found.append(
+                f"No node has any {name}: did you mean {near[0]}?"
+                if near
+                else f"No node has any {name}: correct the name, or add a node that has it."
+            )
+    return found
+
+
 def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict]) -> list[str]:
     found = []
     for verdict in verdicts:
@@ -116,13 +133,26 @@ def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[
                     found.append(
                         "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
                     )
-                found += advice_on_cards(verdict, world) or ["Add a node that is large enough."]
+                missing = _on_no_node(verdict, world)
+                found += missing
+                found += advice_on_cards(verdict, world) or (
+                    [] if missing else ["Add a node that is large enough."]
+                )
             case Reason.EXCEEDS_CLUSTER:
                 found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:
                 found.append(
                     "Change the selectors, affinities or tolerations, or add a node that satisfies them."
                 )
+            case Reason.CLAIM_UNAVAILABLE:
+                found += [
+                    f"Look at the claim: kubectl -n {namespace} describe pvc {name}"
+                    for volume in verdict.cls.needs.volumes
+                    if volume.fault or volume.exclusive
+                    for namespace, _, name in (volume.claim.partition("/"),)
+                ]
+            case Reason.VOLUME_UNAVAILABLE:
+                found.append("Make room on the nodes that reach its volume, or drop what keeps it from them.")
             case Reason.NUMA_ALIGNMENT_FAILED:
                 found.append("With less per pod it may fit into what is left of the NUMA zones.")
             case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:

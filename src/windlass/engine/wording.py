@@ -28,6 +28,7 @@ _PER_NODE = {
     Reason.HOST_PORT_TAKEN: "have the host port in use",
     Reason.TOO_MANY_PODS: "hold as many pods as they may",
     Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
+    Reason.CLAIM_UNAVAILABLE: "are of no use without the claim",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
     Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that serve it",
     Reason.NO_SUITABLE_DEVICE: "have too few cards of the kind",
@@ -37,7 +38,7 @@ _PER_NODE = {
     Reason.REFUSED_BY_EXTENDER: "are refused by the extender",
 }
 
-_SINGULAR = {"do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
+_SINGULAR = {"attach": "attaches", "do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
 
 _ZONES_TOLD = 3
 
@@ -168,6 +169,11 @@ def not_together(reached: int, members: int, *, near: bool = False) -> str:
     return f"Only {reached} of the {count(members, 'pod')} that must start together fit {how}."
 
 
+def one_more(sentence: str) -> str:
+    """What the nodes say to a pod more than fit together."""
+    return f"For one more: {sentence[0].lower()}{sentence[1:]}"
+
+
 def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
     """What the nodes say, in one or two sentences; of a group of several roles, which role it is about."""
     sentence = _nodes_sentence(verdict, findings)
@@ -201,6 +207,9 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
                 f"{count(verdict.wanted + verdict.held, 'pod')} of {each} must run together; "
                 f"the {count(len(verdict.matching), 'matching node')} would hold {verdict.ever} even if empty."
             )
+        case Reason.CLAIM_UNAVAILABLE:
+            faults = dict.fromkeys(f.detail for f in findings if f.code is Reason.CLAIM_UNAVAILABLE)
+            return f"It can be placed nowhere: {'; '.join(faults)}."
     several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
     fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
     return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
@@ -228,7 +237,9 @@ def obstacles(findings: Sequence[Finding]) -> str:
         nodes = int(finding.blocked.sum())
         if not nodes:
             continue
-        if finding.resource and finding.resource != PODS and finding.available is not None:
+        if finding.code is Reason.VOLUME_UNAVAILABLE and finding.resource:
+            text = f"attach no more volumes ({finding.resource})"
+        elif finding.resource and finding.resource != PODS and finding.available is not None:
             most = int(finding.available[finding.blocked].max())
             needed = from_units(finding.resource, finding.needed)
             free = from_units(finding.resource, most)

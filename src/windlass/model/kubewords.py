@@ -66,6 +66,8 @@ def with_summary(told: Explanation) -> str:
 
 def node_summary(told: Explanation) -> str:
     """The summary alone; empty when no node is to blame."""
+    if told.code is Reason.CLAIM_UNAVAILABLE:
+        return ""
     phrases: dict[str, int] = {}
     for blocker in told.blockers:
         phrase = _phrase(blocker)
@@ -79,6 +81,10 @@ def node_summary(told: Explanation) -> str:
 
 
 def _phrase(blocker: Blocker) -> str:
-    if blocker.resource and blocker.resource not in ("pods", "tasks"):
+    if blocker.resource == "tasks":
+        return ""  # the reason as a whole: whom it holds on is told apart
+    if blocker.code is Reason.VOLUME_UNAVAILABLE and blocker.resource:
+        return "node(s) exceed max volume count"
+    if blocker.resource and blocker.resource != "pods":
         return f"Insufficient {blocker.resource}"
     return _PHRASES.get(blocker.code, "")

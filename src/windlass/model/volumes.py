@@ -191,23 +191,23 @@ class VolumeBook:
         if not self._provided() and (claim is None or not claim.volume):
             return None
         if claim is None:
-            return VolumeNeed(key, problem=f"claim {key} does not exist")
+            return VolumeNeed(key, fault=f"claim {key} does not exist")
         if claim.deleted:
-            return VolumeNeed(key, problem=f"claim {key} is being deleted")
+            return VolumeNeed(key, fault=f"claim {key} is being deleted")
         exclusive = EXCLUSIVE in claim.access_modes
         if claim.volume:
             return self._bound(claim, exclusive)
         found = self._class_of(claim)
         if found is None or not found.waits:
-            return VolumeNeed(key, problem=f"claim {key} is not bound to a volume yet")
+            return VolumeNeed(key, fault=f"claim {key} is not bound to a volume yet")
         options = tuple(self._options(claim, found.name))
         if found.provisioner == NO_PROVISIONER:
             return VolumeNeed(key, options=options, exclusive=exclusive)
         terms = _provisioned(found, options, self._roomy(found, claim.request))
+        size = from_units("storage", claim.request)
         if terms == ():
-            amount = from_units("storage", claim.request)
             return VolumeNeed(
-                key, problem=f"no storage pool of class {found.name} has {amount} for claim {key}"
+                key, problem=f"no storage pool of class {found.name} has {size} for claim {key}"
             )
         return VolumeNeed(
             key,
@@ -215,6 +215,7 @@ class VolumeBook:
             exclusive=exclusive,
             limit=LIMIT + found.provisioner,
             identity=key,
+            size=size if terms is not None else "",
         )
 
     def _roomy(self, storage_class: views.StorageClass, request: int) -> tuple[NodeTerm, ...] | None:
@@ -258,7 +259,7 @@ class VolumeBook:
     def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:
         volume = self.volumes.get(claim.volume)
         if volume is None:
-            return VolumeNeed(claim.key, problem=f"volume {claim.volume} of claim {claim.key} does not exist")
+            return VolumeNeed(claim.key, fault=f"volume {claim.volume} of claim {claim.key} does not exist")
         terms = _terms(volume)
         limit = LIMIT + volume.driver if volume.driver else ""
         if terms is None and not exclusive and not limit:

@@ -230,6 +230,8 @@ class TopologySpread:
                     f"spread of {selector_text(term.selector)} per {term.topology_key}, "
                     f"at most {term.max_skew} apart"
                 )
+                if term.min_domains is not None:
+                    detail += f", over at least {term.min_domains}"
                 found.append(Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
         return found
 

@@ -117,15 +117,19 @@ class Volumes:
     def _obstacles(self, volume: VolumeNeed, nodes: NodeView) -> list[tuple[BoolArray, Finding]]:
         found = []
         everywhere = np.ones(nodes.size, dtype=np.bool_)
+        if volume.fault:
+            found.append((everywhere, _finding(everywhere, volume.fault, Reason.CLAIM_UNAVAILABLE)))
         if volume.problem:
             found.append((everywhere, _finding(everywhere, volume.problem)))
         if volume.terms is not None:
             blocked = ~_any_term(volume.terms, nodes)
             detail = f"the volume of claim {volume.claim} is reached from {_text(volume.terms)} only"
+            if volume.size:
+                detail = f"{volume.size} for claim {volume.claim} can be had where {_text(volume.terms)} only"
             found.append((blocked, _finding(blocked, detail)))
         if volume.exclusive and volume.claim in self._users:
             detail = f"claim {volume.claim} is for one pod alone, and one uses it"
-            found.append((everywhere, _finding(everywhere, detail)))
+            found.append((everywhere, _finding(everywhere, detail, Reason.CLAIM_UNAVAILABLE)))
         if volume.options is not None:
             blocked = ~self._served(volume, nodes)
             left = len(self._left(volume))
@@ -168,8 +172,8 @@ class Volumes:
         return terms is None or bool(_any_term(terms, self._nodes)[row])
 
 
-def _finding(blocked: BoolArray, detail: str) -> Finding:
-    return Finding(Reason.VOLUME_UNAVAILABLE, blocked, detail=detail)
+def _finding(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> Finding:
+    return Finding(code, blocked, detail=detail)
 
 
 def _count(counts: dict[str, int], key: str, count: int) -> None:

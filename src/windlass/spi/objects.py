@@ -106,7 +106,9 @@ class VolumeNeed:
     * ``exclusive``: one pod in the whole cluster may use it (ReadWriteOncePod).
     * ``limit``: the resource of the node that counts attached volumes of its driver; empty: unlimited.
       ``identity``: volumes of equal identity are attached to a node once.
-    * ``problem``: why no node will do now, in words; empty if some may.
+    * ``size``: of a volume that would be made there (``5Gi``); empty for one that exists.
+    * ``problem``: why no node will do now, in words; empty if some may. ``fault``: why none would, whatever nodes
+      there were.
     """
 
     claim: str
@@ -115,7 +117,9 @@ class VolumeNeed:
     exclusive: bool = False
     limit: str = ""
     identity: str = ""
+    size: str = ""
     problem: str = ""
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
