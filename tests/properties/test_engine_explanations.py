@@ -233,7 +233,9 @@ def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
     assert explanation is not None
     if explanation.code == "WaitingForVictims":
         return Counter(), False  # of it the next property speaks
-    summary = ("the most that", "what the", "no node has", "placed together")
+    if any(blocker.detail == "placed together" for blocker in explanation.blockers):
+        return Counter(), False  # it is told what one more would meet beside those
+    summary = ("the most that", "what the", "no node has")
     on_nodes = [b for b in explanation.blockers if b.nodes and str(b.code) not in ABOUT_DOMAINS]
     found = Counter(
         {
