@@ -9,7 +9,9 @@ from claimobjects import device, devices_of, exactly, gpu_node, selector
 from claimscene import GPU, NIC, ROOT, ClaimScene, gpus, nics
 
 from windlass.api import views
+from windlass.engine.engine import Engine
 from windlass.model.claims import ClaimsChanged
+from windlass.plugins.defaults import default_plugins
 
 GPU_AND_NIC = (exactly("gpu", GPU), exactly("nic", NIC))
 SAME_ROOT: dict[str, Any] = {"constraints": [{"matchAttribute": ROOT}]}
@@ -253,3 +255,32 @@ def test_what_was_chosen_is_not_written_once_it_serves_the_claim_no_more() -> No
     scene.slice(gpus("n", "r0", "r1"))
     with pytest.raises(ClaimsChanged, match="on n serve its claims no longer"):
         scene.model.claim_writes(bind, scene.now)
+
+
+def test_who_is_more_important_takes_the_devices_that_agree() -> None:
+    """Of four pods with a GPU each, one sits below the root of the network card: it goes, and nobody else."""
+    scene = ClaimScene("allocate", "preempt")
+    scene.node("n", gpus("n", "r0", "r1", "r2", "r3"), nics("n", "r2"))
+    for at in range(4):
+        scene.ask(f"low-{at}", exactly("gpu", GPU, selectors=index(at)))
+    assert len(scene.decide()) == 4
+    scene.ask("high", *GPU_AND_NIC, priority=100, **SAME_ROOT)
+    assert scene.decide() == {}
+    assert scene.evicted == ["low-2"]
+    scene.end("low-2")
+    assert scene.decide() == {"high": ("n", [("gpu", "gpu-2"), ("nic", "nic-0")])}
+
+
+def test_an_engine_that_was_written_down_knows_what_claims_ask_for() -> None:
+    scene = ClaimScene()
+    scene.node("n", gpus("n", "r0", "r0", "r1"), nics("n", "r1"))
+    scene.ask("a", *GPU_AND_NIC, **SAME_ROOT)
+    assert len(scene.decide()) == 1
+    scene.ask("b", first(("two", {"count": 3}), ("one", {"count": 2})))
+    scene.engine.apply(scene.model.take(scene.now))
+    scene.engine = Engine.load(scene.engine.dump(), default_plugins())
+    assert scene.decide() == {"b": ("n", [("any/one", "gpu-0"), ("any/one", "gpu-1")])}
+    scene.engine = Engine.load(scene.engine.dump(), default_plugins())
+    scene.end("a")
+    scene.ask("c", *GPU_AND_NIC, **SAME_ROOT)
+    assert scene.decide() == {"c": ("n", [("gpu", "gpu-2"), ("nic", "nic-0")])}

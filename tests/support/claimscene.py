@@ -26,12 +26,17 @@ Results = list[tuple[str, str]]
 class ClaimScene:
     """Nodes whose drivers list devices, pods that name a claim each, and the scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, *actions: str) -> None:
+        """``actions``: of the scheduler, where not the usual ones."""
         self.model = ClusterModel(["windlass"])
-        self.engine = Engine(EngineConfig(), default_plugins())
+        config = EngineConfig(actions=actions) if actions else EngineConfig()
+        self.engine = Engine(config, default_plugins())
         self.now = NOW
         self.claims: dict[str, dict[str, Any]] = {}
         self.words: dict[str, dict[str, str]] = {}
+        self.priorities: dict[str, int] = {}
+        self.evicted: list[str] = []
+        """Pods that were asked to go, in the last cycle."""
         for name in (GPU, NIC):
             self.model.upsert_claim(views.decode_device_class(views.encode(device_class(name, name))))
 
@@ -40,8 +45,9 @@ class ClaimScene:
         for one in slices:
             self.model.upsert_claim(views.decode_resource_slice(views.encode(one)))
 
-    def ask(self, name: str, *requests: dict[str, Any], **spec: Any) -> None:
+    def ask(self, name: str, *requests: dict[str, Any], priority: int = 0, **spec: Any) -> None:
         """A pod, and the claim that it names."""
+        self.priorities[name] = priority
         self._claim(claim(f"claim-{name}", *requests, **spec))
         self._pod(name)
 
@@ -50,7 +56,8 @@ class ClaimScene:
         self.model.upsert_claim(views.decode_device_claim(views.encode(obj)))
 
     def _pod(self, name: str, where: str = "") -> None:
-        fields = {"node": where, "annotations": self.words[name]} if where else {}
+        fields: dict[str, Any] = {"node": where, "annotations": self.words[name]} if where else {}
+        fields["priority"] = self.priorities.get(name, 0)
         self.model.upsert_pod(views.decode_pod(views.encode(claimer(name, claim=f"claim-{name}", **fields))))
 
     def decide(self) -> dict[str, tuple[str, Results]]:
@@ -60,6 +67,7 @@ class ClaimScene:
         decision = self.engine.cycle(self.now)
         check(self.engine)
         check_decision(self.engine, decision)
+        self.evicted = [eviction.task.partition("/")[2] for eviction in decision.evictions]
         for bind in decision.binds:
             self.model.assume_bind(bind)
         return {bind.task.partition("/")[2]: (bind.node, self._write(bind)) for bind in decision.binds}
