@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.cardwish import suits
-from windlass.engine.joint import Offer, Pick, allocate
+from windlass.engine.joint import Offer, Pick, allocate, allocations
 from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption, DeviceRule, Joint
 from windlass.spi.objects import Device
 
@@ -124,6 +124,25 @@ def test_what_devices_serve_can_be_told_from_the_devices(
         assert again is not None
         assert [pick for pick in again if not pick.admin] == [pick for pick in picks if not pick.admin]
         assert len(again) == len(picks)
+
+
+@given(joint=joints(), told=offers)
+@settings(max_examples=300, deadline=None)
+def test_one_search_for_many_pods_gives_what_a_search_for_each_gives(
+    joint: Joint, told: Sequence[tuple[bool, tuple[tuple[str, int, int], ...]]]
+) -> None:
+    offers, used = offered(told), dict.fromkeys(COUNTERS, 0)
+    expected = []
+    while (picks := allocate(joint, offers, used)) is not None:
+        expected.append(picks)
+        held = [pick.at for pick in picks if not pick.admin]
+        if not held:
+            break
+        for at in held:
+            for name, units, _ in offers[at].device.draws:
+                used[name] += units
+            offers[at] = offers[at]._replace(free=False)
+    assert list(allocations(joint, offered(told), {})) == expected
 
 
 @given(told=offers, used=st.integers(0, 4))

@@ -17,7 +17,7 @@ from windlass.engine.cards import HELD, KEPT, LEAVING, Cut, Cuts, RowCards
 from windlass.engine.cardseat import PLENTY, Seat, capacity_of, cut_of, opening_of, rank_of
 from windlass.engine.cardwish import Wish
 from windlass.engine.devices import WHOLE
-from windlass.engine.joint import Offer, allocate, draws_fit
+from windlass.engine.joint import Offer, allocate, allocations, draws_fit
 from windlass.spi.devices import CardState, DeviceNeed, Joint
 from windlass.spi.quantities import scale
 
@@ -87,6 +87,10 @@ class Seating:
             total = self._summed(needs[0], plans[0], most)
             if total is not None:
                 return total
+        if len(needs) == 1 and (joint := needs[0].joint) is not None:
+            total = self._joint_count(needs[0], joint, plans[0], most)
+            if total is not None:
+                return total
         done = 0
         while done < most and (cuts := self.seat(needs, plans)) is not None:
             if not cuts:
@@ -150,13 +154,38 @@ class Seating:
             cuts.append(cut)
         return tuple(cuts)
 
+    def _joint_count(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish], most: int) -> int | None:
+        """:meth:`count` in one search; ``None`` where more than the devices decides."""
+        if self.later or need.carries or need.avoids:
+            return None
+        known, offers = self._offers(need, plan)
+        total = 0
+        opened: dict[str, int] = {}
+        for picks in allocations(joint, offers, self._drawn()):
+            held = [self.seats[known[pick.at]].card for pick in picks if not pick.admin]
+            for card in held:
+                if card.counted:
+                    opened[card.device.resource] = opened.get(card.device.resource, 0) + 1
+            total += 1 if held else most
+            if total >= most:
+                break
+        if any(self._free(self._budgets[name]) < units * WHOLE for name, units in opened.items()):
+            return None
+        return min(total, most)
+
     def _joint_slots(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> list[int] | None:
         """The cards that claims would hold; nothing is taken yet."""
-        free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
-        known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
-        offers = [Offer(self.seats[slot].card.device, self.found.uuids[slot], slot in free) for slot in known]
+        known, offers = self._offers(need, plan)
         picks = allocate(joint, offers, self._drawn())
         return None if picks is None else [known[pick.at] for pick in picks if not pick.admin]
+
+    def _offers(self, need: DeviceNeed, plan: Sequence[Wish]) -> tuple[list[int], list[Offer]]:
+        """The devices of the node, by slot, and which of them can be had."""
+        free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
+        known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
+        return known, [
+            Offer(self.seats[slot].card.device, self.found.uuids[slot], slot in free) for slot in known
+        ]
 
     def _drawn(self) -> dict[str, int]:
         """What those who have devices take of each counter."""

@@ -11,7 +11,7 @@ The search of one node ends after so many steps; then the node counts as one tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.engine.cardwish import suits
@@ -58,6 +58,16 @@ def allocate(
     return tuple(search.picks) if search.request(0, 0) else None
 
 
+def allocations(joint: Joint, offers: Sequence[Offer], used: Mapping[str, int]) -> Iterator[tuple[Pick, ...]]:
+    """What pods of such claims get one after the other, until there is nothing left for another; one that holds
+    nothing ends it, too."""
+    search = _Search(joint, offers, used, None)
+    while search.request(0, 0):
+        yield tuple(search.picks)
+        if not search.settle():
+            return
+
+
 class _Search:
     def __init__(
         self, joint: Joint, offers: Sequence[Offer], used: Mapping[str, int], given: Sequence[int] | None
@@ -68,6 +78,8 @@ class _Search:
         self._used = dict(used)
         self._given = given
         self._held = 0
+        self._gone = set[int]()
+        """Devices that a pod has that came before."""
         self._steps = MOST_STEPS
         self._taken: list[set[int]] = [set() for _ in offers]
         """By device, the claims of this pod that have it."""
@@ -86,6 +98,18 @@ class _Search:
         self._seen: list[list[str]] = [[] for _ in joint.rules]
         """By rule, the values of the devices that were picked."""
         self._alike = self._signatures()
+
+    def settle(self) -> bool:
+        """What was picked is taken for good; whether anything was."""
+        held = [pick.at for pick in self.picks if not pick.admin]
+        self._gone.update(held)
+        for pick in self.picks:
+            self._taken[pick.at].clear()
+        for values in self._seen:
+            values.clear()
+        self.picks.clear()
+        self._held, self._steps = 0, MOST_STEPS
+        return bool(held)
 
     def _signatures(self) -> list[tuple[object, ...]]:
         """Devices of one signature are interchangeable."""
@@ -169,7 +193,7 @@ class _Search:
             self._seen[number].pop()
 
     def _is_free(self, at: int) -> bool:
-        if self._taken[at]:
+        if self._taken[at] or at in self._gone:
             return False
         if self._given is not None:
             return self._held < len(self._given) and self._given[self._held] == at
