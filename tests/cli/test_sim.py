@@ -363,3 +363,55 @@ def test_a_trace_is_drawn_over_days_that_can_be_counted(windlass: Run, days: str
     done = windlass("sim", "generate", "--jobs", "2", "--days", days)
     assert (done.code, done.out) == (2, "")
     assert "--days" in done.err
+
+
+URGENT = "id,submit_seconds,duration_seconds,gpus,priority,queue\na,0,1000,8,0,x\nc,400,100,8,10,x\n"
+
+
+def waits(windlass: Run, path: Path, *arguments: str) -> dict[str, float]:
+    """The greatest wait by policy."""
+    done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "-o", "json", *arguments)
+    assert done.code == 0, done.err
+    return {found["policy"]: found["queue_seconds"]["p99"] for found in json.loads(done.out)["results"]}
+
+
+def test_the_configuration_as_installed_and_one_of_a_file_are_policies(windlass: Run, tmp_path: Path) -> None:
+    """Time-sharing alone lets work of a higher priority wait until its turn; the configuration preempts for it."""
+    trace, conf = tmp_path / "jobs.csv", tmp_path / "mine.conf"
+    trace.write_text(URGENT)
+    conf.write_text('actions: "allocate"\n')
+    found = waits(windlass, trace, "--policy", f"default,{conf}", "--time-share", "both")
+    assert found == {"default": 100.0, "default (unshared)": 100.0, "mine.conf": 600.0}
+    conf.write_text('actions: "allocate, preempt"\n')
+    assert waits(windlass, trace, "--policy", str(conf)) == {"mine.conf": 100.0}
+
+
+def test_the_configuration_as_installed_gives_queues_what_they_are_due(windlass: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    greedy = "".join(f"a{at},0,50000,4,greedy\n" for at in range(2))
+    trace.write_text(f"id,submit_seconds,duration_seconds,gpus,queue\n{greedy}b,5000,100,4,modest\n")
+    found = {
+        name: waits(windlass, trace, "--policy", "default", "--no-time-share", *more)["default"]
+        for name, more in (("apart", ("--by-queue",)), ("together", ()))
+    }
+    assert found["together"] == 45000.0
+    assert found["apart"] < 6000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ('actions: "allocate, fly"\n', 65, "actions: names 'fly', which is no action"),
+        ("", 65, "the file is empty"),
+        (None, 2, "does not exist"),
+    ],
+)
+def test_a_configuration_that_is_none_is_refused(
+    windlass: Run, tmp_path: Path, text: str | None, code: int, words: str
+) -> None:
+    trace, conf = tmp_path / "jobs.csv", tmp_path / "mine.conf"
+    trace.write_text(URGENT)
+    if text is not None:
+        conf.write_text(text)
+    done = windlass("sim", "run", "--trace", str(trace), "--nodes", "1x8", "--policy", str(conf))
+    assert (done.code, words in done.err) == (code, True), done.err

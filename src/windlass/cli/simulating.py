@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
@@ -22,7 +23,7 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
 from windlass.sim.nowhere import nowhere
 from windlass.sim.outcome import Outcome
-from windlass.sim.policies import POLICIES, Policy
+from windlass.sim.policies import POLICIES, Policy, as_configured
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import VAIN, Options, replay
 from windlass.sim.synthetic import Profile, generate
@@ -41,24 +42,51 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
-def chosen_policies(given: Sequence[str], run_times: str = "", *, both: bool = False) -> list[Policy]:
-    """The policies of ``--policy``, by comma or repeated; those that go by run times, by each kind of ``run_times``
-    (by comma; empty: by the truth, as they are); with ``both``, those that share time also as if nobody had agreed.
-    Raises :class:`WindlassError`."""
+def chosen_policies(
+    given: Sequence[str], run_times: str = "", *, both: bool = False, warn: Callable[[str], None]
+) -> list[Policy]:
+    """The policies of ``--policy``, by comma or repeated, and those of scheduler configurations that are files; those
+    that go by run times, by each kind of ``run_times`` (by comma; empty: by the truth, as they are); with ``both``,
+    those that share time also as if nobody had agreed. ``warn`` is told what a file has that is left out. Raises
+    :class:`WindlassError`."""
     names, kinds = _parts(given), _parts([run_times])
+    files = [name for name in names if name not in POLICIES and _is_file(name)]
     for name in names:
-        _check_policy(name)
+        if name not in files:
+            _check_policy(name)
     _check("kind of run times", kinds, RUN_TIMES, "windlass sim run --help")
     if not names:
         raise WindlassError(
             "WL-USE-400", "--policy names no policy", evidence="policy: " + ", ".join(POLICIES)
         )
-    chosen = [POLICIES[name] for name in names]
+    chosen = [_of_file(name, warn) if name in files else POLICIES[name] for name in names]
     if kinds:
         chosen = [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
     if both:
         chosen = [made for one in chosen for made in ([one, one.unshared()] if one.shares else [one])]
     return chosen
+
+
+def _is_file(name: str) -> bool:
+    """Whether a policy that has no such name is a scheduler configuration, or means to be."""
+    return Path(name).is_file() or "/" in name or Path(name).suffix in (".conf", ".yaml", ".yml")
+
+
+def _of_file(name: str, warn: Callable[[str], None]) -> Policy:
+    """Raises :class:`WindlassError`."""
+    from windlass.cli.planning import read_config  # both: much, for nothing else here
+    from windlass.plugins import registry
+    from windlass.scheduler.runtimes import learns
+
+    config = read_config(name, warn).config
+    _, actions = registry.build(config, warn)
+    return as_configured(
+        Path(name).name,
+        f"the scheduler configuration {name}",
+        config,
+        learned=learns(config),
+        shares="timeshare" in actions,
+    )
 
 
 def _check_policy(name: str) -> None:

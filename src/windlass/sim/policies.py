@@ -27,9 +27,10 @@ from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.plugins.timeshare.sharing import TIME_SHARE
-from windlass.sim.estimates import LEARNED, ORACLE, Estimates
+from windlass.sim.estimates import LEARNED, ORACLE, USER, Estimates
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
+from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Node
 from windlass.spi.plugins import GroupView
 from windlass.spi.timeshare import TimeSharing
@@ -196,13 +197,27 @@ def _by_estimates(run_times: str, setting: Setting, policy: TimeSharing) -> Made
 
 def configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
     """The engine of a scheduler configuration."""
+    return lambda _: _engine_of(scheduler_config.parse(text).config, dialect)
+
+
+def _engine_of(config: SchedulerConfig, dialect: Dialect) -> Made:
+    base = replace(QUIET, claim_pause_seconds=0.0)
+    return Made(make_engine(config, lambda _: None, base=base), dialect=dialect, confirms=True)
+
+
+def as_configured(
+    name: str, summary: str, config: SchedulerConfig, *, learned: bool = True, shares: bool = True
+) -> Policy:
+    """What a cluster with this scheduler configuration does. It goes by the run times that owners state and, where
+    they are ``learned``, by those of earlier runs; ``shares``: whether it has jobs that opted in share time."""
 
     def make(setting: Setting) -> Made:
-        base = replace(QUIET, claim_pause_seconds=0.0)
-        config = scheduler_config.parse(text).config
-        return Made(make_engine(config, base=base), dialect=dialect, confirms=True)
+        known, consent = Estimates(USER, setting.keys, setting.jobs), _opting_in(setting)
+        made = _engine_of(config, Dialect.VOLCANO if config.tiers else Dialect.WINDLASS)
+        ended = known.ended if learned else _nothing_learned
+        return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=ended)
 
-    return make
+    return Policy(name, summary, make, shares=shares)
 
 
 VOLCANO = """\
@@ -261,6 +276,11 @@ _ALL = (
         "gangs that opted in share time; run times are learned",
         shared(lambda _: LearnedSharing()),
         shares=True,
+    ),
+    as_configured(
+        "default",
+        "Windlass' configuration as installed: priorities, queues, reservations and time-sharing",
+        SchedulerConfig(),
     ),
     Policy(
         "las",

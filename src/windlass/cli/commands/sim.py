@@ -47,7 +47,7 @@ def command() -> None:
     default=("windlass",),
     metavar="NAMES",
     help="By comma or repeated, such as windlass,kube,fifo-backfill (default: windlass). `windlass sim policies`"
-    " lists them.",
+    " lists them; a file is a scheduler configuration.",
 )
 @click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @click.option(
@@ -125,7 +125,7 @@ def run(
     from windlass.cli.words import plural
 
     both = given["time_share"] == "both"
-    chosen = simulating.chosen_policies(policies, given["run_times"], both=both)
+    chosen = simulating.chosen_policies(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
