@@ -23,7 +23,17 @@ class Desk:
         self.written: list[tuple[str, float]] = []
         self.problems: dict[str, list[BaseException]] = {}
         self.hold: dict[str, asyncio.Event] = {}
-        self.queue = WriteQueue(self.write, clock=clock, rng=random.Random(1), concurrency=concurrency)
+        self.kept: dict[str, int] = {}
+        """How often was asked whether a key may be written that may not."""
+        self.queue = WriteQueue(
+            self.write, clock=clock, rng=random.Random(1), concurrency=concurrency, later=self.later
+        )
+
+    def later(self, key: str) -> float:
+        if key not in self.kept:
+            return 0.0
+        self.kept[key] += 1
+        return 0.5
 
     async def write(self, key: str) -> None:
         self.written.append((key, self.clock.monotonic()))
@@ -51,6 +61,33 @@ async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_kept_is_looked_at_again_and_holds_nobody_up(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=1)
+    desk.kept["a"] = 0
+    async with at_work(desk):
+        begun = fake_clock.monotonic()
+        desk.queue.wish("a")
+        desk.queue.wish("b")
+        await desk.pass_time(2.25)
+        assert desk.times("a") == []
+        assert desk.kept["a"] == 5
+        assert desk.times("b") == [begun]
+        del desk.kept["a"]
+        await desk.pass_time(2.0)
+        assert desk.times("a") == [begun + 2.5]
+
+
+async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        begun = fake_clock.monotonic()
+        for key, seconds in (("c", 3.0), ("d", 4.0), ("a", 1.0), ("b", 2.0)):
+            desk.queue.wish(key, seconds)
+            await fake_clock.advance(0)
+        await desk.pass_time(5.0)
+        assert [(key, at - begun) for key, at in desk.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 
 
 async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) -> None:

@@ -74,7 +74,9 @@ class Publisher:
         rng: Random,
         rush: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
+        self._queue = WriteQueue(
+            self._write, clock=clock, rng=rng, concurrency=options.write_concurrency, later=self._later
+        )
         wish, drop = self._queue.wish, self._queue.drop
         self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush)
         self.waits = Waits(self._desk)
@@ -261,9 +263,7 @@ class Publisher:
 
     async def _write(self, key: str) -> None:
         what, _, name = key.partition(" ")
-        if self._keeps(key, what, name):
-            self._queue.wish(key, LOOK_SECONDS)
-        elif what == "group":
+        if what == "group":
             await self._write_group(name)
         elif what == "pod":
             await self.pods.write(name)
@@ -348,14 +348,14 @@ class Publisher:
             self._desk.metrics.writes.labels("moment").inc()
         await self._desk.annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, text)
 
-    def _keeps(self, key: str, what: str, name: str) -> bool:
-        """Whether a write waits for the end of a rush: it is news that nobody waits for."""
-        if self._desk.rush() and self._is_news(what, name):
+    def _later(self, key: str) -> float:
+        """For so many seconds a write waits for the end of a rush: it is news that nobody waits for."""
+        if self._desk.rush() and self._is_news(*key.split(" ", 1)):
             now = self._desk.clock.monotonic()
             if now - self._kept.setdefault(key, now) < KEPT_SECONDS:
-                return True
+                return LOOK_SECONDS
         self._kept.pop(key, None)
-        return False
+        return 0.0
 
     def _is_news(self, what: str, key: str) -> bool:
         """Whether there is no more to say of a group than that it runs, and how many of it; of a pod, than that what

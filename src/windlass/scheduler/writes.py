@@ -23,16 +23,25 @@ from windlass.observe import logs
 from windlass.scheduler.waiting import wait_for
 
 Writer = Callable[[str], Awaitable[None]]
+Later = Callable[[str], float]
 FORBIDDEN_TRIES = 7
 """So often is written what is forbidden: for about 15 seconds."""
 log = logs.get("scheduler")
 
 
-class WriteQueue:
-    """``writer(key)`` performs one write; it raises ``StatusError`` or ``Unreachable`` on failure."""
+def _now(key: str) -> float:
+    return 0.0
 
-    def __init__(self, writer: Writer, *, clock: Clock, rng: Random, concurrency: int) -> None:
+
+class WriteQueue:
+    """``writer(key)`` performs one write; it raises ``StatusError`` or ``Unreachable`` on failure. ``later(key)`` is
+    asked when its moment has come: for so many seconds yet it is not to be written."""
+
+    def __init__(
+        self, writer: Writer, *, clock: Clock, rng: Random, concurrency: int, later: Later = _now
+    ) -> None:
         self._writer = writer
+        self._later = later
         self._clock = clock
         self._rng = rng
         self._concurrency = concurrency
@@ -50,9 +59,13 @@ class WriteQueue:
         known = self._due.get(key)
         if known is not None and known <= due:
             return
+        self._put(key, due)
+        if seconds <= 0 or self._heap[0][2] == key:  # else something is due before it
+            self._wake.set()
+
+    def _put(self, key: str, due: float) -> None:
         self._due[key] = due
         heapq.heappush(self._heap, (due, next(self._order), key))
-        self._wake.set()
 
     def drop(self, key: str) -> None:
         """Forget what was wished."""
@@ -108,6 +121,9 @@ class WriteQueue:
                 blocked.append((due, order, key))
                 continue
             del self._due[key]
+            if (pause := self._later(key)) > 0:
+                self._put(key, now + pause)
+                continue
             task = self._under_way[key] = asyncio.create_task(self._write(key), name=f"write {key}")
             task.add_done_callback(self._ended)
         for entry in blocked:
