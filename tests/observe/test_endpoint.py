@@ -53,6 +53,13 @@ async def test_paths(served: Served) -> None:
     assert (await served.get("/metrics", "POST"))[0] == 405
 
 
+def test_what_was_collected_is_told_once() -> None:
+    registry = metrics.registry()
+    told = metrics.Collected(registry.collect())
+    assert b"process_cpu_seconds_total" in metrics.exposition(told)[1]
+    assert metrics.exposition(told)[1] == b""
+
+
 async def test_reasons_and_queues_that_are_over_read_zero(served: Served) -> None:
     figures = SchedulerMetrics(served.registry)
     figures.waiting({"WaitingForQuota": 2, "BehindInQueue": 1})

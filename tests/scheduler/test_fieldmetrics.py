@@ -17,7 +17,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, PRIORITY_CLASSES
 from windlass.kits.clock import FakeClock
 from windlass.observe import metrics
-from windlass.observe.metrics import exposition
+from windlass.observe.metrics import Collected, exposition
 from windlass.scheduler.fieldmetrics import PEERS, FieldMetrics
 from windlass.scheduler.fieldnames.families import DETAILS, Family
 
@@ -258,6 +258,25 @@ async def test_hami_tells_cards_and_parts_of_them_where_that_is_asked_for(api: S
         }
         assert value("hami_vgpu_core_allocated_ratio", **part) == 25
         assert text.count("vGPUMemoryAllocated{") == 4
+
+
+async def test_cards_are_written_as_they_were_when_they_were_asked_for(api: SchedulerApi) -> None:
+    """The text is made beside the event loop, while decisions go on."""
+
+    def cards(text: bytes) -> list[bytes]:
+        return [line for line in text.splitlines() if line.startswith((b"hami_", b"GPUDevice", b"vGPU"))]
+
+    registry = metrics.registry()
+    async with Running(api, registry=registry) as running:
+        await play(api, running)
+        FieldMetrics(registry, running.service.sources(("cards", "legacyCards")))
+        then = cards(exposition(registry)[1])
+        noted = Collected(registry.collect())
+        api.end("g-0")
+        await running.settle(60.0)
+        assert cards(exposition(registry)[1]) != then
+        assert cards(exposition(noted)[1]) == then
+    assert any(b'pod="g-0"' in line for line in then)
 
 
 async def test_every_family_that_is_declared_is_told_and_no_other(api: SchedulerApi) -> None:

@@ -12,7 +12,7 @@ pod's ResourceClaims, whoever wrote it. Such words are read with the node they s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -47,6 +47,18 @@ class Use(NamedTuple):
     slots: int = 1
 
 
+class Claims(Protocol):
+    """What is known of claims for devices: :class:`windlass.model.claims.ClaimBook`, or of one moment."""
+
+    def cards_of(self, node: str) -> tuple[Device, ...]:
+        """The devices that slices list for a node."""
+        ...
+
+    def allotted(self, pod: views.Pod) -> Iterable[tuple[str, str, int]]:
+        """What the pod's claims hold: claim, resource and index on its node."""
+        ...
+
+
 def amounts_held(pod: views.Pod) -> Mapping[str, int]:
     """What it holds of the node's amounts; parts of cards are held card by card, and so is one that is reserved."""
     if reserved_index(pod) is not None:
@@ -72,7 +84,7 @@ def speaks_of_cards(pod: views.Pod) -> bool:
     return bool(annotations) and any(word in annotations for word in (deviceparts.DEVICES, *UUID_WORDS))
 
 
-def parts_held(pod: views.Pod, node: views.Node, claims: ClaimBook | None) -> list[tuple[Slot, Use]]:
+def parts_held(pod: views.Pod, node: views.Node, claims: Claims | None) -> list[tuple[Slot, Use]]:
     """What it was given of which cards of its ``node``; nothing where nobody can say: the amounts alone count then."""
     if deviceparts.DEVICES not in pod.annotations:
         found = [*_by_uuid(pod, node)]
@@ -110,7 +122,7 @@ def _by_uuid(pod: views.Pod, node: views.Node) -> Iterator[tuple[Slot, Use]]:
         return
 
 
-def _claimed(pod: views.Pod, claims: ClaimBook) -> Iterator[tuple[Slot, Use]]:
+def _claimed(pod: views.Pod, claims: Claims) -> Iterator[tuple[Slot, Use]]:
     for claim, resource, index in claims.allotted(pod):
         yield (resource, index), Use(Part(index), claim)
 

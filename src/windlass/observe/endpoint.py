@@ -86,7 +86,7 @@ class Endpoint:
             return _response("405 Method Not Allowed", _TEXT, b"only GET\n")
         match path:
             case "/metrics":
-                told = Collected(list(self._source.collect()))  # here, where all of it is kept
+                told = Collected(self._source.collect())  # here, where all of it is kept
                 kind, body = await asyncio.to_thread(exposition, told)
                 return _response("200 OK", kind, body)
             case "/healthz" | "/livez":

@@ -7,7 +7,8 @@ never a pod's, group's or job's name.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -36,14 +37,16 @@ def registry() -> CollectorRegistry:
 
 
 class Collected(CollectorRegistry):
-    """What a registry told at one moment: its text may be made elsewhere."""
+    """What a registry told at one moment: its text may be made elsewhere, once. What is told is forgotten there, too:
+    to let go of a hundred thousand values takes a while."""
 
-    def __init__(self, families: Sequence[Metric]) -> None:
+    def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
-        self._families = families
+        self._families = deque(families)
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._families
+        while self._families:
+            yield self._families.popleft()
 
 
 def exposition(source: CollectorRegistry) -> tuple[str, bytes]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import (
@@ -46,6 +47,20 @@ def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "")
     )
 
 
+class Later(Metric):
+    """One whose values are looked up when they are first asked for, once: by who writes them, beside the event loop.
+    ``values`` must not look at anything that changes meanwhile."""
+
+    def __init__(self, like: Metric, values: Callable[[], list[Sample]]) -> None:
+        super().__init__(like.name, like.documentation, like.type)
+        del self.samples  # else nobody would ask
+        self._values = values
+
+    @cached_property
+    def samples(self) -> list[Sample]:  # type: ignore[override]
+        return self._values()
+
+
 class Teller:
     """Makes metrics of declared families."""
 
@@ -59,6 +74,10 @@ class Teller:
         for labels, amount in rows:
             made.add_metric(labels, amount)
         return made
+
+    def later(self, name: str, rows: Callable[[], Iterable[Row]]) -> Metric:
+        """The same, of many values: see :class:`Later`."""
+        return Later(_made(self._declared[name]), lambda: self.rows(name, rows()).samples)
 
     def value(self, name: str, amount: float) -> Metric:
         """One without labels."""

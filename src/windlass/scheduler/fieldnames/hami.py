@@ -3,12 +3,16 @@ only where that is asked for.
 
 A card is what its node says of it; what pods have is what stands on them (:mod:`windlass.model.holdings`), whoever
 scheduled them. Cards that a device plug-in handed out by itself are held by nobody here.
+
+A large cluster has tens of thousands of them. So a scrape notes only what there is (:class:`_Place`), which nothing
+changes any more; it is read by who writes the answer, while decisions go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 
 from prometheus_client.metrics_core import Metric
@@ -139,6 +143,24 @@ LEFT_OUT = (
 _TELL = Teller(FAMILIES)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A node at the moment of a scrape: as :class:`windlass.model.holdings.Claims` asks of it."""
+
+    node: views.Node
+    pods: Sequence[views.Pod]
+    """Of which somebody may have said which cards they have."""
+    listed: tuple[Device, ...]
+    claimed: Mapping[str, Sequence[tuple[str, str, int]]]
+    """Pod's uid → what its claims hold there."""
+
+    def cards_of(self, node: str) -> tuple[Device, ...]:
+        return self.listed
+
+    def allotted(self, pod: views.Pod) -> Iterable[tuple[str, str, int]]:
+        return self.claimed.get(pod.uid, ())
+
+
 @dataclass(slots=True)
 class _Card:
     node: str
@@ -158,23 +180,39 @@ class _Card:
 
 def tell(scene: Scene) -> Iterator[Metric]:
     told = [name in scene.sources.details for name in (CARDS, OLD_CARDS)]
-    if any(told):
-        found = list(_cards(scene))
-        for names, rows in (*_of_cards(found), *_of_pods(found)):
-            yield from (_TELL.rows(name, rows) for name, wanted in zip(names, told, strict=True) if wanted)
+    if not any(told):
+        return
+    places = list(_places(scene))
+
+    @cache
+    def rows() -> dict[Names, list[Row]]:
+        found = list(_cards(places))
+        return _of_cards(found) | _of_pods(found)
+
+    for names in (*_OF_CARDS, *_OF_PODS):
+        for name, wanted in zip(names, told, strict=True):
+            if wanted:
+                yield _TELL.later(name, lambda names=names: rows()[names])
 
 
-def _cards(scene: Scene) -> Iterator[_Card]:
-    """Those of all nodes, with who has what of them. MIG instances that a device plug-in hands out are no cards."""
-    claims = scene.model.claims
+def _places(scene: Scene) -> Iterator[_Place]:
+    claims, ledger = scene.model.claims, scene.sources.ledger
     for node in scene.model.nodes.values():
-        table = {}
-        for device in (*cards.cards_of(node), *claims.cards_of(node.name)):
+        pods = tuple(ledger.with_cards(node.name))
+        claimed = {pod.uid: tuple(claims.allotted(pod)) for pod in pods if pod.shape.claims}
+        yield _Place(node, pods, claims.cards_of(node.name), claimed)
+
+
+def _cards(places: Iterable[_Place]) -> Iterator[_Card]:
+    """Those of all nodes, with who has what of them. MIG instances that a device plug-in hands out are no cards."""
+    for place in places:
+        node, table = place.node, {}
+        for device in (*cards.cards_of(node), *place.listed):
             table[slot_resource(device), device.index] = _Card(node.name, device)
         if not table:
             continue
-        for pod in scene.sources.ledger.with_cards(node.name):
-            for number, (slot, use) in enumerate(parts_held(pod, node, claims)):
+        for pod in place.pods:
+            for number, (slot, use) in enumerate(parts_held(pod, node, place)):
                 if slot in table and (use.part.milli or use.part.memory_mib):
                     table[slot].uses.append((pod, number, use))
         yield from table.values()
@@ -184,8 +222,8 @@ Names = tuple[str, str]
 """Of today, of old."""
 
 
-def _of_cards(found: Sequence[_Card]) -> Iterator[tuple[Names, list[Row]]]:
-    rows: dict[Names, list[Row]] = {names: [] for names in _NAMES}
+def _of_cards(found: Sequence[_Card]) -> dict[Names, list[Row]]:
+    rows: dict[Names, list[Row]] = {names: [] for names in _OF_CARDS}
     limit, cores, shared, used_cores, used, overview, part = rows.values()
     for card in found:
         device, (milli, mib) = card.device, card.held()
@@ -199,10 +237,10 @@ def _of_cards(found: Sequence[_Card]) -> Iterator[tuple[Names, list[Row]]]:
         overview.append(((*place, "100", str(full), kind), mib * MIB))
         if full:
             part.append((place, mib / full))
-    yield from rows.items()
+    return rows
 
 
-_NAMES: tuple[Names, ...] = (
+_OF_CARDS: tuple[Names, ...] = (
     ("hami_gpu_memory_limit_bytes", "GPUDeviceMemoryLimit"),
     ("hami_gpu_core_limit_ratio", "GPUDeviceCoreLimit"),
     ("hami_gpu_shared_count", "GPUDeviceSharedNum"),
@@ -211,16 +249,19 @@ _NAMES: tuple[Names, ...] = (
     ("hami_node_gpu_overview", "nodeGPUOverview"),
     ("hami_node_gpu_memory_allocated_ratio", "nodeGPUMemoryPercentage"),
 )
+_OF_PODS: tuple[Names, ...] = (
+    ("hami_vgpu_memory_allocated_bytes", "vGPUMemoryAllocated"),
+    ("hami_vgpu_core_allocated_ratio", "vGPUCoreAllocated"),
+)
 
 
-def _of_pods(found: Sequence[_Card]) -> Iterator[tuple[Names, list[Row]]]:
-    memory: list[Row] = []
-    cores: list[Row] = []
+def _of_pods(found: Sequence[_Card]) -> dict[Names, list[Row]]:
+    rows: dict[Names, list[Row]] = {names: [] for names in _OF_PODS}
+    memory, cores = rows.values()
     for card in found:
         device = card.device.uuid or str(card.device.index)
         for pod, number, use in card.uses:
             labels = (pod.namespace, card.node, pod.name, str(number), device)
             memory.append((labels, card.mib_of(use) * MIB))
             cores.append((labels, ceil(use.part.milli / 10)))
-    yield ("hami_vgpu_memory_allocated_bytes", "vGPUMemoryAllocated"), memory
-    yield ("hami_vgpu_core_allocated_ratio", "vGPUCoreAllocated"), cores
+    return rows
