@@ -156,3 +156,12 @@ def test_a_class_without_room_is_not_looked_for_again(monkeypatch: pytest.Monkey
     assert len(asked) == 1
     s.mover.spare(units, move=True)
     assert len(asked) == 2
+
+
+def test_who_is_told_a_place_takes_it_if_it_has_room() -> None:
+    for request, place in (("gpu=1", "n3"), ("gpu=2", "stays")):
+        s = scene("n1 gpu=2", "n2 gpu=2", "n3 gpu=1", gangs={"a": ("n1",)}, request=request)
+        units = s.evict(s.unit("a"))
+        s.mover.spare(units, move=True, strategy=Strategy.IN_TURN, places={"ns/a": "n3"})
+        assert s.where() == {"a-0": place}
+        s.statement.rollback()

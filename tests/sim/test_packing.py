@@ -243,6 +243,32 @@ def test_three_pods_change_places_in_a_ring():
     assert max(load) <= 1000
 
 
+def test_who_changes_places_goes_where_it_was_thought_up():
+    """Two exchanges at once for two parts of one card. By score alone the first to go takes the place that only the
+    second one fits into, and then nobody moves."""
+    nodes = tuple(OpenbNode(f"n{at}", 1000 * cpu, 65536, 1, "T4") for at, cpu in enumerate((32, 8, 8, 32)))
+    sizes = (320, 160, 320, 320, 320, 590, 320, 650, 280, 220, 320)
+    cpus = (4, 0, 3, 0, 0, 4, 4, 0, 2, 2, 3)
+    pods = [OpenbPod("p", 1000 * cpu, 1024, 1, milli) for cpu, milli in zip(cpus, sizes, strict=True)]
+    run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0))
+    run_.play(pods)
+    assert run_.placed[10][0] == run_.placed[0][0] == run_.placed[2][0] == 1
+    moved = {number: at for number, (at, _) in run_.moved[10]}
+    assert moved == {0: 0, 2: 3, 8: 1, 9: 1}
+
+
+@pytest.mark.parametrize(("spent", "fits"), [(0, True), (3000, True), (4300, False)])
+def test_what_a_gain_may_cost_falls_once_half_of_the_allowance_is_spent(spent: int, fits: bool):
+    """830 have to move for 280, of an allowance of 6800: with 2500 of it left only 2.9 times the gain may be spent."""
+    defrag = Defrag(4.0, price=4.0)
+    defrag.moved = spent
+    run_ = DefragRun(
+        [OpenbNode(name, 16000, 65536, 1, "T4") for name in "ab"], [BestFit(), TightestCard()], defrag
+    )
+    run_.play(GAPS)
+    assert (4 in run_.placed) is fits
+
+
 def test_two_pods_with_whole_cards_change_places_where_a_card_lacks_memory():
     """All of one node's memory is taken by a pod that another node has the memory for."""
     nodes = (OpenbNode("a", 16000, 4096, 2, "T4"), OpenbNode("b", 16000, 8192, 1, "T4"))

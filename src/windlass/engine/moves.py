@@ -8,7 +8,7 @@ of a topology is moved within it, or whole to another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -21,6 +21,8 @@ from windlass.engine.statement import Statement
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.engine.topology import Demand, Nearness, held_rows
 from windlass.engine.world import World
+
+ANYWHERE: Mapping[str, str] = {}
 
 
 class Strategy(StrEnum):
@@ -52,12 +54,14 @@ class Mover:
         move: bool,
         strategy: Strategy = Strategy.DEAREST_STAY,
         needless: bool = False,
+        places: Mapping[str, str] = ANYWHERE,
     ) -> tuple[set[Unit], set[Unit]]:
         """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
         those of which some task moves.
 
         ``needless``: some went in vain, such as those of another rack than the one that was taken; they stay,
-        before any other is moved to their place.
+        before any other is moved to their place. ``places``: by group, the node to which its only task goes if it has
+        room there.
         """
         stay: set[Unit] = self.spare(units, move=False)[0] if needless and move else set()
         moved: set[Unit] = set()
@@ -68,7 +72,8 @@ class Mover:
             if unit.group.key in lost or unit in stay:
                 continue
             mark = self._statement.checkpoint()
-            where = self._place(unit, move=move, packed=strategy is Strategy.LARGEST_PACKED)
+            to = self._world.table.rows.get(places.get(unit.group.key, ""), -1)
+            where = self._place(unit, move=move, packed=strategy is Strategy.LARGEST_PACKED, to=to)
             if where is None:
                 self._statement.rollback(mark)
                 if unit.view.core:
@@ -94,8 +99,13 @@ class Mover:
                 size[unit.group.key] = max(size.get(unit.group.key, 0.0), *asked, 0.0)
         return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
 
-    def _place(self, unit: Unit, *, move: bool, packed: bool) -> bool | None:
-        """Whether any task of the unit moves; ``None`` if they cannot all have a place."""
+    def _place(self, unit: Unit, *, move: bool, packed: bool, to: int) -> bool | None:
+        """Whether any task of the unit moves; ``None`` if they cannot all have a place. ``to``: the row that one of a
+        single task goes to if it has room; -1 for any."""
+        only = unit.entries[0] if len(unit.entries) == 1 and not unit.group.near else None
+        if only is not None and to not in (-1, only.row) and self._best(only.cls, to) == to:
+            self._statement.pipeline(only, to)
+            return True
         moves = False
         homeless: list[TaskEntry] = []
         for entry in unit.entries:
@@ -161,8 +171,9 @@ class Mover:
         with self._placer.within(scope):
             return self._best(entry.cls)
 
-    def _best(self, cls: TaskClass) -> int:
-        """The best row for one more task of the class once all promises are kept; -1 if there is none."""
+    def _best(self, cls: TaskClass, wanted: int = -1) -> int:
+        """The best row for one more task of the class once all promises are kept, ``wanted`` if that takes it; -1 if
+        there is none."""
         rows = np.arange(self._world.table.height, dtype=np.int64)
         _, key = cls.future(rows)
         domains = self._placer.constraints(cls)
@@ -171,5 +182,7 @@ class Mover:
                 mask = self._placer.domain_mask(cls, domains)
             if mask is not None:
                 key = np.where(mask, key, -1)
+        if wanted >= 0 and key[wanted] >= 0:
+            return wanted
         row = int(key.argmax()) if len(key) else -1
         return row if row >= 0 and key[row] >= 0 else -1

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import GroupEntry
-from windlass.engine.moves import Mover, Strategy
+from windlass.engine.moves import ANYWHERE, Mover, Strategy
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.policies import Policies
 from windlass.engine.room import Room
@@ -218,7 +218,13 @@ class Search:
         for strategy in (*named, *self._mover.strategies):
             if not self._carry_out(units, later):
                 return None
-            stay, moved = self._mover.spare(everyone, move=True, strategy=strategy, needless=self._group.near)
+            stay, moved = self._mover.spare(
+                everyone,
+                move=True,
+                strategy=strategy,
+                needless=self._group.near,
+                places=self._terms.place_of if strategy is Strategy.IN_TURN else ANYWHERE,
+            )
             going = [unit for unit in everyone if unit not in stay]
             charged = [unit for unit in going if unit not in moved]
             taken_apart = charged and self._terms.move is Move.MUST

@@ -26,7 +26,7 @@ from windlass.engine.view import TableView
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
 from windlass.sim.exchange import Rings
 from windlass.sim.relief import Wanted, relief
-from windlass.sim.spare import Free, asks, milli_of
+from windlass.sim.spare import Free, Step, asks, milli_of
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
@@ -43,18 +43,23 @@ MOVERS = 6
 FOREIGN, UNSETTLED, FIRM, GANG = "foreign", "unsettled", "firm", "gang"
 """Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, or its group has
 others, too."""
-PRICE = 6.0
+PRICE = 12.0
 """So much GPU may be moved for each GPU that it brings, unless said otherwise."""
+FREELY = 0.5
+"""So much of the allowance, as part of 1, is spent at that price. Then it falls to nothing: what is left is kept for
+moves that bring more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What makes room on one node. ``milli``: what the movers have of cards."""
+    """What makes room on one node. ``milli``: what the movers have of cards. ``places``: to which node each goes, where
+    that is settled."""
 
     node: str
     groups: tuple[str, ...]
     tasks: tuple[str, ...]
     milli: int
+    places: tuple[str, ...] = ()
 
 
 class Defrag:
@@ -62,7 +67,7 @@ class Defrag:
     by :meth:`serve` before the first cycle.
 
     ``part``: how much of the GPUs that run may be moved in all, as part of 1. ``price``: how much GPU a move may
-    cost for each GPU that it brings.
+    cost for each GPU that it brings, as long as most of the allowance is left.
     """
 
     name = "defrag"
@@ -98,7 +103,7 @@ class Defrag:
         found = self.moves_for(waiting[0].cls.needs) if len(waiting) == 1 else None
         if found is None:
             return Denied(Reason.INSUFFICIENT_RESOURCES, personal=True)
-        return Terms(Scope.ALL_QUEUES, Move.MUST, only=found.groups)
+        return Terms(Scope.ALL_QUEUES, Move.MUST, only=found.groups, places=found.places)
 
     # ------------------------------------------------------------------ which moves
 
@@ -108,7 +113,7 @@ class Defrag:
         if self._engine is None or len(asked) != 1:
             return None
         gain = asked[0].count * max(asked[0].milli, 1)
-        most = min(int(self.price * gain), int(self.part * self.running) - self.moved)
+        most = self._allowed(gain)
         if most < 0:
             return None
         table = self._engine.world.table
@@ -136,6 +141,13 @@ class Defrag:
             self._futile[needs] = (table.version, most)
         return best
 
+    def _allowed(self, gain: int) -> int:
+        """How much may be moved for so much, in milli; less than nothing if not even what costs nothing may."""
+        allowance = int(self.part * self.running)
+        left = allowance - self.moved
+        price = self.price * min(1.0, left / max(allowance, 1) / (1.0 - FREELY))
+        return min(int(price * gain), left)
+
     def _may_go(self, entry: TaskEntry) -> bool:
         return not hindrance(entry) and not self._stays(entry.key)
 
@@ -155,16 +167,19 @@ class Defrag:
         if self._engine is None or most < 0:
             return None
         tasks = self._engine.world.table.tasks
-        return self._named(relief(needs, need, milli, free, tasks, Wanted(most, self._may_go)))
+        pair = relief(needs, need, milli, free, tasks, Wanted(most, self._may_go))
+        return self._named([Step(one, other.row) for one, other in zip(pair, reversed(pair), strict=True)])
 
-    def _named(self, found: Sequence[TaskEntry]) -> Moves | None:
-        if self._engine is None or not found:
+    def _named(self, steps: Sequence[Step]) -> Moves | None:
+        if self._engine is None or not steps:
             return None
+        names = self._engine.world.table.names
         return Moves(
-            self._engine.world.table.names[found[0].row],
-            tuple(entry.group.key for entry in found if entry.group is not None),
-            tuple(entry.key for entry in found),
-            sum(map(milli_of, found)),
+            names[steps[0].entry.row],
+            tuple(step.entry.group.key for step in steps if step.entry.group is not None),
+            tuple(step.entry.key for step in steps),
+            sum(milli_of(step.entry) for step in steps),
+            tuple(names[step.to] for step in steps),
         )
 
     def _on(

@@ -39,6 +39,8 @@ CONFIG = EngineConfig(
 )
 UNASKED = "unasked"
 """Why a pod is not moved: its owner has not agreed to it."""
+MOVED = "moved"
+"""Likewise: the plan moves it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +135,7 @@ def plan(
                 engine.apply([delta for move in gain.moves for delta in _away(tasks[move.pod])])
                 engine.cycle(now)
                 defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
-                for move in gain.moves:
-                    sources.pop(move.pod)
+                stay |= dict.fromkeys((move.pod for move in gain.moves), MOVED)
     return Plan(
         tuple(gains),
         defrag.running / WHOLE,

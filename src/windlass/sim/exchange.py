@@ -18,7 +18,7 @@ import numpy as np
 
 from windlass.engine.groups import TaskEntry
 from windlass.plugins.cards import WHOLE
-from windlass.sim.spare import Free, asks
+from windlass.sim.spare import Free, Step, asks
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
@@ -29,6 +29,8 @@ TRIES = 16
 PAIRS = 64
 """On so many cards two rings are tried, those where they would leave most."""
 FAR = 1e18
+NOWHERE = -1
+"""The row of a pod whose place is not settled yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Rings:
                     self._at[kind, other] = first + int(left[first:end].argmin())
         self._cost, self._via = _chained(self._step)
 
-    def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[TaskEntry]:
+    def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[Step]:
         """The pods that move so that one with one card finds room, at most ``most`` milli of them; in the order in
         which they go, those of its card first. Empty if there are none. ``milli``: what the pod takes of each card,
         nodes × slots."""
@@ -116,10 +118,10 @@ class Rings:
         cost = np.where(good, cost, FAR)
         found = next(self._singles(cost, most), ())
         if found:
-            most = sum(e.devices[0].milli for e in found) - 1
+            most = sum(step.entry.devices[0].milli for step in found) - 1
         return next(self._doubles(hosts, (lack, cpu, memory), usable, most), found)
 
-    def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[TaskEntry]]:
+    def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[Step]]:
         for _ in range(TRIES):
             x, last = divmod(int(cost.argmin()), cost.shape[1])
             if cost[x, last] > most:
@@ -131,7 +133,7 @@ class Rings:
 
     def _doubles(
         self, hosts: _Hosts, short: tuple[IntArray, IntArray, IntArray], usable: BoolArray, most: int
-    ) -> Iterator[Sequence[TaskEntry]]:
+    ) -> Iterator[Sequence[Step]]:
         """Two rings for two parts of one card."""
         lack, cpu, memory = short
         reach = np.where(self._cost < FAR, self._size[:-1, None] - self._size[None, :], 0).max(axis=1)
@@ -148,7 +150,7 @@ class Rings:
                     key = (int(hosts.number[x]), int(hosts.number[y]), int(lack[x]))
                     if key not in alike or cpu[x] < cpu[alike[key][1]]:
                         alike[key] = (spare, x, y)
-        best: Sequence[TaskEntry] = ()
+        best: Sequence[Step] = ()
         for _, x, y in sorted(alike.values(), reverse=True)[:PAIRS]:
             first, second = int(hosts.number[x]), int(hosts.number[y])
             both = (self._cost[first][:, None] + self._cost[second][None, :]) + hosts.here[x] + hosts.here[y]
@@ -174,25 +176,54 @@ class Rings:
         if best:
             yield best
 
-    def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[TaskEntry]:
-        """The pods of these rings; empty if a card serves twice."""
+    def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[Step]:
+        """The pods of these rings and where each goes; empty if a card serves twice, or somebody finds no gap."""
         hosts = self._hosts
         if hosts is None:
             return ()
-        firsts = [x for x, _ in ends]
-        later: list[int] = []
+        nobody = len(self._size) - 1
+        firsts: list[Step] = []
+        later: list[Step] = []
+        served = [ends[0][0]]
         for x, last in ends:
             kind = int(hosts.number[x])
             if kind == last:
                 return ()
+            ring = [x]
             for step in self._path(kind, last):
-                if step != len(self._size) - 1:
-                    later.append(int(self._at[kind, step]))
+                if step != nobody:
+                    ring.append(int(self._at[kind, step]))
                 kind = step
-        cards = {(int(hosts.row[at]), int(hosts.slot[at])) for at in (*firsts[:1], *later)}
-        if len(cards) != 1 + len(later):
-            return ()
-        return [hosts.entries[at] for at in (*firsts, *later)]
+            to = [*ring[1:], x] if last != nobody else ring[1:]
+            rows = [*(int(hosts.row[at]) for at in to), *([NOWHERE] if last == nobody else [])]
+            steps = [Step(hosts.entries[at], row) for at, row in zip(ring, rows, strict=True)]
+            firsts += steps[:1]
+            later += steps[1:]
+            served += ring[1:]
+        cards = {(int(hosts.row[at]), int(hosts.slot[at])) for at in served}
+        return self._housed([*firsts, *later], cards) if len(cards) == len(served) else ()
+
+    def _housed(self, steps: Sequence[Step], served: set[tuple[int, int]]) -> Sequence[Step]:
+        """The same, with the node of each that goes to a gap of its own: where the gap is smallest, of the cards that
+        serve nobody else. Empty if one finds none."""
+        free, found = self._free, list(steps)
+        cards, cpu, memory = free.cards.copy(), free.cpu.copy(), free.memory.copy()
+        for row, slot in served:
+            cards[row, slot] = 0
+        for at, (entry, to) in enumerate(steps):
+            milli = free.milli(entry)
+            if to != NOWHERE or milli is None:
+                continue
+            left = np.where(cards >= milli, cards - milli, WHOLE)
+            left[(cpu < asks(entry, "cpu")) | (memory < asks(entry, "memory"))] = WHOLE
+            row, slot = divmod(int(left.argmin()), left.shape[1])
+            if left[row, slot] >= WHOLE:
+                return ()
+            cards[row, slot] = 0
+            cpu[row] -= asks(entry, "cpu")
+            memory[row] -= asks(entry, "memory")
+            found[at] = Step(entry, row)
+        return found
 
     def _path(self, kind: int, last: int) -> list[int]:
         found: list[int] = []

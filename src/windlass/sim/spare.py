@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,13 @@ def asks(entry: TaskEntry, resource: str) -> int:
 def milli_of(entry: TaskEntry) -> int:
     """Thousandths of cards that a pod takes."""
     return sum(need.count * max(need.milli, 1) for need in asked_of(entry.cls.needs))
+
+
+class Step(NamedTuple):
+    """A pod that moves, and to which row."""
+
+    entry: TaskEntry
+    to: int
 
 
 @dataclass(slots=True)

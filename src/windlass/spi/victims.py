@@ -106,13 +106,20 @@ class Terms(msgspec.Struct, frozen=True):
     """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
     only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
     moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
-    after them for the first ones. ``None``: those near the room that lacks least."""
+    after them for the first ones. ``None``: those near the room that lacks least. ``places``: to which node each of
+    them goes (empty: to the one with the best score); who has no room there goes elsewhere."""
 
     scope: Scope
     move: Move = Move.NEVER
     groups: int = 0
     below: int | None = None
     only: tuple[str, ...] | None = None
+    places: tuple[str, ...] = ()
+
+    @property
+    def place_of(self) -> dict[str, str]:
+        """Group → the node that it goes to, of those with a place."""
+        return {group: place for group, place in zip(self.only or (), self.places, strict=False) if place}
 
 
 class Denied(msgspec.Struct, frozen=True):
