@@ -19,7 +19,7 @@ from windlass.sim.traces.openb import OpenbNode, OpenbPod
 from windlass.spi.objects import Group, Queue, Task, TaskState
 from windlass.spi.victims import Claim, Denied, Terms
 
-SOME = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = (810, 650, 590, 550, 470, 460, 370, 350, 320, 280, 230, 220, 160)
 """Shares of a card, most of them as they come on OpenB, so that rings are found."""
 
