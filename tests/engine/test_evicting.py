@@ -7,10 +7,12 @@ from itertools import pairwise
 import pytest
 from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.engine.actions.registry import make_actions
-from windlass.engine.actions.tries import LONGEST_PAUSE, PATIENCE
+from windlass.engine.actions.tries import BURST_SECONDS, LONGEST_PAUSE
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
 from windlass.engine.engine import Engine
@@ -523,38 +525,105 @@ def in_vain(pause: float) -> tuple[Cluster, Arena]:
     return world, a
 
 
-@pytest.mark.parametrize(("pause", "most"), [(0.0, 60), (0.25, PATIENCE + 4)])
-def test_who_has_tried_often_in_vain_pauses(pause: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something else changes all the time; the claim stays in vain, until it does not."""
-    tried = []
+def bustle(world: Cluster, a: Arena, cycles: int, seconds: float) -> None:
+    """Others come and go, one with each cycle."""
+    for _ in range(cycles):
+        name = f"small-{world.now:.6f}-{world.engine.cycles}"
+        a.runs(name, "q", "n1:1", priority=70)
+        world.cycle(seconds)
+        world.remove(name)
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When room was looked for, on the clock of the cluster that ``in_vain`` made."""
+    found: list[float] = []
     solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(a) or solve(*a))
+    monkeypatch.setattr(Solver, "solve", lambda *a: found.append(a[0].time) or solve(*a))
+    return found
+
+
+@pytest.mark.parametrize(("pause", "least", "most"), [(0.0, 50, 60), (0.25, 4, 9)])
+def test_who_claims_in_vain_pauses(pause: float, least: int, most: int, tried: list[float]) -> None:
+    """Something else changes all the time; the claim stays in vain, until it does not."""
     world, a = in_vain(pause)
-    for number in range(60):
-        a.runs(f"small{number}", "q", "n1:1", priority=70)
-        world.cycle(0.05)
-        world.remove(f"small{number}")
-    assert len(tried) <= most
-    assert len(tried) >= (50 if not pause else PATIENCE)
+    bustle(world, a, 60, 0.05)
+    assert least <= len(tried) <= most
     world.change_group("firm", preemptible=True)
     world.change_task("firm-0", preemptible=True)
     world.cycle(9.0)
     assert world.engine.world.tasks["ns/high-0"].promised >= 0
 
 
-def test_pauses_begin_after_some_patience_and_grow_up_to_a_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried = []
-    solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
+def test_pauses_last_as_long_as_it_was_in_vain_so_far(tried: list[float]) -> None:
     world, a = in_vain(1.0)
-    for number in range(240):
-        a.runs(f"small{number}", "q", "n1:1", priority=70)
-        world.cycle(0.25 if number <= PATIENCE else 0.5)
-        world.remove(f"small{number}")
+    bustle(world, a, 300, 0.5)
     pauses = [round(after - before, 3) for before, after in pairwise(tried)]
-    assert pauses[:PATIENCE] == [0.25] * PATIENCE
-    assert pauses[PATIENCE:] == [min(2.0**n, LONGEST_PAUSE) for n in range(len(pauses) - PATIENCE)]
+    assert pauses == [1.0, *[min(2.0**n, LONGEST_PAUSE) for n in range(len(pauses) - 1)]]
     assert pauses.count(LONGEST_PAUSE) > 1
+
+
+@given(bursts=st.lists(st.integers(1, 12), min_size=12, max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_pauses_do_not_depend_on_how_many_cycles_there_were(bursts: list[int]) -> None:
+    """What happens at one moment may be heard of in one cycle or in many."""
+
+    def told(cycles: list[int]) -> list[tuple[float, float]]:
+        """The time after each burst, and when the pause is over."""
+        world, a = in_vain(1.0)
+        found: list[tuple[float, float]] = []
+        for many in cycles:
+            bustle(world, a, many, 0.0)
+            (record,) = world.engine.claimants["preempt"].as_record().buckets
+            assert record.spell is not None
+            found.append((world.now, record.spell.ends))
+            world.cycle(0.75)
+        return found
+
+    assert told(bursts) == told([1] * len(bursts))
+
+
+def test_what_is_heard_of_bit_by_bit_is_one_event(tried: list[float]) -> None:
+    """The claim is tried with each bit of what follows from an event, and pauses from the first on."""
+    world, a = in_vain(1.0)
+    bustle(world, a, 1, 10.0)
+    tried.clear()
+    bustle(world, a, 5, BURST_SECONDS / 8)
+    assert len(tried) == 5
+    bustle(world, a, 5, BURST_SECONDS)
+    assert len(tried) <= 6
+
+
+def test_a_copy_pauses_as_long_as_the_original(tried: list[float]) -> None:
+    world, a = in_vain(1.0)
+    bustle(world, a, 9, 0.5)
+    original = world.engine
+    copy = Engine.load(original.dump(), default_plugins())
+    assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
+    (record,) = copy.claimants["preempt"].as_record().buckets
+    assert (record.group, record.until) == ("ns/high", None)
+    assert record.spell is not None
+    assert record.spell.ends > world.now
+    begun = world.now
+    tried.clear()
+    assert copy.cycle(world.now + 0.1).wake_at == record.spell.ends
+    assert tried == []
+    world.engine = copy
+    world.cycle(record.spell.ends - begun)
+    assert len(tried) == 1
+
+
+def test_the_end_of_a_pause_is_no_reason_to_try_again_while_nothing_changes(tried: list[float]) -> None:
+    """Else a claim that never fits would be tried, and the engine woken, every few seconds for ever."""
+    world, a = in_vain(1.0)
+    bustle(world, a, 9, 0.5)
+    world.cycle(LONGEST_PAUSE)
+    tried.clear()
+    ends: list[float] = []
+    while (wake := world.engine.cycle(ends[-1] if ends else world.now).wake_at) is not None:
+        ends.append(wake)
+        assert len(ends) < 4
+    assert not tried
 
 
 def test_who_is_preempted_is_promised_no_other_place() -> None:
@@ -572,43 +641,3 @@ def test_after_a_restart_every_claim_is_tried_again() -> None:
     twin = Engine.load(a.world.engine.dump(), default_plugins())
     assert twin.cycle(1400.0).wake_at == 1490.0
     assert [e.task for e in twin.cycle(1490.0).evictions] == [f"{NAMESPACE}/low-0"]
-
-
-def test_a_copy_pauses_as_long_as_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[float] = []
-    solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
-    world, a = in_vain(1.0)
-    for number in range(PATIENCE + 4):
-        a.runs(f"small{number}", "q", "n1:1", priority=70)
-        world.cycle(0.25)
-        world.remove(f"small{number}")
-    original = world.engine
-    copy = Engine.load(original.dump(), default_plugins())
-    assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
-    (record,) = copy.claimants["preempt"].as_record().buckets
-    assert (record.group, record.in_vain) == ("ns/high", PATIENCE + 1)
-    assert record.until is None
-    assert record.pause > world.now
-    begun = world.now
-    tried.clear()
-    assert copy.cycle(world.now + 0.1).wake_at == record.pause
-    assert tried == []
-    world.engine = copy
-    world.cycle(record.pause - begun)
-    assert len(tried) == 1
-
-
-def test_the_end_of_a_pause_is_no_reason_to_try_again_while_nothing_changes() -> None:
-    """Else a claim that never fits would be tried, and the engine woken, every few seconds for ever."""
-    world, a = in_vain(1.0)
-    for number in range(PATIENCE + 4):
-        a.runs(f"small{number}", "q", "n1:1", priority=70)
-        world.cycle(0.25)
-        world.remove(f"small{number}")
-    ends: list[float] = []
-    while (wake := world.engine.cycle(ends[-1] if ends else world.now).wake_at) is not None:
-        ends.append(wake)
-        assert len(ends) < 4
-    (record,) = world.engine.claimants["preempt"].as_record().buckets
-    assert record.in_vain == PATIENCE + 2

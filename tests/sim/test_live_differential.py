@@ -300,32 +300,51 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
     assert kept, "somebody waited for the room that was kept"
 
 
-@pytest.mark.parametrize(
-    ("made", "config", "terms"),
-    [
-        (urgent, SchedulerConfig(), None),
-        (of_two_queues, UNRESERVED, DUE),
-        (of_two_queues, SchedulerConfig(), DUE),
-        (sharing, UNRESERVED, None),
-    ],
-    ids=["preempt", "reclaim", "reclaim-and-reserve", "time-share"],
-)
-async def test_so_they_do_where_some_are_evicted(
-    made: Callable[[list[TraceJob], Random], list[TraceJob]], config: SchedulerConfig, terms: Terms | None
-) -> None:
-    """A claim that found nobody to evict is made again after a pause of up to eight seconds, which begins at another
-    moment where events come one by one. Where two such claims compete, who is first may differ, and all that follows;
-    so it may where several are evicted in a row before those bound in between are seen to run. Of six traces that is
-    borne of one."""
+async def differing(
+    made: Callable[[list[TraceJob], Random], list[TraceJob]],
+    config: SchedulerConfig,
+    terms: Terms | None,
+    seeds: range,
+) -> tuple[list[int], int]:
+    """The seeds of the traces on which the two do not decide the same, and how many starts of the others came after a
+    stop."""
     differ: list[int] = []
     stops = 0
-    for seed in range(1, 7):
+    for seed in seeds:
         jobs = made(trace(seed, 18), Random(seed))
         expected = simulated(jobs, config, terms)
         if await lived(jobs, config, terms) == expected:
             stops += again(expected)
         else:
             differ.append(seed)
+    return differ, stops
+
+
+@pytest.mark.parametrize(
+    ("made", "config", "terms", "seeds"),
+    [
+        (urgent, SchedulerConfig(), None, range(14, 21)),
+        (of_two_queues, UNRESERVED, DUE, range(1, 8)),
+        (of_two_queues, SchedulerConfig(), DUE, range(1, 21)),
+    ],
+    ids=["preempt", "reclaim", "reclaim-and-reserve"],
+)
+async def test_so_they_do_where_groups_claim_room(
+    made: Callable[[list[TraceJob], Random], list[TraceJob]],
+    config: SchedulerConfig,
+    terms: Terms | None,
+    seeds: range,
+) -> None:
+    """A claim that found nobody to evict pauses by the clock: however many cycles the service makes of a moment."""
+    differ, stops = await differing(made, config, terms, seeds)
+    assert not differ
+    assert stops >= 3, "some were evicted, and started again at the same moments"
+
+
+async def test_so_they_do_where_jobs_share_time() -> None:
+    """Where several are evicted in a row before those bound in between are seen to run, who is next may differ, and all
+    that follows: of six traces that is borne of one."""
+    differ, stops = await differing(sharing, UNRESERVED, None, range(1, 7))
     assert len(differ) <= 1, differ
     assert stops >= 3, "some were evicted, and started again at the same moments"
 

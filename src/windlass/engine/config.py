@@ -11,7 +11,7 @@ class EngineConfig:
     for through ``Decision.wake_at``. A group whose binds fail pauses ``backoff_seconds`` times two to
     the number of failures before, at most ``backoff_cap_seconds``.
 
-    ``claim_pause_seconds``: the first pause of a group for which room was often sought in vain; 0: none.
+    ``claim_pause_seconds``: the first pause of a group for which room was sought in vain; 0: none.
     ``move_hold_seconds``: how long the place of a moved task is kept until it comes back.
     ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
     ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or

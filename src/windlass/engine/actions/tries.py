@@ -2,7 +2,11 @@
 
 A claim is that of the first groups of a bucket. One in vain is made again once *affairs* have changed; but where it
 is easily seen what stands in its way (:data:`Obstacle`), that is looked at instead, once for all that it stands in
-the way of. A moment that a policy named ends the waiting too. Who has tried often in vain pauses between his tries.
+the way of. A moment that a policy named ends the waiting too.
+
+In a cluster where something changes all the time who claims in vain pauses between his tries (:class:`Spell`). When he
+does follows from the clock alone: what happens at one moment, or in a short while, is one event in however many cycles
+it is heard of, so that the simulator, which hears of it at once, decides as the scheduler does.
 """
 
 from __future__ import annotations
@@ -20,22 +24,32 @@ Obstacle = Callable[[], bool]
 """Whether what stands in the way of a claim still does. Equal for claims of which one cannot be had without the
 others."""
 
-PATIENCE = 6
-"""So often in a row a bucket may get nothing before it pauses."""
+BURST_SECONDS = 0.05
+"""For so long a bucket is tried at every change before it pauses: most of what follows from one event is heard of by
+then."""
 LONGEST_PAUSE = 32
-"""The first pause is doubled with each further try in vain, up to so many times its length."""
+"""A pause is about as long as the bucket has got nothing so far: up to so many times the first."""
 CACHED = 4096
 FIRST = -1
 """The affairs of those that are tried before all others."""
 
 
+class Spell(msgspec.Struct, frozen=True):
+    """A bucket gets nothing. ``since``: when that was first seen. ``opened``: from then on it is tried at every change
+    for :data:`BURST_SECONDS`, and then not before ``ends``. Unix seconds."""
+
+    since: float
+    opened: float
+    ends: float
+
+
 class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One bucket, named by one of its groups. ``failed``: it got nothing, as affairs stand now or (False)
-    stood before."""
+    """One bucket, named by one of its groups. ``missed``: it is to be tried after its pause. ``failed``: it got
+    nothing, as affairs stand now or (False) stood before."""
 
     group: str
-    in_vain: int = 0
-    pause: float = 0.0
+    spell: Spell | None = None
+    missed: bool = False
     until: float | None = None
     failed: bool | None = None
     stopped: tuple[Stop, ...] = ()
@@ -60,10 +74,10 @@ class Tries:
         self.moments: list[tuple[float, int, Bucket]] = []
         self._until: dict[Bucket, float] = {}
         """Bucket → the moment that stands in ``moments`` for it."""
-        self._in_vain: dict[Bucket, int] = {}
-        """Bucket → how often in a row it got nothing."""
-        self._pauses: dict[Bucket, float] = {}
-        """Bucket → the moment until which it pauses."""
+        self._spells: dict[Bucket, Spell] = {}
+        """Those that got nothing, where anybody pauses."""
+        self._missed: dict[Bucket, None] = {}
+        """Those that something may have changed for in their pause. Its end stands in ``moments``."""
         self._ticket = 0
 
     @property
@@ -80,27 +94,22 @@ class Tries:
         return self._lot.buckets.get(bucket.signature) is bucket
 
     def pausing(self, bucket: Bucket, now: float) -> bool:
-        return bool(self._pauses) and self._pauses.get(bucket, 0.0) > now
+        spell = self._spells.get(bucket)
+        return spell is not None and spell.opened + BURST_SECONDS <= now < spell.ends
 
     # ------------------------------------------------------------------ what came of a try
 
     def done(self, bucket: Bucket) -> None:
         """It got what it asked for."""
-        self._in_vain.pop(bucket, None)
-        self._pauses.pop(bucket, None)
+        self._spells.pop(bucket, None)
+        self._missed.pop(bucket, None)
         self._leave(bucket)
 
     def fail(self, bucket: Bucket, now: float, until: float | None, obstacle: Obstacle | None) -> None:
         """It got nothing. ``until``: when it may."""
-        times = self._in_vain[bucket] = self._in_vain.get(bucket, 0) + 1
-        first = self._pause_seconds
-        if times > PATIENCE and first > 0:
-            pause = first * min(2.0 ** min(times - PATIENCE - 1, 40), LONGEST_PAUSE)
-            self._pauses[bucket] = now + pause
-            self._push(now + pause, bucket)
-        if len(self._in_vain) > CACHED:
-            self._in_vain = {b: n for b, n in self._in_vain.items() if self.lives(b)}
-            self._pauses = {b: moment for b, moment in self._pauses.items() if moment > now}
+        if self._pause_seconds > 0:
+            self._begin_spell(bucket, now)
+        self._missed.pop(bucket, None)
         self._leave(bucket)
         if obstacle is not None and until is None:
             self._failed.pop(bucket, None)
@@ -113,6 +122,17 @@ class Tries:
             self._until[bucket] = until
             self._push(until, bucket)
 
+    def _begin_spell(self, bucket: Bucket, now: float) -> None:
+        """Say how long it pauses, unless that is said already."""
+        before, first = self._spells.get(bucket), self._pause_seconds
+        if before is not None and now < before.ends:
+            return
+        since = now if before is None else before.since
+        ends = now + min(max(now - since, first), LONGEST_PAUSE * first)
+        self._spells[bucket] = Spell(since, now, ends)
+        if len(self._spells) > CACHED:
+            self._spells = {b: spell for b, spell in self._spells.items() if self.lives(b)}
+
     def put_off(self, due: list[Bucket]) -> None:
         """Have buckets tried first in the next cycle."""
         for bucket in reversed(due):
@@ -124,6 +144,13 @@ class Tries:
         """It is another matter now: to be tried after its pause."""
         self._failed.pop(bucket, None)
         self._leave(bucket)
+        self._miss(bucket)
+
+    def _miss(self, bucket: Bucket) -> None:
+        """It pauses, and is to be tried after that."""
+        if bucket not in self._missed:
+            self._missed[bucket] = None
+            self._push(self._spells[bucket].ends, bucket)
 
     def _leave(self, bucket: Bucket) -> None:
         obstacle = self._obstacles.pop(bucket, None)
@@ -162,8 +189,9 @@ class Tries:
             moment, _, bucket = heapq.heappop(self.moments)
             if self._until.get(bucket) == moment:
                 del self._until[bucket]
-            elif bucket in self._obstacles or self._failed.get(bucket) == self._affairs:
-                continue  # its pause is over, and all is as it was: it would get nothing again
+            elif bucket not in self._missed or self.pausing(bucket, now):
+                continue
+            self._missed.pop(bucket, None)
             if self.lives(bucket):
                 found.append(bucket)
         return found
@@ -175,7 +203,11 @@ class Tries:
             affairs, bucket = again.popleft()
             if self._failed.get(bucket) == affairs:
                 del self._failed[bucket]
-                if self.lives(bucket) and not self.pausing(bucket, now):
+                if not self.lives(bucket):
+                    continue
+                if self.pausing(bucket, now):
+                    self._miss(bucket)
+                else:
                     found.append(bucket)
         return found
 
@@ -194,13 +226,13 @@ class Tries:
             if self._failed.get(bucket) == affairs
         }
         known = sorted(
-            {*places, *self._in_vain, *self._obstacles}, key=lambda bucket: places.get(bucket, len(places))
+            {*places, *self._spells, *self._obstacles}, key=lambda bucket: places.get(bucket, len(places))
         )
         return [
             ClaimRecord(
                 min(living),
-                self._in_vain.get(bucket, 0),
-                self._pauses.get(bucket, 0.0),
+                self._spells.get(bucket),
+                bucket in self._missed,
                 self._until.get(bucket),
                 self._fails(bucket, known=bucket in places),
                 bucket.stopped.get(action, ()),
@@ -221,11 +253,10 @@ class Tries:
 
     def restore(self, bucket: Bucket, record: ClaimRecord) -> None:
         """Enter what was known of a bucket."""
-        if record.in_vain:
-            self._in_vain[bucket] = record.in_vain
-        if record.pause:
-            self._pauses[bucket] = record.pause
-            self._push(record.pause, bucket)
+        if record.spell is not None:
+            self._spells[bucket] = record.spell
+            if record.missed:
+                self._miss(bucket)
         if record.failed is not None:
             self._failed[bucket] = int(record.failed)
             self._again.append((int(record.failed), bucket))
