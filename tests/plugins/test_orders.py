@@ -86,7 +86,7 @@ def test_priorities_and_gangs() -> None:
 
 def share(text: str, held: str, cluster: str = "gpu=10 cpu=10", weights: int = 4) -> Fraction:
     view = FakeQueue(queue(text), resources(held) if held else {}, resources(cluster), weights)
-    return Fraction(DominantShare().queue_key(view, None), 1 << SHIFT)
+    return Fraction(DominantShare().queue_key(view, None)[1], 1 << SHIFT)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_queue_entitled_to_nothing_that_holds_something_comes_last() -> None:
         FakeQueue(queue("q weight=0"), resources("gpu=1"), resources("gpu=9"), 1), None
     )
     most = DominantShare().queue_key(FakeQueue(queue("q deserved.gpu=1"), {GPU: 1 << 62}, {}, 1), None)
-    assert nothing == zero == ENDLESS > most
+    assert nothing == zero == (False, ENDLESS) > most
 
 
 @settings(max_examples=200, deadline=None)
@@ -121,7 +121,7 @@ def test_a_queue_entitled_to_nothing_that_holds_something_comes_last() -> None:
 def test_shares_compare_exactly_as_the_fractions_do(
     held: int, due: int, other_held: int, other_due: int
 ) -> None:
-    def key(units: int, deserved: int) -> int:
+    def key(units: int, deserved: int) -> tuple[bool, int]:
         return DominantShare().queue_key(FakeQueue(Queue("q", deserved={"x": deserved}), {"x": units}), None)
 
     exact, other = Fraction(held, due), Fraction(other_held, other_due)
@@ -196,4 +196,4 @@ def test_roots_beside_the_other_api_and_queues_of_kais_have_an_order_of_their_ow
 ) -> None:
     found = FakeQueue(replace(queue("q deserved.gpu=4"), dialect=dialect), resources("gpu=1"), {}, 1)
     found.mixed = mixed
-    assert DominantShare().queue_key(found, None) == 0
+    assert DominantShare().queue_key(found, None) == (False, 0)

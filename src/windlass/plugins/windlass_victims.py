@@ -23,6 +23,7 @@ import msgspec
 
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
+from windlass.plugins.shares import exceeds
 from windlass.spi.objects import Dialect, TaskState
 from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
@@ -145,13 +146,7 @@ class _Exceeds(msgspec.Struct, frozen=True):
     asked: tuple[tuple[str, int], ...]
 
     def __call__(self) -> bool:
-        held, fair = self.queue.committed, self.queue.fair_share
-        return any(
-            [
-                units > 0 and name in fair and held.get(name, 0) + units > fair[name]
-                for name, units in self.asked
-            ]
-        )
+        return exceeds(self.queue, self.asked)
 
 
 def _within_share(claim: Claim, queue: QueueView) -> bool:

@@ -1,0 +1,50 @@
+"""Nobody is started to be evicted: who may go on as things stand is started first."""
+
+from __future__ import annotations
+
+from arena import Arena
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.spi.objects import Dialect
+
+Queue = tuple[int, int, int]
+"""What a queue deserves in GPUs, how many GPUs each of its gangs asks for, and how many gangs wait."""
+queues = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6), st.integers(0, 4)), min_size=2, max_size=4)
+
+
+def settled(told: list[Queue]) -> Arena:
+    """All come at once to an empty node, and nobody ends."""
+    a = Arena("allocate", "reclaim", dialect=Dialect.VOLCANO).node("n0", 12)
+    for at, (deserved, _, _) in enumerate(told):
+        a.queue(f"q{at}", deserved=deserved)
+    for at, (_, size, count) in enumerate(told):
+        for nth in range(count):
+            a.waits(f"g{at}-{nth}", f"q{at}", *[1] * size, min=size)
+    for _ in range(6):
+        a.cycle()
+        assert not a.decision.evictions, a.decision.evictions
+    return a
+
+
+@given(queues)
+@settings(max_examples=60, deadline=None)
+def test_nobody_is_started_to_be_evicted(told: list[Queue]) -> None:
+    """Where each queue's gangs are alike, and any that fit in sum fit: then all who stay within their shares find
+    room, and only what is left over goes to others, for good."""
+    settled(told)
+
+
+def test_a_gang_beyond_its_share_lets_another_queue_within_its_own_go_first() -> None:
+    """Though its queue holds less."""
+    a = Arena("allocate", "reclaim", dialect=Dialect.VOLCANO).node("n0", 12)
+    a.queue("q0", deserved=4).queue("q1", deserved=8)
+    a.runs("before", "q1", "n0:4")
+    a.waits("wide", "q0", *[1] * 6, min=6).waits("narrow", "q1", *[1] * 4, min=4)
+    for _ in range(4):
+        a.cycle()
+        assert not a.decision.evictions
+    assert {bind for bind in a.world.tasks if a.world.tasks[bind].node} == {
+        "ns/before-0",
+        *[f"ns/narrow-{at}" for at in range(4)],
+    }
