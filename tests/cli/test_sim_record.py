@@ -67,7 +67,7 @@ def test_what_ended_is_recorded_and_what_has_not_is_told(windlass: Run_) -> None
     assert len(found["jobs"]) == 2
     assert (found["running"], found["waiting"], found["unfinished"]) == (1, 1, 0)
     assert found["firstSubmission"] == "2026-01-01T09:00:00Z"
-    assert "left out: 1 that run and 1 that wait, since they have not ended" in done.err
+    assert "left out: 1 that runs and 1 that waits, since they have not ended" in done.err
 
 
 def test_only_what_came_since(windlass: Run_) -> None:
@@ -90,8 +90,8 @@ def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, clust
     works = next(job for job in found["jobs"] if job["name"] == "works")
     assert works["duration_seconds"] == 7200.0
     assert (found["unfinished"], found["running"], found["waiting"]) == (1, 0, 1)
-    assert "1 of them have not ended: they have the run time that is expected" in done.err
-    assert "left out: 1 that wait, since nobody knows how long they run" in done.err
+    assert "1 of them not ended: with the run time that is expected" in done.err
+    assert "left out: 1 that waits, since nobody knows how long" in done.err
 
 
 def test_what_is_recorded_can_be_run(windlass: Run_, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_history_of_slurm(windlass: Run_, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("1,0,3600,4,")
     assert len(done.out.splitlines()) == 2
-    assert "left out: 1 that run and 1 that wait" in done.err
+    assert "left out: 1 that runs and 1 that waits" in done.err
     assert "left out: 1 that came earlier" in done.err
 
 

@@ -298,7 +298,8 @@ def as_text(found: Answer) -> str:
         lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
     if found.endless:
         lines.append(
-            f"{found.endless} of the {plural(found.running, 'job')} that run have no known end and never end here;"
+            f"{found.endless} of the {plural(found.running, 'job')} that run"
+            f" {'has no known end and never ends' if found.endless == 1 else 'have no known end and never end'} here;"
             " --run-time 2h assumes one\n"
         )
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)

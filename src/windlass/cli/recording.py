@@ -117,10 +117,12 @@ def words(recording: Recording, unfinished: bool) -> list[str]:
     if recording.jobs:
         said[0] += f" since {rfc3339(recording.first)}"
     if recording.unfinished:
-        said.append(f"{recording.unfinished} of them have not ended: they have the run time that is expected")
-    left = [f"{n} that {verb}" for n, verb in ((recording.running, "run"), (recording.waiting, "wait")) if n]
+        said.append(f"{recording.unfinished} of them not ended: with the run time that is expected")
+    unended = ((recording.running, "run"), (recording.waiting, "wait"))
+    left = [f"{n} that {verb}{'s' if n == 1 else ''}" for n, verb in unended if n]
     if left:
-        why = "nobody knows how long they run" if unfinished else "they have not ended"
+        one = recording.running + recording.waiting == 1
+        why = "nobody knows how long" if unfinished else f"{'it has' if one else 'they have'} not ended"
         said.append(f"left out: {' and '.join(left)}, since {why}")
     if recording.never_ran:
         said.append(f"left out: {recording.never_ran} that ended without having run")
