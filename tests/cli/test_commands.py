@@ -595,3 +595,21 @@ def test_install_takes_no_empty_image_for_the_default(windlass):
     done = windlass("install", "-o", "name", "--image", "")
     assert (done.code, done.out) == (2, "")
     assert "--image is empty" in done.err
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("command", [["queue", "ls"], ["status"]])
+def test_where_nothing_runs_on_this_box_a_cluster_may_have_been_meant(
+    tmp_path, monkeypatch, capsys, command, there
+):
+    from windlass.cli.main import run
+
+    file = tmp_path / "kubeconfig"
+    if there:
+        file.write_text("{}")
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    monkeypatch.setenv("WINDLASS_STATE", str(tmp_path / "state"))
+    assert run(command) == 7
+    said = "".join(capsys.readouterr())
+    assert "error[WL-SERVER-502]" in said
+    assert ("try: for a cluster of your kubeconfig: windlass --context NAME status" in said) == there

@@ -21,6 +21,7 @@ Answer = TypeVar("Answer")
 OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
 INTERRUPTED = 130
 _DISK_FULL = "WL-STORE-507"
+_NOT_RUNNING = "WL-SERVER-502"
 
 
 def exit_status(error: WindlassError) -> int:
@@ -53,8 +54,16 @@ _NO_CLUSTER = frozenset({"up", "down", "help", "completion", "crds", "version", 
 
 
 def aimed(error: WindlassError, flags: str) -> WindlassError:
-    """The error with remedies that name the cluster that was meant (``--context NAME``), so that they can be copied."""
+    """The error with remedies that name the cluster that was meant (``--context NAME``), so that they can be copied.
+
+    Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
+    """
     remedies = [aimed_remedy(remedy, flags) for remedy in error.remedies]
+    if error.code == _NOT_RUNNING and not flags:
+        from windlass.client.kubeconfig import search_path
+
+        if any(file.is_file() for file in search_path()):
+            remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
     return WindlassError(error.code, error.message, evidence=error.evidence, remedies=remedies)
 
 
