@@ -325,9 +325,9 @@ async def differing(
     [
         (urgent, SchedulerConfig(), None, range(14, 21)),
         (of_two_queues, UNRESERVED, DUE, range(1, 8)),
-        (of_two_queues, SchedulerConfig(), DUE, range(1, 21)),
+        *[(of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21))) for at in (1, 8, 15)],
     ],
-    ids=["preempt", "reclaim", "reclaim-and-reserve"],
+    ids=["preempt", "reclaim", *[f"reclaim-and-reserve-{part}" for part in (1, 2, 3)]],
 )
 async def test_so_they_do_where_groups_claim_room(
     made: Callable[[list[TraceJob], Random], list[TraceJob]],
