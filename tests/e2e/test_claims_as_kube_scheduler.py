@@ -5,8 +5,9 @@ Each case has two nodes with equal devices, and a pod of each scheduler that goe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
@@ -136,6 +137,35 @@ CASES = (
 )
 
 
+def at_random(seed: int) -> Case:
+    """A few requests at random on a few devices. What comes of it kube-scheduler says."""
+    rng = Random(seed)
+    roots = [f"r{rng.randrange(3)}" for _ in range(rng.randrange(2, 6))]
+    taints = [{"taints": [ECC]} if rng.random() < 0.2 else {} for _ in roots]
+    gpus = [device(f"d-{n}", {ROOT: root, "index": n}, **taints[n]) for n, root in enumerate(roots)]
+
+    def option() -> Json:
+        found: Json = {"count": rng.randrange(1, 4)} if rng.random() < 0.8 else {"allocationMode": "All"}
+        if rng.random() < 0.4:
+            rule = f"device.attributes[device.driver].index {rng.choice(('<=', '>='))} {rng.randrange(5)}"
+            found["selectors"] = selector(rule)
+        if rng.random() < 0.4:
+            found["tolerations"] = [{"key": ECC["key"], "operator": "Exists"}]
+        return found
+
+    def request(name: str) -> Json:
+        if rng.random() < 0.5:
+            return exactly(name, "gpu", **option())
+        return first(name, *[(f"o{n}", option()) for n in range(rng.randrange(1, 4))])
+
+    requests = [request(name) for name in "abc"[: rng.randrange(1, 4)]]
+    named = [one["name"] for one in requests]
+    rules: list[Json] = []
+    if rng.random() < 0.5:
+        rules.append({"matchAttribute": ROOT, "requests": [rng.choice(named)]})
+    return Case(f"random{seed}", {"gpu": gpus}, requests, (), tuple(rules))
+
+
 @pytest.fixture(scope="module")
 def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
     need(KubeScheduler.BINARY)
@@ -258,9 +288,53 @@ async def test_claims_are_served_as_kube_scheduler_serves_them(scene: Scene) -> 
         theirs, ours = (found.get(f"{case.name}-{side}", []) for side in SIDES)
         assert tuple(one["request"] for one in theirs) == case.served, case.name
         assert ours == theirs, case.name
+    await clear(scene, CASES)
+
+
+async def test_claims_at_random_are_served_as_kube_scheduler_serves_them(scene: Scene) -> None:
+    cases = [at_random(seed) for seed in range(30)]
+    for case in cases:
+        await make(scene, case)
+    service = await scene.start()
+    for case in cases:
+        for side in SIDES:
+            await ask(scene, case, side)
+
+    async def outcomes() -> dict[str, tuple[Any, Any]] | None:
+        """By case, what both got (``None``: nothing, and that is known)."""
+        pods, given = await scene.pods(), await allocations(scene)
+        found: dict[str, tuple[Any, Any]] = {}
+        for case in cases:
+            theirs, ours = (f"{case.name}-{side}" for side in SIDES)
+            conditions = pods[theirs]["status"].get("conditions", ())
+            refused = any(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)
+            waits = service.explain(f"{scene.namespace}/pod:{ours}") is not None
+            if (theirs not in given and not refused) or (ours not in given and not waits):
+                return None
+            found[case.name] = (given.get(theirs), given.get(ours))
+        return found
+
+    async def alike() -> bool:
+        found = await outcomes()
+        return found is not None and all(theirs == ours for theirs, ours in found.values())
+
+    try:
+        await eventually(alike, "the same for both")
+    except AssertionError:
+        found = await outcomes() or {}
+        different = {name: pair for name, pair in found.items() if pair[0] != pair[1]}
+        raise AssertionError(f"not alike: {different}") from None
+    found = await outcomes() or {}
+    served = sum(theirs is not None for theirs, _ in found.values())
+    assert 5 <= served <= len(cases) - 5  # else the cases say little
+    await clear(scene, cases)
+
+
+async def clear(scene: Scene, cases: Sequence[Case]) -> None:
+    """What the namespace does not take with it."""
     for pod in await scene.pods():
         await scene.client.delete(PODS, pod, scene.namespace, grace_seconds=0)
-    for case in CASES:
+    for case in cases:
         for short in case.devices:
             await scene.client.delete(DEVICE_CLASSES, driver_of(scene, case, short))
     for item in (await scene.client.list(RESOURCE_SLICES)).items:
