@@ -125,6 +125,20 @@ def test_tainted_devices_are_given_to_those_who_tolerate_it() -> None:
     assert scene.decide() == {"a": ("n", [("gpu", "gpu-0")])}
 
 
+def test_one_tainted_device_stands_in_the_way_of_all_of_its_node() -> None:
+    """As with kube-scheduler, whose results are compared at random elsewhere."""
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    scene = ClaimScene()
+    scene.node("a", devices_of("a", GPU, device("gpu-0"), device("gpu-1", taints=[taint]), device("gpu-2")))
+    scene.ask("x", exactly("gpu", GPU, allocationMode="All"))
+    assert scene.decide() == {}
+    assert "on every node some of the devices" in scene.why("x")
+    scene.node("b", devices_of("b", GPU, device("gpu-0")))
+    assert scene.decide() == {"x": ("b", [("gpu", "gpu-0")])}
+    scene.ask("y", exactly("gpu", GPU, allocationMode="All", tolerations=[{"operator": "Exists"}]))
+    assert scene.decide() == {"y": ("a", [("gpu", f"gpu-{at}") for at in range(3)])}
+
+
 def test_a_device_that_is_tainted_while_it_is_held_stays_held() -> None:
     scene = ClaimScene()
     scene.node("n", gpus("n", "r0", "r0"))

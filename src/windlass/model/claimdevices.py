@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from windlass.api import cel, views
 from windlass.api.deviceasks import GPU, MIB, WHOLE
-from windlass.api.views.claims import DeviceTaint
+from windlass.api.views.claims import ALL, DeviceTaint
 from windlass.model.listeddevices import DeviceName, Listed, Pool, listed_of
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device
@@ -178,6 +178,9 @@ class Shelf:
         except cel.CelFailure as error:
             return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
         borne = tuple(one for one in listed if one.borne(option.tolerations))
+        if option.mode == ALL:  # one that may not be had stands in the way of all others of its node
+            barred = {one.node for one in listed if not one.borne(option.tolerations)}
+            borne = tuple(one for one in borne if one.node not in barred)
         if len(borne) == len(listed):
             return Matched(kinds, listed), (), ""
         taints = {taint for one in listed if not one.borne(option.tolerations) for taint in one.taints}

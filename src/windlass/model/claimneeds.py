@@ -231,8 +231,9 @@ def charged_in(resource: str) -> str:
 def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -> str:
     if taints:
         shown = ", ".join(f"{one.key}={one.value}:{one.effect}" for one in taints[:3])
+        which = "on every node some of the" if option.mode == ALL else "all"
         return (
-            f"all devices of class {option.device_class} that meet the selectors are tainted ({shown}), "
+            f"{which} devices of class {option.device_class} that meet the selectors are tainted ({shown}), "
             "which the request does not tolerate"
         )
     return (
