@@ -221,6 +221,25 @@ class TestLists:
             await rig.client.list(PODS)
         assert caught.value.code == errors.PROTOCOL
 
+    async def test_a_page_of_a_proxy_is_no_object(self) -> None:
+        rig = Rig(script(*[Response(200, {}, b"<html>")] * 3))
+        for call in (
+            rig.client.get(PODS, "p", "ns"),
+            rig.client.get(PODS, "p", "ns", type=Pod),
+            rig.client.patch(PODS, "p", {}, "ns"),
+        ):
+            with pytest.raises(Unreachable) as caught:
+                await call
+            assert caught.value.code == errors.PROTOCOL
+
+    async def test_a_redirect_is_no_success(self) -> None:
+        rig = Rig(script(*[Response(302, {"location": "https://login"}, b"")] * 2))
+        for call in (rig.client.evict("ns", "p", uid="u"), rig.client.bind("ns", "p", "n", uid="u")):
+            with pytest.raises(StatusError) as told:
+                await call
+            assert told.value.code == 302
+            assert answers.may_pass(told.value)
+
     async def test_null_items(self) -> None:
         rig = Rig(script(ok({"metadata": {"resourceVersion": "5"}, "items": None})))
         assert (await rig.client.list(PODS)).items == []

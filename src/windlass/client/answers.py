@@ -89,6 +89,16 @@ def decoder(kind: type[T]) -> Callable[[Any], T]:
     return found
 
 
+def decoded(kind: type[T], body: bytes) -> T:
+    """The object in an answer. Raises :class:`Unreachable` when it is no JSON: a proxy's page, say."""
+    try:
+        return decoder(kind)(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as problem:
+        raise errors.garbled("what answered", str(problem)) from problem
+
+
 def page_decoder(kind: type[T]) -> Callable[[Any], Page[T]]:
     found = _page_decoders.get(kind)
     if found is None:
@@ -131,7 +141,8 @@ _REASONS = {
 
 
 def error(status: int, headers: Mapping[str, str], body: bytes) -> StatusError:
-    """The error an answer of 400 and above stands for; bodies that are no Status are wrapped into one."""
+    """The error that an answer of 300 and above stands for (redirects are not followed). Bodies that are no Status are
+    wrapped into one."""
     try:
         decoded = decode_any(body)
     except msgspec.DecodeError:
@@ -163,8 +174,8 @@ _PASSING = frozenset({401, 408, 409, 410, 425, 429})
 
 def may_pass(problem: StatusError) -> bool:
     """Whether the same request may be answered otherwise later: what was said is not of the request itself, but of a
-    server or proxy that is overloaded, failing or behind, or of somebody who was faster."""
-    return problem.code >= 500 or (problem.code in _PASSING and problem.reason != "AlreadyExists")
+    server or proxy that is overloaded, failing, behind or elsewhere, or of somebody who was faster."""
+    return not 400 <= problem.code < 500 or (problem.code in _PASSING and problem.reason != "AlreadyExists")
 
 
 def is_another(problem: StatusError) -> bool:

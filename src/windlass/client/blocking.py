@@ -90,7 +90,7 @@ def _answered(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClien
 
     @wraps(build)
     def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
-        return answers.decode_any(self.call(build(*args, **options)))
+        return answers.decoded(dict, self.call(build(*args, **options)))
 
     return verb
 
@@ -180,7 +180,7 @@ class BlockingClient:
         """
         request = Request("GET", path, query, {"accept": accept})
         channel = self._send(request)
-        if channel.status >= 400:
+        if channel.status >= 300:
             self._judge(channel, self._read_body(channel))
         self._hand_on_warnings(channel.headers)
         self._channel = None  # the stream's own from here on
@@ -238,7 +238,7 @@ class BlockingClient:
 
     def _judge(self, channel: _Channel, body: bytes) -> bytes:
         self._hand_on_warnings(channel.headers)
-        if channel.status < 400:
+        if channel.status < 300:
             return body
         problem = answers.error(channel.status, channel.headers, body)
         if channel.status == 401:
@@ -365,7 +365,7 @@ class BlockingClient:
         subresource: str | None = None,
         type: type[Any] = dict,
     ) -> Any:
-        return answers.decoder(type)(self.call(verbs.get(resource, name, namespace, subresource)))
+        return answers.decoded(type, self.call(verbs.get(resource, name, namespace, subresource)))
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         """Like :meth:`get`, but None when there is no such object."""

@@ -40,7 +40,7 @@ def _answered(
 
     @wraps(build)
     async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
-        return answers.decode_any(await self.call(build(*args, **options)))
+        return answers.decoded(dict, await self.call(build(*args, **options)))
 
     return verb
 
@@ -112,7 +112,7 @@ class Client:
         while True:
             try:
                 response = await self.request(request)
-                if response.status < 400:
+                if response.status < 300:
                     self._hand_on_warnings(response.headers)
                     return response
                 problem: StatusError | Unreachable = answers.error(
@@ -165,7 +165,7 @@ class Client:
         subresource: str | None = None,
         type: type[Any] = dict,
     ) -> Any:
-        return answers.decoder(type)(await self.call(verbs.get(resource, name, namespace, subresource)))
+        return answers.decoded(type, await self.call(verbs.get(resource, name, namespace, subresource)))
 
     async def find(
         self, resource: Resource, name: str, namespace: str | None = None
@@ -379,7 +379,7 @@ class Watch:
     async def __aenter__(self) -> Watch:
         """Sends the request once, without repeats. Raises :class:`StatusError` and :class:`Unreachable`."""
         response = await self._client.request(self._request)
-        if response.status >= 400:
+        if response.status >= 300:
             raise answers.error(response.status, response.headers, await whole(response))
         self._client._hand_on_warnings(response.headers)
         self._stream = response.stream if response.stream is not None else _single(response.body)
