@@ -180,6 +180,30 @@ async def test_an_overloaded_server_is_asked_again_and_nothing_is_bound_before(a
         assert api.bound() == ["g-0", "g-1"]
 
 
+@pytest.mark.parametrize("code", [409, 410, 500, 502])
+async def test_a_stray_no_leaves_no_gang_without_it(api: SchedulerApi, code: int) -> None:
+    said = [errors.failure(code, "Stray", "not now") for _ in range(3)]
+    api.reject = lambda verb, resource, obj: said.pop() if said and resource == POD_GROUPS else None
+    api.add(node("n1", gpus=2), *gang("g", 2))
+    async with Running(api) as running:
+        await running.settle(0.05)
+        assert api.bindings == []
+        await running.settle(4.0)
+        assert seats(api, "g") == places(api)
+
+
+async def test_where_it_is_always_refused_gangs_are_bound_all_the_same(api: SchedulerApi) -> None:
+    """By a webhook for which nobody answers, say: that is told, and what it costs is one promise."""
+    broken = errors.failure(500, "InternalError", "failed calling webhook")
+    api.reject = lambda verb, resource, obj: broken if resource == POD_GROUPS else None
+    api.add(node("n1", gpus=2), *gang("g", 2))
+    async with Running(api) as running:
+        await running.settle(4.0)
+        assert api.bindings == []
+        await running.settle(8.0)
+        assert api.bound() == ["g-0", "g-1"]
+
+
 async def test_what_is_due_on_the_group_is_written_along(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2), *gang("first", 2), *gang("g", 2))
     async with Running(api) as running:

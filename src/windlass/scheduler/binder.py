@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.client.answers import retry_after
+from windlass.client.answers import may_pass, retry_after
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -35,6 +35,8 @@ from windlass.scheduler.waiting import Keeper
 VOLUME_SECONDS = 600.0
 """So long may volumes take to be made; kube-scheduler's ``bindTimeoutSeconds``."""
 OVERLOAD = (429, 503, 504)
+STRAY_SECONDS = 5.0
+"""So long is a refusal that may pass not believed of what goes before a batch."""
 _DENIED = (401, 403)
 _DENIED_SECONDS = 30.0
 """So long is asked all the same: a server that has just started denies everything until it knows the rules."""
@@ -244,9 +246,10 @@ class Binder:
         backoff = self._backoff()
         while True:
             try:
-                return await self._write(writes)
+                return await self._write(writes, started + STRAY_SECONDS)
             except (StatusError, Unreachable) as error:
-                if self._overloaded(error, started):
+                stray = isinstance(error, StatusError) and error.code not in OVERLOAD
+                if not stray and self._overloaded(error, started):
                     return error.message
                 await self._pause(error, backoff)
 
@@ -260,9 +263,9 @@ class Binder:
             pause = min(2.0, pause * 1.5)
         return problem
 
-    async def _write(self, writes: list[Write]) -> str:
+    async def _write(self, writes: list[Write], until: float) -> str:
         """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
-        and ``StatusError`` where it is worth trying again."""
+        and ``StatusError`` where it is worth trying again: ``until`` then (monotonic) whatever may pass is."""
         while writes:
             write = writes[0]
             try:
@@ -274,7 +277,7 @@ class Binder:
                     subresource=write.subresource,
                 )
             except StatusError as error:
-                if error.code in OVERLOAD:
+                if error.code in OVERLOAD or (may_pass(error) and self._clock.monotonic() < until):
                     raise
                 problem = f"{write.what} could not be prepared: {error.message}"
                 if write.vital or error.code == 404:
@@ -327,7 +330,7 @@ class Binder:
             return Outcome(bind, False, str(error), recalled=True)
         while True:
             try:
-                if writes and (problem := await self._write(writes)):
+                if writes and (problem := await self._write(writes, started)):
                     return Outcome(bind, False, problem)
                 sent = self._clock.monotonic()
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
