@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cluster_dsl import may_claim
 from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
@@ -65,9 +66,10 @@ class Models(Scene):
         found = []
         for _ in range(50):
             decision = self.cycle()
-            if not (decision.binds or decision.evictions or decision.nominations):
+            if decision.binds or decision.evictions or decision.nominations:
+                found.append(decision)
+            elif not may_claim(decision, self.now):
                 break
-            found.append(decision)
         else:
             raise AssertionError("no rest")
         for _ in range(5):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cluster_dsl import GIB, GPU, NAMESPACE, Cluster
+from cluster_dsl import GIB, GPU, NAMESPACE, Cluster, may_claim
 from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
@@ -148,9 +148,10 @@ class Arena:
         taken = 0
         while taken < most:
             decision = self.cycle()
-            if not decision.binds and not decision.evictions:
+            if decision.binds or decision.evictions:
+                taken += 1
+            elif not may_claim(decision, self.world.now):
                 break
-            taken += 1
         else:
             raise AssertionError(f"no rest after {most} cycles")
         for _ in range(5):

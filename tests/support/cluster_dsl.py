@@ -25,6 +25,7 @@ from spreads import check_spreads
 
 from windlass.api.reasons import Explanation
 from windlass.engine import invariants
+from windlass.engine.actions.tries import LONGEST_PAUSE
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision, DeviceShare, GroupStatus
 from windlass.engine.deltas import (
@@ -142,6 +143,15 @@ def needs(text: str = "", **rest: Any) -> Needs:
 def slices_of(shares: Iterable[DeviceShare]) -> tuple[HeldSlice, ...]:
     """What the world reports of MIG instances."""
     return tuple(HeldSlice(one.index, one.profile, one.start) for one in shares if one.profile)
+
+
+LONGEST_PAUSE_SECONDS = EngineConfig().claim_pause_seconds * LONGEST_PAUSE
+
+
+def may_claim(decision: Decision, now: float) -> bool:
+    """Whether somebody may pause who claimed in vain: what this cycle left undone he may yet do, though nothing
+    happens."""
+    return decision.wake_at is not None and decision.wake_at <= now + LONGEST_PAUSE_SECONDS
 
 
 class Cluster:
@@ -366,7 +376,8 @@ class Cluster:
     def settle(self, quiet: int = 5) -> None:
         """Cycle until nothing changes, then ``quiet`` cycles more in which nothing may change."""
         for _ in range(100):
-            if self.cycle().binds == ():
+            decision = self.cycle()
+            if decision.binds == () and not may_claim(decision, self.now):
                 break
         else:
             raise AssertionError("no rest after 100 cycles")
