@@ -258,5 +258,13 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         uid=pod.uid,
         admitted=True,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
-        annotations=read_notes(pod.annotations),
+        annotations=_notes_of(pod),
     )
+
+
+def _notes_of(pod: views.Pod) -> dict[str, str]:
+    """Those that a policy reads. Who would not be made anew is not moved, whatever is written on him."""
+    notes = read_notes(pod.annotations)
+    if pod.controller is None:
+        notes.pop(names.MOVABLE, None)
+    return notes
