@@ -16,6 +16,7 @@ from windlass.kits.clock import FakeClock
 if TYPE_CHECKING:
     from clusters import Cluster
     from embeddedkube import EmbeddedKube
+    from liveparts import KubeScheduler
     from realkube import RealKube
 
 
@@ -88,6 +89,18 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
     with serving(tmp_path_factory.mktemp("realkube"), crds=True) as kube:
         yield kube
     _least_privilege(kube)
+
+
+@pytest.fixture(scope="module")
+def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
+    """Kubernetes' own scheduler, at work on ``real_kube`` beside whoever else schedules there."""
+    from liveparts import KubeScheduler
+    from realkube import need
+
+    need(KubeScheduler.BINARY)
+    part = KubeScheduler(real_kube)
+    yield part
+    part.stop()
 
 
 def _least_privilege(kube: RealKube) -> None:

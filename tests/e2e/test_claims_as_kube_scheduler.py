@@ -5,7 +5,7 @@ Each case has two nodes with equal devices, and a pod of each scheduler that goe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -15,7 +15,7 @@ from claimobjects import device, device_class, devices_of, exactly, selector
 from clusters import Cluster
 from liveparts import KubeScheduler
 from livescene import Json, Scene, eventually
-from realkube import RealKube, need
+from realkube import RealKube
 
 from windlass.api.resources import (
     DEVICE_CLASSES,
@@ -165,14 +165,6 @@ def at_random(seed: int) -> Case:
     if rng.random() < 0.5:
         rules.append({"matchAttribute": ROOT, "requests": [rng.choice(named)]})
     return Case(f"random{seed}", {"gpu": gpus}, requests, (), tuple(rules))
-
-
-@pytest.fixture(scope="module")
-def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
-    need(KubeScheduler.BINARY)
-    part = KubeScheduler(real_kube)
-    yield part
-    part.stop()
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from clusters import Cluster
 from liveparts import KubeScheduler
 from livescene import Json, Scene, eventually
-from realkube import RealKube, need
+from realkube import RealKube
 
 from windlass.api.resources import (
     DEVICE_CLASSES,
@@ -24,14 +24,6 @@ from windlass.api.resources import (
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 KUBE_SCHEDULER = "default-scheduler"
-
-
-@pytest.fixture(scope="module")
-def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
-    need(KubeScheduler.BINARY)
-    part = KubeScheduler(real_kube)
-    yield part
-    part.stop()
 
 
 @pytest.fixture
