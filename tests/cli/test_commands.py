@@ -428,6 +428,14 @@ def test_drain_tells_what_holds_out(windlass, cluster):
     assert done.code == 7
     assert "error[WL-NODE-504]" in done.err
     assert "why: default/train-main-0: the budget allows no disruption" in done.err
+    assert done.out.count("pod default/train-main-0 stays for now: the budget allows no disruption\n") == 1
+
+
+def test_drain_tells_which_budget_holds_out(windlass, cluster):
+    causes = [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2 healthy pods"}]
+    cluster.refuse["train-main-0"] = errors.failure(429, "TooManyRequests", "no", {"causes": causes})
+    done = windlass("node", "drain", "box", "-y", "--timeout", "2s")
+    assert "why: default/train-main-0: The disruption budget b needs 2 healthy pods" in done.err
 
 
 # Help and completion.

@@ -257,6 +257,18 @@ class TestRetries:
         with pytest.raises(StatusError, match="Cannot evict"):
             await rig.client.evict("ns", "p")
 
+    async def test_a_budgets_no_is_final_also_when_it_says_when_to_ask_again(self) -> None:
+        """As kube-apiserver answers while no controller has counted the budget's pods."""
+        causes = [
+            {"reason": "DisruptionBudget", "message": "budget b is still being processed by the server."}
+        ]
+        details = {"causes": causes, "retryAfterSeconds": 10}
+        rig = Rig(script(failure(429, "TooManyRequests", "Cannot evict pod", details, {"retry-after": "10"})))
+        with pytest.raises(StatusError) as told:
+            await rig.client.evict("ns", "p")
+        assert answers.refusal_by_budget(told.value) == "budget b is still being processed by the server."
+        assert rig.clock.slept == []
+
     @pytest.mark.parametrize("trouble", [LOST, UNSENT, REFUSED, failure(503, "ServiceUnavailable", "x")])
     async def test_reading_is_repeated(self, trouble: Exception) -> None:
         rig = Rig(script(trouble, trouble, ok(POD)))

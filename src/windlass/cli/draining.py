@@ -10,6 +10,7 @@ from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import key_of, plural
 from windlass.client import verbs
+from windlass.client.answers import refusal_by_budget
 
 _PAUSE_SECONDS = 0.5
 
@@ -25,6 +26,7 @@ def drain(
     deadline = invocation.clock.monotonic() + patience_seconds
     evicted: list[str] = []
     refused: dict[str, str] = {}
+    told: dict[str, str] = {}
     asked: set[str] = set()
     while True:
         left = [
@@ -41,6 +43,9 @@ def drain(
             why = _evict(invocation, pod, grace_seconds)
             if why:
                 refused[key_of(pod)] = why
+                if told.get(key_of(pod)) != why and not invocation.structured:
+                    invocation.out.line(f"pod {key_of(pod)} stays for now: {why}")
+                told[key_of(pod)] = why
                 continue
             asked.add(pod["metadata"]["uid"])
             evicted.append(key_of(pod))
@@ -63,7 +68,7 @@ def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | Non
         if error.code == 404:
             return ""
         if error.code == 429:
-            return error.message
+            return refusal_by_budget(error) or error.message
         raise
     return ""
 

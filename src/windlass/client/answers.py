@@ -184,6 +184,17 @@ def is_another(problem: StatusError) -> bool:
     return problem.code in (409, 422) and named
 
 
+def refusal_by_budget(problem: StatusError) -> str:
+    """What the Eviction API says where a PodDisruptionBudget refuses; empty where it is no refusal of a budget, but of
+    a server that is overloaded, say."""
+    if problem.code != 429:
+        return ""
+    said = [
+        cause for cause in problem.details.get("causes") or () if cause.get("reason") == "DisruptionBudget"
+    ]
+    return (said[0].get("message") or problem.message) if said else ""
+
+
 def is_too_large(problem: StatusError) -> bool:
     """The resourceVersion is newer than anything the server knows."""
     causes = problem.details.get("causes") or ()

@@ -2,7 +2,9 @@
 
 Rules (those of client-go, with connection errors added):
 - 429 and 503 with ``Retry-After``: any method, after the time asked for;
-- 503 without it: idempotent methods, with back-off; a 429 without it is final (a disruption budget's no);
+- 503 without it: idempotent methods, with back-off; a 429 without it is final;
+- a disruption budget's no is final, also when it says when to ask again (one that no controller has counted yet):
+  whoever evicts has other pods to ask for meanwhile, and a patience of his own;
 - nobody listened, or the connection broke before the request was sent: any method, with back-off;
 - the connection broke later: idempotent methods only.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError
-from windlass.client.answers import retry_after
+from windlass.client.answers import refusal_by_budget, retry_after
 from windlass.client.errors import NOT_RUNNING, UNREACHABLE, Unreachable
 from windlass.client.transport import Request
 from windlass.kits.backoff import Backoff
@@ -50,7 +52,7 @@ def wait_after(
         if problem.code not in _TRANSIENT or (problem.refused and not policy.retry_refused):
             return None
         return backoff.next() if not problem.processed or idempotent(request) else None
-    if problem.code not in (429, 503):
+    if problem.code not in (429, 503) or refusal_by_budget(problem):
         return None
     asked = retry_after(problem) if "retry-after" in problem.headers else None
     if asked is not None:

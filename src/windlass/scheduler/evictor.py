@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.client.answers import is_another, may_pass
+from windlass.client.answers import is_another, may_pass, refusal_by_budget
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import Eviction
@@ -45,7 +45,6 @@ TELL_SECONDS = 5.0
 log = logs.get("scheduler")
 UNGUARDED = ("stale-gang",)
 """Actions that take away what is worth nothing as it is."""
-_BUDGET = "DisruptionBudget"
 _SEVERAL = "more than one PodDisruptionBudget"
 _OVERLOADED = (429, 503, 504)
 
@@ -89,22 +88,13 @@ def order_for(eviction: Eviction) -> Order:
     return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
 
 
-def _refused(error: StatusError) -> bool:
-    """Whether a budget said no, rather than a server that is overloaded."""
-    causes = error.details.get("causes") or ()
-    return error.code == 429 and any(cause.get("reason") == _BUDGET for cause in causes)
-
-
 def _is_of_several(error: StatusError) -> bool:
     """Whether a pod has more budgets than the Eviction API can judge."""
     return error.code == 500 and _SEVERAL in error.message
 
 
 def _why(error: StatusError) -> str:
-    causes = error.details.get("causes") or ()
-    return next(
-        (c["message"] for c in causes if c.get("reason") == _BUDGET and c.get("message")), error.message
-    )
+    return refusal_by_budget(error) or error.message
 
 
 class Evictor:
@@ -173,7 +163,7 @@ class Evictor:
             gone = error.code == 404 or is_another(error)
             if not gone and not self._is_final(order, error):
                 raise
-            refused = _refused(error) or _is_of_several(error)
+            refused = bool(refusal_by_budget(error)) or _is_of_several(error)
             if refused:
                 self._cool(order)
             self._end(order, Result(order, gone, _why(error), refused))
@@ -210,7 +200,7 @@ class Evictor:
 
     def _is_final(self, order: Order, error: StatusError) -> bool:
         """Whether a no is the last word."""
-        if _refused(error):
+        if refusal_by_budget(error):
             return self._given_up(order, error)
         if _is_of_several(error) or not self._queue.repeats(order.key, error):
             return True
