@@ -204,7 +204,7 @@ def test_findings_say_what_the_verdict_does() -> None:
     x = s.learn(wants(hard()))
     s.add(x, "n1")
     (finding,) = s.plugin.findings(wants(hard()), s.view)
-    assert finding.detail == "spread of app=x per zone, at most 1 apart"
+    assert finding.detail == "spread of app=x per zone, at most 1 apart; 1 without label zone"
     assert finding.blocked.tolist() == [True, True, False, True]
 
 
@@ -297,6 +297,17 @@ def test_whom_a_pod_keeps_away_it_keeps_away_until_it_is_gone() -> None:
     c.gang("next", 1, apart)
     assert c.cycle().binds == ()
     assert c.engine.world.tasks["ns/next-0"].promised == c.engine.world.table.rows["n1"]
+
+
+@pytest.mark.parametrize(("key", "nodes"), [("rack", 3), ("zone", 2)])
+def test_nodes_without_the_label_are_told(key: str, nodes: int) -> None:
+    """No waiting helps on them: without the label a node is no domain."""
+    c = Cluster().queues("default").nodes("n1 zone=a cpu=1", "n2 cpu=8", "n3 cpu=8")
+    c.gang("g", 2, wants(hard(key)))
+    c.cycle()
+    (blocker,) = (b for b in c.explain("g").blockers if b.detail.startswith("spread"))
+    expected = f"spread of app=x per {key}, at most 1 apart; {nodes} without label {key}"
+    assert (blocker.nodes, blocker.detail) == (nodes, expected)
 
 
 def test_a_late_constraint_does_not_count_what_terminates() -> None:

@@ -201,6 +201,9 @@ class Naive:
             if term.hard and (here is None or counts.get(here, 0) + own - least > term.max_skew):
                 selector = ", ".join(text(e) for e in term.selector or ())
                 detail = f"spread of {selector} per {key}, at most {term.max_skew} apart"
+                lacking = sum(key not in n.labels for n in self.nodes.values())
+                if lacking:
+                    detail += f"; {lacking} without label {key}"
                 found.append(("TopologySpreadConflict", "", detail))
         return found
 

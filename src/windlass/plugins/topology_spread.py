@@ -232,6 +232,9 @@ class TopologySpread:
                 )
                 if term.min_domains is not None:
                     detail += f", over at least {term.min_domains}"
+                lacking = int((nodes.label(term.topology_key) == 0).sum())
+                if lacking:
+                    detail += f"; {lacking} without label {term.topology_key}"
                 found.append(Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
         return found
 
