@@ -19,7 +19,7 @@ from windlass.kits.clock import FakeClock
 from windlass.observe import metrics
 from windlass.observe.metrics import Collected, exposition
 from windlass.scheduler.fieldmetrics import PEERS, FieldMetrics
-from windlass.scheduler.fieldnames.families import DETAILS, Family
+from windlass.scheduler.fieldnames.families import CARDS, DETAILS, JOBS, OLD_CARDS, Family
 
 GPU, GIB = "nvidia.com/gpu", 1 << 30
 DECLARED = {family.name: family for peer in PEERS.values() for family in peer.FAMILIES}
@@ -260,23 +260,32 @@ async def test_hami_tells_cards_and_parts_of_them_where_that_is_asked_for(api: S
         assert text.count("vGPUMemoryAllocated{") == 4
 
 
-async def test_cards_are_written_as_they_were_when_they_were_asked_for(api: SchedulerApi) -> None:
+@pytest.mark.parametrize(
+    ("details", "told", "seen"),
+    [
+        ((CARDS, OLD_CARDS), (b"hami_", b"GPUDevice", b"vGPU"), b'pod="g-0"'),
+        ((JOBS,), (b"volcano_job_", b"volcano_e2e_job_scheduling_"), b'volcano_job_share{job_id="g"'),
+    ],
+)
+async def test_details_are_written_as_they_were_when_they_were_asked_for(
+    api: SchedulerApi, details: tuple[str, ...], told: tuple[bytes, ...], seen: bytes
+) -> None:
     """The text is made beside the event loop, while decisions go on."""
 
-    def cards(text: bytes) -> list[bytes]:
-        return [line for line in text.splitlines() if line.startswith((b"hami_", b"GPUDevice", b"vGPU"))]
+    def chosen(text: bytes) -> list[bytes]:
+        return [line for line in text.splitlines() if line.startswith(told)]
 
     registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         await play(api, running)
-        FieldMetrics(registry, running.service.sources(("cards", "legacyCards")))
-        then = cards(exposition(registry)[1])
+        FieldMetrics(registry, running.service.sources(details))
+        then = chosen(exposition(registry)[1])
         noted = Collected(registry.collect())
         api.end("g-0")
         await running.settle(60.0)
-        assert cards(exposition(registry)[1]) != then
-        assert cards(exposition(noted)[1]) == then
-    assert any(b'pod="g-0"' in line for line in then)
+        assert chosen(exposition(registry)[1]) != then
+        assert chosen(exposition(noted)[1]) == then
+    assert any(seen in line for line in then)
 
 
 async def test_every_family_that_is_declared_is_told_and_no_other(api: SchedulerApi) -> None:

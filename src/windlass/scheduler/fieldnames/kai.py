@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from windlass.api.deviceasks import GPU
 from windlass.model import queues as names
 from windlass.scheduler.fieldnames.families import JOBS, LeftOut, Row, Teller, families, total
-from windlass.scheduler.fieldnames.scene import QueueScene, Scene
+from windlass.scheduler.fieldnames.scene import QueueScene, Scene, job_named
 from windlass.scheduler.stages import PARTS
 
 _QUEUE = "queue_name queue_metadata_name"
@@ -107,8 +107,9 @@ def tell(scene: Scene) -> Iterator[Metric]:
     if JOBS in scene.sources.details:
         rows: list[Row] = [
             ((name, namespace, life.uid, "", action), pods)
-            for key, namespace, name, _ in scene.jobs()
-            for life in (story.lives[key],)
+            for key, life in story.lives.items()
+            if life.evicted
+            for namespace, name in (job_named(key),)
             for action, pods in life.evicted.items()
         ]
         yield tell.rows("kai_pod_group_evicted_pods_total", rows)

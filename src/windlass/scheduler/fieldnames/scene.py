@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -146,11 +146,11 @@ class Scene:
                 found[life.queue] = max(found.get(life.queue, 0.0), now - life.created)
         return found
 
-    def jobs(self) -> Iterator[tuple[str, str, str, str]]:
-        """Groups that are followed: (key, namespace, name, queue)."""
-        for key, life in self.milestones.lives.items():
-            namespace, _, name = shown_key(key).partition("/")
-            yield key, namespace, name, life.queue
+
+def job_named(key: str) -> tuple[str, str]:
+    """Namespace and name of a group."""
+    namespace, _, name = shown_key(key).partition("/")
+    return namespace, name
 
 
 def _base(units: Mapping[str, int]) -> dict[str, float]:

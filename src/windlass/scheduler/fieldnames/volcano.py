@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client.metrics_core import Metric
 
+from windlass.api import views
 from windlass.model.holdings import amounts_held
-from windlass.scheduler.fieldnames.families import JOBS, Family, LeftOut, Teller, families, total
+from windlass.scheduler.fieldnames.families import JOBS, Family, LeftOut, Row, Teller, families, total
 from windlass.scheduler.fieldnames.kube import RESULTS
-from windlass.scheduler.fieldnames.scene import Amounts, QueueScene, Scene
+from windlass.scheduler.fieldnames.scene import Amounts, QueueScene, Scene, job_named
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 AMOUNTS = {
@@ -194,26 +197,60 @@ def _amount_rows(stem: str, queues: Mapping[str, Amounts]) -> Iterator[Metric]:
     yield _TELL.rows(f"{stem}_scalar_resources", scalar)
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A group at the moment of a scrape."""
+
+    key: str
+    queue: str
+    created: float
+    started: float
+    counted: bool
+    pods: tuple[views.Pod, ...]
+
+
 def _jobs(scene: Scene) -> Iterator[Metric]:
-    shares, waits, begun, last = [], [], [], []
-    cluster = scene.sources.engine().world.table.total
-    for key, namespace, name, queue in scene.jobs():
-        life, labels = scene.milestones.lives[key], (name, queue, namespace)
-        shares.append(((namespace, name), _share(scene, key, cluster)))
-        begun.append((labels, life.created))
-        if life.started:
-            last.append((labels, life.started))
-        if life.started and life.counted:
-            waits.append((labels, 1000.0 * max(0.0, life.started - life.created)))
-    yield _TELL.rows("volcano_job_share", shares)
-    yield _TELL.rows("volcano_e2e_job_scheduling_duration", waits)
-    yield _TELL.rows("volcano_e2e_job_scheduling_start_time", begun)
-    yield _TELL.rows("volcano_e2e_job_scheduling_last_time", last)
+    cluster = dict(scene.sources.engine().world.table.total)
+    pods_of = scene.model.pods_of
+    jobs = [
+        _Job(key, life.queue, life.created, life.started, life.counted, tuple(pods_of(key)))
+        for key, life in scene.milestones.lives.items()
+    ]
+
+    @cache
+    def rows() -> dict[str, list[Row]]:
+        return _of_jobs(jobs, cluster)
+
+    for family in _OF_JOBS:
+        yield _TELL.later(family, lambda family=family: rows()[family])
 
 
-def _share(scene: Scene, key: str, cluster: Mapping[str, int]) -> float:
+_OF_JOBS = (
+    "volcano_job_share",
+    "volcano_e2e_job_scheduling_duration",
+    "volcano_e2e_job_scheduling_start_time",
+    "volcano_e2e_job_scheduling_last_time",
+)
+
+
+def _of_jobs(jobs: Iterable[_Job], cluster: Mapping[str, int]) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {family: [] for family in _OF_JOBS}
+    shares, waits, begun, last = rows.values()
+    for job in jobs:
+        namespace, name = job_named(job.key)
+        labels = (name, job.queue, namespace)
+        shares.append(((namespace, name), _share(job.pods, cluster)))
+        begun.append((labels, job.created))
+        if job.started:
+            last.append((labels, job.started))
+        if job.started and job.counted:
+            waits.append((labels, 1000.0 * max(0.0, job.started - job.created)))
+    return rows
+
+
+def _share(pods: Iterable[views.Pod], cluster: Mapping[str, int]) -> float:
     held: dict[str, int] = {}
-    for pod in scene.model.pods_of(key):
+    for pod in pods:
         if pod.node_name and not pod.finished:
             for name, units in amounts_held(pod).items():
                 held[name] = held.get(name, 0) + units
