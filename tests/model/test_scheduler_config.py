@@ -111,14 +111,15 @@ def test_lines_are_those_of_the_file_also_inside_a_config_map() -> None:
 
 def test_scorers_on_their_own_and_arguments_as_json() -> None:
     parsed = parse(
-        'tiers:\n- plugins:\n  - name: predicates\nnodeorder:\n- name: gpu-aware\n  args: |\n    {"w": 0.5}\n'
+        "tiers:\n- plugins:\n  - name: predicates\nnodeorder:\n- name: gpu-aware\n"
+        '  args: |\n    {"gpuMemoryWeight": 0.5}\n'
     )
     assert parsed.config.actions == ("enqueue", "allocate", "backfill")
-    assert parsed.config.plugins == (PluginOption("gpu-aware", {}, {"w": 0.5}),)
+    assert parsed.config.plugins == (PluginOption("gpu-aware", {}, {"gpuMemoryWeight": 0.5}),)
     assert set(parsed.notes) == {
         "default: no actions -> enqueue, allocate, backfill",
         "alias: args as a JSON text -> arguments as a map",
-        "alias: top-level nodeorder list -> node scorer gpu-aware with w 0.5",
+        "alias: top-level nodeorder list -> node scorer gpu-aware with gpuMemoryWeight 0.5",
         "default: no gang plug-in in the tiers -> gang stays on "
         "(all-or-nothing is never switched off by omission)",
     }

@@ -22,6 +22,7 @@ import yaml
 
 from windlass.api.yaml_text import YamlError, build, positions
 from windlass.kits import durations
+from windlass.plugins.arguments import problems
 from windlass.spi.configuration import (
     ACTIONS,
     AGING,
@@ -330,7 +331,12 @@ class _Reader:
             flags[switch] = setting
         plain = {key: setting for key, setting in item.items() if not key.startswith("enable")}
         self.unknown(plain, ("name", "arguments", "args"), field)
-        return PluginOption(name, flags, self.arguments(item, field))
+        arguments = self.arguments(item, field)
+        place = f"{field}.{'args' if 'args' in item else 'arguments'}"
+        for problem in problems(name, arguments):
+            told = f"{place}.{problem.name}"
+            self.notes.append(f"line {_line_of(self._lines, told)}: {name}: {told} {problem.text}")
+        return PluginOption(name, flags, arguments)
 
     def arguments(self, item: Mapping[str, Any], field: str) -> Mapping[str, Any]:
         if "args" not in item:

@@ -10,30 +10,37 @@ Arguments = Mapping[str, Any]
 
 MOST = 1 << 53
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "d": 86400.0}
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|us|µs|ns|h|m|s|d)")
 
 
 def number(arguments: Arguments, name: str, default: float) -> float:
-    """A number, also written as text; anything else counts as not given (as in Volcano), also what cannot be reckoned
-    with: infinite, no number, or greater than whole numbers are told apart."""
-    value = arguments.get(name, default)
-    if isinstance(value, bool):
-        return default
+    """A number; what is none (:func:`as_number`) counts as not given, as in Volcano."""
+    found = as_number(arguments.get(name, default))
+    return default if found is None else found
+
+
+def as_number(value: object) -> float | None:
+    """A number, also written as text; ``None`` for anything else, also for what cannot be reckoned with: infinite, no
+    number, or greater than whole numbers are told apart."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
     try:
         found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return default
-    return found if abs(found) <= MOST else default
+    except (ValueError, OverflowError):
+        return None
+    return found if abs(found) <= MOST else None
 
 
 def boolean(arguments: Arguments, name: str, default: bool) -> bool:
-    value = arguments.get(name, default)
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text in ("1", "t", "true"):
-        return True
-    return False if text in ("0", "f", "false") else default
+    """True or false; what is neither (:func:`as_boolean`) counts as not given."""
+    found = as_boolean(arguments.get(name, default))
+    return default if found is None else found
+
+
+def as_boolean(value: object) -> bool | None:
+    """True or false, also as text or as 1 and 0; ``None`` for anything else."""
+    return _BOOLEANS.get(str(value).strip().lower())
 
 
 def duration(text: object) -> float | None:

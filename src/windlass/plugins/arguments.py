@@ -1,0 +1,210 @@
+"""Which arguments each plug-in reads, and what counts where one cannot be used.
+
+A configuration in Volcano's format loads with whatever arguments it has: one that nobody reads, or that is no number
+where one is needed, counts as not given. :func:`problems` says so. The declarations are held against what the plug-ins
+read by a test (``tests/plugins/test_arguments.py``).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from windlass.plugins.volcano.arguments import as_boolean, as_number, duration
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """``wanted``: what it has to be, empty where whoever reads it says himself what is wrong, or takes any text.
+    ``default``: what counts where it is not given."""
+
+    wanted: str = ""
+    default: object = None
+
+    def refuses(self, value: object) -> bool:
+        """Whether the value counts as not given; an empty one does, and nobody misses anything."""
+        if value is None:
+            return False
+        if self.wanted == NUMBER:
+            return as_number(value) is None
+        if self.wanted == BOOLEAN:
+            return as_boolean(value) is None
+        return self.wanted == DURATION and duration(value) is None
+
+
+class Problem(NamedTuple):
+    """``name``: of the argument, with those of the sections around it before it."""
+
+    name: str
+    text: str
+
+
+Known = Mapping[str, "Argument | Known"]
+"""Name → what it is, or what its section may hold; ``*`` stands for any name of a resource or the like."""
+
+NUMBER, BOOLEAN, DURATION = "no number", "neither true nor false", "no duration such as 90s or 1h30m"
+ANY = Argument()
+
+
+def _number(default: float) -> Argument:
+    return Argument(NUMBER, default)
+
+
+def _boolean(default: bool) -> Argument:
+    return Argument(BOOLEAN, default)
+
+
+def _each(names: str, argument: Argument) -> Known:
+    return dict.fromkeys(names.split(), argument)
+
+
+_WEIGHT = {"weight": ANY}
+_EXTENDER_VERBS = (
+    "predicate prioritize onSessionOpen onSessionClose preemptable reclaimable queueOverused jobEnqueueable "
+    "jobEnqueued jobReady allocateFunc deallocateFunc"
+)
+KNOWN: Mapping[str, Known] = {
+    **{
+        key: {}
+        for key in ["gang", "priority", "conformance", "drf", "proportion", "resourcequota", "cdp", "pdb"]
+    },
+    **{key: {} for key in ["gpupack", "gpuspread", "gpusharingorder", "las", "srtf", "srsf", "predicted"]},
+    "capacity": {"ancestorReclaimLevel": _number(0)},
+    "overcommit": {"overcommit-factor": _number(1.2)},
+    "sla": {"sla-waiting-time": Argument(DURATION)},
+    "predicates": {"predicate.*": _boolean(True)},
+    "nodeorder": {
+        "leastrequested.weight": _number(1),
+        "mostrequested.weight": _number(0),
+        "balancedresource.weight": _number(1),
+        "nodeaffinity.weight": _number(2),
+        "tainttoleration.weight": _number(3),
+        "imagelocality.weight": _number(1),
+        "podaffinity.weight": _number(2),
+        "podtopologyspread.weight": _number(2),
+    },
+    "binpack": {
+        "binpack.resources": ANY,
+        **_each("binpack.weight binpack.cpu binpack.memory binpack.resources.*", _number(1)),
+    },
+    "resource-strategy-fit": {
+        "resourceStrategyFitWeight": _number(10),
+        "resources": {"*": {"type": ANY, "weight": _number(1)}},
+        "sra": {
+            "enable": _boolean(False),
+            "weight": _number(0),
+            "resources": ANY,
+            "resourceWeight": {"*": _number(1)},
+        },
+        "proportional": {
+            "enable": _boolean(False),
+            "resources": ANY,
+            "resourceProportion": _each("*.cpu *.memory", _number(1)),
+        },
+    },
+    "usage": {
+        "usage.weight": _number(5),
+        "cpu.weight": _number(1),
+        "memory.weight": _number(1),
+        "thresholds": {"cpu": _number(80), "mem": _number(80)},
+        "estimator": {
+            "request_ratio": _number(0.7),
+            "risk_threshold": _number(0.6),
+            "risk_factor": _number(1.2),
+            "be_cpu": ANY,
+            "be_mem": ANY,
+        },
+    },
+    "nodegroup": {"strict": _boolean(True), "enablePreferredOrder": _boolean(False)},
+    "tdm": {"tdm.revocable-zone.*": ANY, "tdm.evict.period": Argument(DURATION, "1m")},
+    "extender": {
+        "extender.urlPrefix": ANY,
+        "extender.httpTimeout": Argument(DURATION, "1s"),
+        "extender.ignorable": _boolean(False),
+        "extender.managedResources": ANY,
+        **{f"extender.{verb}Verb": ANY for verb in _EXTENDER_VERBS.split()},
+    },
+    "network-topology-aware": {
+        "weight": _number(1),
+        "hypernode.binpack.resources": ANY,
+        **_each("hypernode.binpack.cpu hypernode.binpack.memory hypernode.binpack.resources.*", _number(1)),
+        "hypernode.binpack.normal-pod.enable": _boolean(True),
+        "hypernode.binpack.normal-pod.fading": _number(0.8),
+        "hypernode.gradient.evict.max-hypernodes": ANY,
+    },
+    "task-topology": {"task-topology.weight": _number(1)},
+    "numa-aware": {"weight": _number(1)},
+    "deviceshare": {
+        **_each(
+            "deviceshare.GPUSharingEnable deviceshare.GPUNumberEnable deviceshare.VGPUEnable", _boolean(True)
+        ),
+        "deviceshare.SchedulePolicy": ANY,
+        "deviceshare.ScheduleWeight": _number(0),
+        "deviceshare.GPUExclusiveRules": ANY,
+    },
+    "nodeplacement": {"gpu": ANY, "cpu": ANY},
+    "gpu-aware": _each("gpuMemoryWeight gpuComputeWeight interGPUCommsWeight", ANY),
+    "fgd": _WEIGHT,
+    "scarcity": _WEIGHT,
+    "model-grouping": {"window": ANY},
+}
+"""Plug-in → its arguments. Of one that is not here nothing is known: a third party's, or one that is not offered."""
+
+UNUSED: Mapping[str, tuple[str, ...]] = {
+    "capacity": ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"),
+    "deviceshare": (
+        "deviceshare.NodeLockEnable",
+        "deviceshare.KnownGeometriesCMName",
+        "deviceshare.KnownGeometriesCMNamespace",
+        "deviceshare.AscendHAMiVNPUEnable",
+        "deviceshare.AscendMindClusterVNPUEnable",
+    ),
+}
+"""Plug-in → arguments that Volcano knows, and that nobody has to read here."""
+
+
+def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of a plug-in's arguments counts as not given, and why."""
+    known = KNOWN.get(plugin)
+    if known is None:
+        return
+    for problem in _of_section(known, arguments, ""):
+        if problem.name in UNUSED.get(plugin, ()):
+            yield Problem(problem.name, "is Volcano's and changes nothing here")
+        else:
+            yield problem
+
+
+def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterator[Problem]:
+    for key, value in section.items():
+        name = str(key)
+        found = declared(known, name)
+        if found is None:
+            near = difflib.get_close_matches(name, [word for word in known if "*" not in word], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield Problem(place + name, f"is not known and not used{hint}")
+        elif not isinstance(found, Argument):
+            if isinstance(value, Mapping):
+                yield from _of_section(found, value, f"{place}{name}.")
+            elif value is not None:
+                yield Problem(place + name, f"is {value!r}, no mapping: it counts as not given")
+        elif found.refuses(value):
+            yield Problem(place + name, f"is {value!r}, {found.wanted}: {_counts(found.default)}")
+
+
+def declared(known: Known, name: str) -> Argument | Known | None:
+    """What is known of a name; a ``*`` gives way to the name itself."""
+    if name in known:
+        return known[name]
+    return next((found for word, found in known.items() if "*" in word and fnmatchcase(name, word)), None)
+
+
+def _counts(default: object) -> str:
+    if default is None:
+        return "it counts as not given"
+    if isinstance(default, bool):
+        return f"{str(default).lower()} counts"
+    return f"{default:g} counts" if isinstance(default, int | float) else f"{default} counts"

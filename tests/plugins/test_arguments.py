@@ -1,0 +1,170 @@
+"""Each plug-in reads the arguments that are declared, and no others; what counts as not given is told."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Mapping
+from typing import Any
+
+import pytest
+
+from windlass.model.neighbours import exclusive_rules
+from windlass.model.scheduler_config import parse
+from windlass.plugins import registry
+from windlass.plugins.arguments import BOOLEAN, DURATION, KNOWN, NUMBER, Argument, Known, declared, problems
+from windlass.plugins.catalogue import CATALOGUE, PLACEMENT
+from windlass.plugins.on_top import ON_TOP
+from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier
+
+RESOURCE = "nvidia.com/gpu"
+SAMPLES = {NUMBER: "1", BOOLEAN: "true", DURATION: "1m"}
+READ_WITH_CARE = {
+    **dict.fromkeys(("gpuMemoryWeight", "gpuComputeWeight", "interGPUCommsWeight"), 1),
+    "window": "1h",
+    "deviceshare.GPUExclusiveRules": [{"app": "a"}],
+}
+"""Those that are refused, where they are wrong, by whoever reads them."""
+
+
+class Recorder(dict[str, Any]):
+    """Arguments, and which of them are asked for, with what counts where there is none."""
+
+    def __init__(self, given: Mapping[str, Any], asked: dict[str, Any], place: str = "") -> None:
+        self._asked, self._place = asked, place
+        super().__init__(
+            (name, Recorder(value, asked, f"{place}{name}|") if isinstance(value, dict) else value)
+            for name, value in given.items()
+        )
+
+    def _note(self, name: object, default: object = None) -> None:
+        if self._asked.get(f"{self._place}{name}") is None:
+            self._asked[f"{self._place}{name}"] = default
+
+    def get(self, key: str, default: Any = None) -> Any:  # type: ignore[override]
+        self._note(key, default)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._note(key)
+        return super().__contains__(key)
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        for name in self:
+            self._note(name)
+        return super().items()
+
+
+def sample(known: Known, plugin: str) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, kind in known.items():
+        if isinstance(kind, Argument):
+            value = SAMPLES.get(kind.wanted, READ_WITH_CARE.get(name, RESOURCE))
+            if name == "weight" and plugin in ON_TOP:
+                value = 1
+        else:
+            value = sample(kind, plugin)
+        given[name.replace("*", RESOURCE)] = value
+    return given
+
+
+def asked_by(plugin: str) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+    option = PluginOption(
+        plugin, dict.fromkeys(SWITCHES, True), Recorder(sample(KNOWN[plugin], plugin), asked)
+    )
+    config = SchedulerConfig(tiers=(Tier((PluginOption("gang"), option)),))
+    if plugin in PLACEMENT:
+        config = SchedulerConfig(plugins=(option,))
+    warned: list[str] = []
+    registry.build(config, warned.append)
+    exclusive_rules(config)
+    assert not any("unknown" in text for text in warned)
+    return asked
+
+
+def leaves(known: Known, place: str = "") -> dict[str, Argument | None]:
+    """By path: the arguments, and the sections with ``None``."""
+    found: dict[str, Argument | None] = {}
+    for name, kind in known.items():
+        path = place + name.replace("*", RESOURCE)
+        if isinstance(kind, Argument):
+            found[path] = kind
+        else:
+            found |= {path: None, **leaves(kind, f"{path}|")}
+    return found
+
+
+def is_declared(known: Known, path: str) -> bool:
+    name, _, rest = path.partition("|")
+    found = declared(known, name)
+    return found is not None and (not rest or (not isinstance(found, Argument) and is_declared(found, rest)))
+
+
+def test_every_plugin_that_is_offered_declares_its_arguments() -> None:
+    assert set(KNOWN) == {*CATALOGUE, *PLACEMENT, *ON_TOP} - {"rescheduling"}
+
+
+@pytest.mark.parametrize("plugin", sorted(KNOWN))
+def test_what_is_read_is_declared_and_what_is_declared_is_read(plugin: str) -> None:
+    asked = asked_by(plugin)
+    assert [path for path in asked if not is_declared(KNOWN[plugin], path)] == []
+    assert leaves(KNOWN[plugin]).keys() <= asked.keys()
+
+
+@pytest.mark.parametrize("plugin", sorted(KNOWN))
+def test_what_is_said_to_count_is_what_counts(plugin: str) -> None:
+    asked = asked_by(plugin)
+    for path, argument in leaves(KNOWN[plugin]).items():
+        if argument is not None and argument.wanted in (NUMBER, BOOLEAN):
+            assert asked[path] == argument.default, path
+
+
+@pytest.mark.parametrize(
+    ("plugin", "arguments", "told"),
+    [
+        ("binpack", {"binpack.wieght": 5}, "binpack.wieght is not known and not used; did you mean binpack.weight?"),
+        ("binpack", {"binpack.weight": "heavy"}, "binpack.weight is 'heavy', no number: 1 counts"),
+        ("binpack", {"binpack.weight": True}, "binpack.weight is True, no number: 1 counts"),
+        ("binpack", {"binpack.resources.nvidia.com/gpu": []}, "binpack.resources.nvidia.com/gpu is [], no number"),
+        ("overcommit", {"overcommit-factor": float("inf")}, "overcommit-factor is inf, no number: 1.2 counts"),
+        ("nodegroup", {"strict": "maybe"}, "strict is 'maybe', neither true nor false: true counts"),
+        ("sla", {"sla-waiting-time": "soon"}, "is 'soon', no duration such as 90s or 1h30m: it counts as not given"),
+        ("extender", {"extender.httpTimeout": 100}, "no duration such as 90s or 1h30m: 1s counts"),
+        ("usage", {"thresholds": {"cpu": "x"}}, "thresholds.cpu is 'x', no number: 80 counts"),
+        ("usage", {"thresholds": {"memory": 1}}, "thresholds.memory is not known and not used"),
+        ("usage", {"thresholds": 80}, "thresholds is 80, no mapping: it counts as not given"),
+        ("gang", {"any": 1}, "any is not known and not used"),
+        ("deviceshare", {"deviceshare.NodeLockEnable": True}, "NodeLockEnable is Volcano's and changes nothing here"),
+    ],
+)  # fmt: skip
+def test_what_counts_as_not_given_is_told(plugin: str, arguments: dict[str, Any], told: str) -> None:
+    (found,) = problems(plugin, arguments)
+    assert told in f"{found.name} {found.text}"
+
+
+@pytest.mark.parametrize("plugin", sorted(KNOWN))
+def test_what_is_right_or_empty_is_not_told(plugin: str) -> None:
+    given = sample(KNOWN[plugin], plugin)
+    assert list(problems(plugin, given)) == []
+    assert list(problems(plugin, dict.fromkeys(given))) == []
+
+
+def test_a_third_partys_arguments_are_its_own() -> None:
+    assert list(problems("mine", {"nodes": 3})) == []
+
+
+def test_a_configuration_loads_and_tells_line_and_field() -> None:
+    parsed = parse(
+        "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: binpack\n    arguments:\n"
+        "      binpack.wieght: 5\n      binpack.cpu: 2\n      binpack.memory: heavy\n"
+    )
+    place = "binpack: tiers[0].plugins[1].arguments.binpack"
+    assert parsed.notes == (
+        f"line 7: {place}.wieght is not known and not used; did you mean binpack.weight?",
+        f"line 9: {place}.memory is 'heavy', no number: 1 counts",
+    )
+    option = parsed.config.tiers[0].plugins[1]
+    assert option.arguments == {"binpack.wieght": 5, "binpack.cpu": 2, "binpack.memory": "heavy"}
