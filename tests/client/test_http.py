@@ -16,9 +16,10 @@ from threadserver import Caller, serving
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors, kubeconfig
+from windlass.client.breath import FEW_PIECES
 from windlass.client.connection import Connection, over_socket
 from windlass.client.errors import Unreachable
-from windlass.client.http import FEW_PIECES, HttpOptions, HttpTransport
+from windlass.client.http import HttpOptions, HttpTransport
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 
@@ -382,8 +383,32 @@ async def test_a_watch_whose_news_come_thick_is_read_many_at_a_time() -> None:
 
 async def test_a_few_pieces_of_a_watch_are_read_at_once_however_long_a_breath_is() -> None:
     async with RawServer(telling(FEW_PIECES)) as server:
-        async with asyncio.timeout(50):
-            await pieces_of(Connection(server.url), 100.0, FEW_PIECES)
+        async with asyncio.timeout(50):  # a breath, were there one, would last for 100
+            assert await pieces_of(Connection(server.url), 100.0, FEW_PIECES)
+
+
+async def test_a_watch_that_pours_is_read_as_fast_as_it_comes() -> None:
+    """Whoever is read too slowly is cut off by the server, and has to list everything anew."""
+    block, blocks = b"x" * 65536, 400
+
+    async def behaviour(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED_HEAD)
+        for _ in range(blocks):
+            await peer.chunk(block)
+        await peer.until_gone()
+
+    async with RawServer(behaviour) as server, asyncio.timeout(50):
+        transport = HttpTransport(Connection(server.url), options=HttpOptions(breath_seconds=100.0))
+        try:
+            response = await transport.request(WATCH)
+            assert response.stream is not None
+            read = 0
+            while read < blocks * len(block):
+                read += len(await anext(response.stream))
+            await response.stream.aclose()
+        finally:
+            await transport.close()
 
 
 async def test_a_slow_answer_that_keeps_coming_is_not_cut() -> None:

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windlass.client import errors, wire
+from windlass.client.breath import Breath
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.transport import Request, Response
@@ -30,8 +31,6 @@ from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _HIGH_WATER = 1 << 20
-FEW_PIECES = 8
-"""So many pieces of a watch are read at once however fast they come: of what somebody waits for there are not more."""
 _SURELY_OPEN_SECONDS = 0.01
 """A connection idle for longer is looked at before it is used: the loop may have been busy elsewhere (a
 scheduling cycle) while the server restarted, and a POST that meets a closed connection is not repeated."""
@@ -48,8 +47,8 @@ class HttpOptions:
     sweep_seconds: float = 1.0
     """How often the times above are looked at."""
     breath_seconds: float = 0.05
-    """So long a watch is not read after each piece where they come thick: more than :data:`FEW_PIECES`, none later
-    than twice this after the one before. 0: it always is."""
+    """At most so long a watch is not read after each piece where they come thick: some (``breath.FEW_PIECES``), none
+    later than twice this after the one before. 0: it always is."""
 
 
 class _Dropped(Exception):
@@ -135,10 +134,8 @@ class _HttpConnection(asyncio.Protocol):
         self._headers: Mapping[str, str] = {}
         self._answering = False
         self._held = self._paused = False
-        self._breath: asyncio.TimerHandle | None = None
-        self._pieces = 0
-        """That came shortly after one another."""
-        self._heard_at = 0.0
+        self._breath = Breath(owner.options.breath_seconds)
+        self._breathing: asyncio.TimerHandle | None = None
         self.closed = False
         self.progress = True
         self.patient = False
@@ -253,7 +250,7 @@ class _HttpConnection(asyncio.Protocol):
             self.fail(errors.garbled(self._owner.where, str(error)))
             return
         if self.patient and self._stream is not None:
-            self._breathe()
+            self._breathe(len(data))
 
     def eof_received(self) -> bool:
         return False
@@ -284,24 +281,22 @@ class _HttpConnection(asyncio.Protocol):
         self._held = False
         self._read_or_not()
 
-    def _breathe(self) -> None:
-        """Where news come thick, read no more for a moment: each piece wakes two processes, however small it is."""
-        seconds = self._owner.options.breath_seconds
+    def _breathe(self, size: int) -> None:
+        """Where news come thick, read no more for a moment."""
         loop = asyncio.get_running_loop()
-        before, self._heard_at = self._heard_at, loop.time()
-        self._pieces = self._pieces + 1 if self._heard_at - before < 2 * seconds else 0
-        if self._pieces > FEW_PIECES and self._breath is None:
-            self._breath = loop.call_later(seconds, self._end_breath)
+        seconds = self._breath.after(loop.time(), size)
+        if seconds and self._breathing is None:
+            self._breathing = loop.call_later(seconds, self._end_breath)
             self._read_or_not()
 
     def _end_breath(self) -> None:
-        if self._breath is not None:
-            self._breath.cancel()
-            self._breath = None
+        if self._breathing is not None:
+            self._breathing.cancel()
+            self._breathing = None
             self._read_or_not()
 
     def _read_or_not(self) -> None:
-        transport, pause = self._transport, self._held or self._breath is not None
+        transport, pause = self._transport, self._held or self._breathing is not None
         if transport is None or pause == self._paused or transport.is_closing():
             return
         self._paused = pause
@@ -312,9 +307,9 @@ class _HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         self.closed = True
-        if self._breath is not None:
-            self._breath.cancel()
-            self._breath = None
+        if self._breathing is not None:
+            self._breathing.cancel()
+            self._breathing = None
         self._owner.gone(self)
         if self._transport is not None:
             self._transport.abort()
