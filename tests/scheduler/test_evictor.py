@@ -151,7 +151,7 @@ def stray(code: int) -> errors.StatusError:
     return errors.failure(code, "", 'Operation cannot be fulfilled on pods "druid-0": try again')
 
 
-@pytest.mark.parametrize("code", [401, 408, 409, 410, 500, 502, 504])
+@pytest.mark.parametrize("code", [401, 404, 408, 409, 410, 500, 502, 504])
 @pytest.mark.parametrize("guarded", [False, True])
 async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, guarded: bool) -> None:
     order = Order("default/druid-0", "u", "NodeOvercommitted", "one too many", guarded=guarded)

@@ -65,6 +65,18 @@ def binds_a_then(
     return asked
 
 
+async def a_holds_its_room(api: SchedulerApi, running: Running, seconds: float) -> None:
+    """A node for one pod: ``a`` comes, then ``b``, which has to wait."""
+    api.add(node("n1", gpus=1), pod("a"))
+    await running.settle(0.5)
+    api.lagging = False
+    api.add(pod("b"))
+    for _ in range(round(seconds / 2)):
+        await running.settle(2.0)
+    assert api.bindings == [("default/a", "n1")]
+    assert running.reasons("a") == ["Scheduled"]
+
+
 @pytest.mark.parametrize(
     "answers",
     [
@@ -73,6 +85,7 @@ def binds_a_then(
         [refused(409), refused(500), refused(504), lost()],
         [refused(504) for _ in range(20)],
         [refused(400), *(refused(code) for code in (401, 403, 403, 403))],
+        [refused(404), refused(404)],
     ],
     ids=[
         "another refusal after it",
@@ -80,22 +93,16 @@ def binds_a_then(
         "a conflict of which nobody says",
         "no answer for long",
         "a server that does not know the rules yet",
+        "a proxy that does not know the way",
     ],
 )
 async def test_its_room_is_kept_until_it_is_known(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, answers: list[BaseException]
 ) -> None:
     asked = binds_a_then(api, monkeypatch, iter(answers))
-    api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
-        await running.settle(0.5)
-        api.lagging = False
-        api.add(pod("b"))
-        for _ in range(60):
-            await running.settle(2.0)
+        await a_holds_its_room(api, running, 120.0)
         assert len(asked) > len(answers), asked
-        assert api.bindings == [("default/a", "n1")]
-        assert running.reasons("a") == ["Scheduled"]
         assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
 
 
@@ -104,16 +111,9 @@ async def test_a_proxy_that_fails_may_have_passed_it_on(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     asked = binds_a_then(api, monkeypatch, iter([refused(500)]), refused(code))
-    api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
-        await running.settle(0.5)
-        api.lagging = False
-        api.add(pod("b"))
-        for _ in range(10):
-            await running.settle(2.0)
+        await a_holds_its_room(api, running, 20.0)
         assert len(asked) > 1
-        assert api.bindings == [("default/a", "n1")]
-        assert running.reasons("a") == ["Scheduled"]
 
 
 async def test_where_nobody_may_look_it_is_given_up(

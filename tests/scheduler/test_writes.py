@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from windlass.api.errors import failure
+from windlass.api.errors import failure, not_found
+from windlass.api.resources import PODS
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.writes import FORBIDDEN_TRIES, WriteQueue
@@ -141,7 +142,8 @@ async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
         (failure(409, "AlreadyExists", "x"), False),
         (failure(503, "ServiceUnavailable", "x"), True),
         (Unreachable(UNREACHABLE, "x"), True),
-        (failure(404, "NotFound", "x"), False),
+        (not_found(PODS, "x"), False),
+        (failure(404, "NotFound", "404 page not found"), True),
         (failure(422, "Invalid", "x"), False),
     ],
 )
@@ -197,7 +199,7 @@ async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
 async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: FakeClock) -> None:
     """Keys are names of pods: there are ever new ones."""
     desk = Desk(fake_clock)
-    desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), failure(404, "NotFound", "gone")]
+    desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
     async with at_work(desk):
         desk.queue.wish("a")
         await desk.pass_time(3)

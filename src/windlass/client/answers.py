@@ -169,12 +169,20 @@ def is_expired(problem: StatusError) -> bool:
     return problem.code == 410 or problem.reason in ("Expired", "Gone")
 
 
+def is_missing(problem: StatusError) -> bool:
+    """Whether the server says that there is no such object. A 404 that names none is of a proxy that does not know the
+    way now, or of a server that does not serve the kind."""
+    return problem.code == 404 and bool(problem.details.get("name"))
+
+
 _PASSING = frozenset({401, 408, 409, 410, 425, 429})
 
 
 def may_pass(problem: StatusError) -> bool:
     """Whether the same request may be answered otherwise later: what was said is not of the request itself, but of a
     server or proxy that is overloaded, failing, behind or elsewhere, or of somebody who was faster."""
+    if problem.code == 404:
+        return not is_missing(problem)
     return not 400 <= problem.code < 500 or (problem.code in _PASSING and problem.reason != "AlreadyExists")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
-from windlass.client.answers import is_another
+from windlass.client.answers import is_another, is_missing
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import key_of
@@ -106,7 +106,7 @@ class Performer:
         try:
             answer = await self._client.update(action.resource, action.object, subresource=action.subresource)
         except StatusError as problem:
-            if problem.code != 404:
+            if not is_missing(problem):
                 raise
             return None
         return _written(action.resource, answer)
@@ -122,7 +122,7 @@ class Performer:
                 action.resource, action.name, body, action.namespace, subresource=action.subresource
             )
         except StatusError as problem:
-            if problem.code != 404:
+            if not is_missing(problem):
                 raise
             return None
         return _written(action.resource, answer)
@@ -140,7 +140,7 @@ class Performer:
                 uid=action.uid,
             )
         except StatusError as problem:
-            if problem.code == 404 or is_another(problem):
+            if is_missing(problem) or is_another(problem):
                 return gone if action.uid else None
             raise
         return gone if action.uid else None

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.client.answers import may_pass, retry_after
+from windlass.client.answers import is_missing, may_pass, retry_after
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -366,7 +366,7 @@ class Binder:
         if isinstance(error, Unreachable) or error.code in OVERLOAD:
             if not self._overloaded(error, started):
                 return None
-        elif error.code == 404:
+        elif is_missing(error):
             return Outcome(bind, False, error.message, gone=True)
         elif error.code == 409:
             uncertain = True
@@ -397,7 +397,7 @@ class Binder:
         try:
             found = await self._client.get(resources.PODS, name, namespace)
         except StatusError as error:
-            if error.code == 404:
+            if is_missing(error):
                 return None
             raise
         return views.decode_pod(views.encode(found))

@@ -19,7 +19,7 @@ from typing import Any
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
 from windlass.api.reasons import Reason
-from windlass.client.answers import is_another, may_pass
+from windlass.client.answers import is_another, is_missing, may_pass
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -200,7 +200,7 @@ class CardReservations:
             await self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid)
             return
         except (StatusError, Unreachable) as error:
-            if isinstance(error, StatusError) and (error.code == 404 or is_another(error)):
+            if isinstance(error, StatusError) and (is_missing(error) or is_another(error)):
                 return
             log.warning("card not let go", node=slot[0], card=slot[1], why=error.message)
         await self._clock.sleep(_AGAIN_SECONDS)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.client.answers import is_another, may_pass, refusal_by_budget
+from windlass.client.answers import is_another, is_missing, may_pass, refusal_by_budget
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import Eviction
@@ -160,7 +160,7 @@ class Evictor:
         except StatusError as error:
             if self._orders.get(key) is not order:
                 return
-            gone = error.code == 404 or is_another(error)
+            gone = is_missing(error) or is_another(error)
             if not gone and not self._is_final(order, error):
                 raise
             refused = bool(refusal_by_budget(error)) or _is_of_several(error)
