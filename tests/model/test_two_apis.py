@@ -397,8 +397,30 @@ def test_a_termination_that_takes_too_long_is_stuck_from_then_on() -> None:
     sent = Sent(model, NOW + 60)
     assert sent.tasks["default/p"].state is TaskState.RELEASING
     assert model.next_change() == NOW + 120
-    sent.take(model, NOW + 121)
+    sent.take(model, NOW + 120)
     assert sent.tasks["default/p"].state is TaskState.STUCK
+    assert model.next_change() is None
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_time_alone_changes_nothing_of_a_termination_that_is_never_stuck(phase: str) -> None:
+    """A pod whose node has gone while its image was fetched, or that a finalizer keeps, may terminate for days."""
+    doomed = pod("p", node="n", phase=phase, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
+    model = model_of(doomed)
+    for moment in (NOW + 60, NOW + 121, NOW + 300):
+        model.take(moment)
+        assert model.next_change() is None
+
+
+def test_who_is_spared_may_be_asked_again_at_the_moment_that_was_named() -> None:
+    model = model_of(node("n"), pod("p", node="n"))
+    sent = Sent(model, NOW)
+    model.spare("default/p", NOW + 30)
+    sent.take(model, NOW)
+    assert not sent.tasks["default/p"].preemptible
+    assert model.next_change() == NOW + 30
+    sent.take(model, NOW + 30)
+    assert sent.tasks["default/p"].preemptible
     assert model.next_change() is None
 
 

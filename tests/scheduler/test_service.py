@@ -14,6 +14,7 @@ from windlass.api import errors, resources
 from windlass.api.resources import POD_GROUPS, PODS, QUEUES
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
 
 EXPLANATION = "windlass.dev/explanation"
 
@@ -670,3 +671,18 @@ async def test_a_group_without_pods_is_told_to_be_let_in_at_once_where_its_owner
         assert (api.phase("job"), api.phase("bare")) == ("Inqueue", "")
         await running.settle(0.5)
         assert api.phase("bare") == "Inqueue"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded"])
+async def test_a_pod_that_never_goes_gives_the_scheduler_nothing_to_do(api: SchedulerApi, phase: str) -> None:
+    """Two minutes after it was told to go it counts as stuck, if it runs; nothing is decided again and again."""
+    since = rfc3339(api.clock.now())
+    kept = pod("kept", node="n1", phase=phase, metadata={"deletionTimestamp": since, "finalizers": ["x/y"]})
+    api.add(node("n1", gpus=1), kept)
+    async with Running(api) as running:
+        await running.settle(200.0)
+        cycles = running.service.engine.cycles
+        api.add(pod("later"))
+        await running.settle(100.0)
+        assert running.service.engine.cycles - cycles <= 20
+        assert api.bound() == (["kept", "later"] if phase == "Succeeded" else ["kept"])

@@ -136,11 +136,8 @@ class Life:
         """Pods as their owners make them."""
 
     async def play(self) -> list[Start]:
-        moment = 0.0
         while self.events:
-            following = self.events[0][0]
-            await self._until(following)
-            moment = following
+            moment = await self._following()
             while self.events and self.events[0][0] == moment:
                 _, kind, name, run = heapq.heappop(self.events)
                 if kind:
@@ -150,17 +147,19 @@ class Life:
             await self._settle(moment)
         return sorted(self.started)
 
-    async def _until(self, moment: float) -> None:
-        """What the scheduler does by itself in between (a reservation, a pause of claims) is seen when it happens. It
-        hears of what happens at a moment before it does what it wanted to do then, as in the simulator."""
+    async def _following(self) -> float:
+        """The moment of the next event, to which time has come then. What the scheduler does by itself in between (a
+        reservation, a pause of claims) is seen when it happens: who starts by that may be the next who ends. It hears
+        of what happens at a moment before it does what it wanted to do then, as in the simulator."""
         clock = self.api.clock
-        while (left := self.origin + moment - clock.now()) > 0:
+        while (left := self.origin + self.events[0][0] - clock.now()) > 0:
             due = clock.left()
             if due is None or due > left - SOON:
                 clock.jump(left)
-                return
+                break
             await clock.advance(due)
             await self._settle(round(clock.now() - self.origin, 3))
+        return self.events[0][0]
 
     async def _settle(self, moment: float) -> None:
         """Time stands still until nothing more follows from what happened."""

@@ -58,7 +58,13 @@ def is_critical(pod: views.Pod) -> bool:
 
 def is_stuck(pod: views.Pod, now: float) -> bool:
     """Whether nobody counts any more on the pod's end."""
-    return pod.phase == "Running" and pod.deleted > 0 and now - pod.deleted > STUCK_SECONDS
+    moment = stuck_from(pod)
+    return moment is not None and now >= moment
+
+
+def stuck_from(pod: views.Pod) -> float | None:
+    """From when on (Unix seconds) a termination counts as stuck; ``None`` if it never does: of pods that run alone."""
+    return pod.deleted + STUCK_SECONDS if pod.phase == "Running" and pod.deleted > 0 else None
 
 
 def task_of(

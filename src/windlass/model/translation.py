@@ -153,7 +153,7 @@ class Translation(Grouping):
         of so many pods; those of the others come with the next calls.
         """
         self._now = now
-        while self._ends and self._ends[0][0] < now:
+        while self._ends and self._ends[0][0] <= now:
             self._dirty_pods[heapq.heappop(self._ends)[1]] = None
         if self._seen_vocabulary != self._vocabulary.version:
             self._seen_vocabulary = self._vocabulary.version
@@ -343,7 +343,7 @@ class Translation(Grouping):
             self._retract_group(groups.group_key(pod), out)
             return
         if key in self._spared:
-            if self._spared[key] >= self._now:
+            if self._spared[key] > self._now:
                 task = altered(task, preemptible=False)
             else:
                 del self._spared[key]
@@ -402,8 +402,9 @@ class Translation(Grouping):
 
     def _note_end(self, pod: views.Pod) -> None:
         """Look at a terminating pod again when its termination counts as stuck."""
-        if pod.deleted and pod.node_name and not tasks.is_stuck(pod, self._now):
-            heapq.heappush(self._ends, (pod.deleted + tasks.STUCK_SECONDS, pod.key))
+        moment = tasks.stuck_from(pod) if pod.node_name else None
+        if moment is not None and moment > self._now:
+            heapq.heappush(self._ends, (moment, pod.key))
 
     def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
         """The task, or None where the engine must not see the pod (yet, or any more)."""
