@@ -31,9 +31,9 @@ ALL = ("allocate", "consolidation", "reclaim", "preempt")
 
 
 class Arena:
-    def __init__(self, *actions: str, dialect: Dialect = Dialect.KAI) -> None:
+    def __init__(self, *actions: str, dialect: Dialect = Dialect.KAI, backfill: str = "easy") -> None:
         self.dialect = dialect
-        self.world = Cluster(EngineConfig(actions=actions or ALL), default_plugins())
+        self.world = Cluster(EngineConfig(actions=actions or ALL, backfill=backfill), default_plugins())
         self.decision = Decision(0)
         self._age = 0
 

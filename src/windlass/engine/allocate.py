@@ -11,7 +11,7 @@ no longer fits (the one who leaves is stuck, a node went away).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.domains import Scope
@@ -21,7 +21,7 @@ from windlass.engine.parking import Waits
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Run, Step, next_step, whole_step
+from windlass.engine.steps import Run, Step, next_step, promised_units, view_of, whole_step
 from windlass.engine.table import NodeTable
 from windlass.engine.topology import Nearness
 from windlass.spi.plugins import Refusal, StepView
@@ -54,11 +54,9 @@ class Allocation:
         if attempt.done or not (statement.leaving or group.promises):
             return attempt
         mine = promised(group)
-        if not step.extra and mine and self._as_promised(statement, group, step, mine):
+        if not step.extra and mine and self._gang_as_promised(statement, group, step, mine):
             return Attempt(True, len(mine))
-        for entry in mine:
-            if not (statement.leaving and self._placer.holds(statement, entry)):
-                statement.unpromise(entry)
+        self._give_up_broken(statement, mine)
         if not statement.leaving:
             return attempt
         if not step.extra:
@@ -69,6 +67,20 @@ class Allocation:
                 statement.unpromise(entry)
         later = self.attempt(statement, group, step, future=True)
         return later if later.done else attempt
+
+    def redeem(self, statement: Statement, group: GroupEntry, step: Step) -> list[Refusal]:
+        """Let a group have what it is promised and nothing else, as far as that is free by now; what does not hold
+        is given up. Returns what policies say against what is free."""
+        refusals: list[Refusal] = []
+        if not step.extra:
+            self._gang_as_promised(statement, group, step, promised(group), refusals)
+        else:
+            for part, entries in promised_units(group):
+                view = view_of(group, entries, extra=True)
+                complete = group.ready if part is None else part.complete
+                self._as_promised(statement, group, view, entries, complete, refusals)
+        self._give_up_broken(statement, promised(group))
+        return refusals
 
     def attempt(
         self, statement: Statement, group: GroupEntry, step: Step, *, future: bool = False
@@ -115,25 +127,53 @@ class Allocation:
             and not self._filling.asked(group.queue)
         )
 
-    def _as_promised(
-        self, statement: Statement, group: GroupEntry, step: Step, mine: Sequence[TaskEntry]
+    def _gang_as_promised(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        step: Step,
+        mine: Sequence[TaskEntry],
+        refusals: list[Refusal] | None = None,
     ) -> bool:
-        """Place a gang exactly where it was promised room, if all of it is free by now."""
-        if len(mine) < step.members:
-            return False
+        """Place what a gang lacks exactly where it was promised room, if all of it is free by now."""
+        view = whole_step(group, step)
+        return len(mine) >= step.members and self._as_promised(
+            statement, group, view, mine, group.ready, refusals
+        )
+
+    def _as_promised(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        view: StepView,
+        mine: Sequence[TaskEntry],
+        complete: Callable[[], bool],
+        refusals: list[Refusal] | None = None,
+    ) -> bool:
+        """Place tasks exactly where they were promised room, if all of it is free by now and they make ``complete``
+        what needs them. What policies say against it is added to ``refusals``."""
         mark = statement.checkpoint()
         rows = [(entry, entry.promised, entry.kept) for entry in mine]
         for entry in mine:
             statement.unpromise(entry)
+        said = self._filling.refusals_of(group, view)
         done = (
-            not self._filling.refusals_of(group, whole_step(group, step))
+            not said
             and all(self._placer.place_at(statement, group, entry, row, cuts) for entry, row, cuts in rows)
-            and group.ready()
+            and complete()
             and self.nearness.keeps(group)
         )
         if not done:
             statement.rollback(mark)
+        if refusals is not None:
+            refusals += said
         return done
+
+    def _give_up_broken(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
+        """Take those promises back that will not be kept."""
+        for entry in entries:
+            if not (statement.leaving and self._placer.holds(statement, entry)):
+                statement.unpromise(entry)
 
     @staticmethod
     def _promise_all(statement: Statement, start: int) -> None:
@@ -234,8 +274,13 @@ class Allocation:
 
 
 def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
-    """What would help a step that failed."""
+    """What would help a step that failed, and in a strict line those behind it to what is promised to them."""
     waits = Waits(rows={entry.promised for entry in promised(group)})
+    for other in group.bucket.promised.values() if group.bucket is not None else ():
+        for entry in promised(other):
+            waits.rows.add(entry.promised)
+            if placer.constraints(entry.cls):
+                waits.domains.add(entry.cls)
     if waits.rows and group.queue is not None:
         # It may be the queue, not the node, that is being vacated.
         waits.queues.update(ancestor.name for ancestor in group.queue.path)
@@ -253,8 +298,9 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
         if placer.constraints(cls):
             waits.domains.add(cls)
     (first, *others) = classes
-    if not others and not waits.domains and first.total < step.members:
+    related = not classes.isdisjoint(waits.domains)
+    if not others and not related and first.total < step.members:
         waits.room[first] = step.members
-    elif not refusals or others or waits.domains:
+    elif not refusals or others or related:
         waits.any_room |= classes
     return waits

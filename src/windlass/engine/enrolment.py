@@ -59,8 +59,9 @@ class Enrolment:
         order_key = self._world.group_order(group)
         signature = line_of(queue) if self._strict else signature_of(group, step)
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
+            bucket.note_promises(group)
             shorter = bucket.look_again(group) and bool(bucket.waits.kept_for)
-            if shorter or (self._strict and bucket.head() is group):
+            if shorter or self._served(bucket, group):
                 self._look_again(bucket)
             return
         if bucket is not None:
@@ -69,8 +70,12 @@ class Enrolment:
         bucket = self._lot.enter(signature, queue, group)
         if not bucket.parked:
             self._turns.came(bucket, group)
-        elif (group.timed and bucket.waits.kept_for) or (self._strict and bucket.head() is group):
+        elif (group.timed and bucket.waits.kept_for) or self._served(bucket, group):
             self._look_again(bucket)  # it may pass the others, or comes first
+
+    def _served(self, bucket: Bucket, group: GroupEntry) -> bool:
+        """Whether a turn of a strict line is the group's own: it comes first, or has been promised room."""
+        return self._strict and (bucket.head() is group or group.key in bucket.promised)
 
     def _leave(self, group: GroupEntry) -> None:
         if group.bucket is not None:

@@ -346,6 +346,8 @@ def _parking(engine: Core) -> list[str]:
             problems.append(f"{bucket!r} has lost its head")
         for key, group in bucket.members.items():
             seen.add(key)
+            if bucket.strict and group.promises and key not in bucket.promised:
+                problems.append(f"{bucket!r} does not know what {key} is promised")
             if group.bucket is not bucket:
                 problems.append(f"{key} does not know its bucket")
             elif key not in world.dirty:

@@ -56,7 +56,7 @@ class Waits:
     domains: set[TaskClass] = field(default_factory=set)
     anything: bool = False
     rows: set[int] = field(default_factory=set)
-    """Rows on which room is promised to the group itself."""
+    """Rows on which room is promised to the group itself, or in a strict line to one behind it."""
     kept_for: str = ""
     """The group for which room is kept that this one could have had."""
 
@@ -77,6 +77,7 @@ class Bucket:
         "line",
         "members",
         "parked",
+        "promised",
         "queue",
         "ranked",
         "signature",
@@ -98,6 +99,8 @@ class Bucket:
         self.limit: float | None = None
         """While the first was found to have to wait for somebody else's room: within how many seconds another
         must end to pass."""
+        self.promised: dict[str, GroupEntry] = {}
+        """In a strict line: the members that room is promised to. They have it when it is free, wherever they stand."""
         self.parked = False
         self.waits = NOTHING
         self.explanation: Explanation | None = None
@@ -117,10 +120,19 @@ class Bucket:
         self.line.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
         if self.ranked is not None:
             self.ranked.enter(group.rank, group.key, None)
+        self.note_promises(group)
+
+    def note_promises(self, group: GroupEntry) -> None:
+        """Keep :attr:`promised` true after what is promised to a member has changed."""
+        if group.promises and self.strict:
+            self.promised[group.key] = group
+        else:
+            self.promised.pop(group.key, None)
 
     def drop(self, group: GroupEntry) -> None:
         del self.members[group.key]
         group.bucket = None
+        self.promised.pop(group.key, None)
         self.line.leave(group.key)
         if self.ranked is not None:
             self.ranked.leave(group.key)

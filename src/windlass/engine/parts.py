@@ -43,6 +43,15 @@ class PartEntry:
         """How many of the parts below are complete."""
         return sum(child.complete() for child in self.children)
 
+    def outermost_incomplete(self) -> PartEntry | None:
+        """Of this part and those that it lies in, the outermost that is not complete."""
+        part, found = self, None
+        while part is not None:
+            if not part.complete():
+                found = part
+            part = part.parent
+        return found
+
     def surplus(self) -> bool:
         """Whether it holds more than its minimum, or one below it does, or one that it could do without."""
         if self.held > self.minimum or any(child.surplus() for child in self.children):

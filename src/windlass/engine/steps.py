@@ -7,13 +7,13 @@ where they are placed apart (``GroupEntry.apart``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.groups import PENDING, GroupEntry, TaskEntry
+from windlass.engine.groups import PENDING, GroupEntry, TaskEntry, promised
 from windlass.engine.parts import PartEntry, PartTree
 from windlass.spi.plugins import StepView
 
@@ -257,6 +257,22 @@ def _options(part: PartEntry, waiting: _Waiting, by_role: bool) -> Iterable[Part
             yield Part(part.name, 1, [Run(entry.cls, entry.task.role if by_role else "", [entry])])
 
 
+def promised_units(group: GroupEntry) -> list[tuple[PartEntry | None, list[TaskEntry]]]:
+    """What a group that holds its minimum is promised beyond it, by what may come without the rest: every task by
+    itself, but those that are to complete a part (told with them) together."""
+    if group.parts is None:
+        return [(None, [entry]) for entry in promised(group)]
+    alone: list[tuple[PartEntry | None, list[TaskEntry]]] = []
+    together: _Waiting = {}
+    for entry in promised(group):
+        lacking = group.parts.of(entry.task.subgroup).outermost_incomplete()
+        if lacking is None:
+            alone.append((None, [entry]))
+        else:
+            together.setdefault(lacking, []).append(entry)
+    return [*together.items(), *alone]
+
+
 def _all_runs(part: Part) -> Iterable[Run]:
     yield from part.runs
     for child in part.parts:
@@ -282,7 +298,7 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
             _take_part(min(step.options, key=Part.least), taken)
         else:
             taken[step.runs[0].entries[0].key] = step.runs[0].entries[0]
-        return _view(group, taken, extra=True)
+        return view_of(group, taken.values(), extra=True)
     if step.root is not None:
         _take_part(step.root, taken)
         for entry in taken.values():
@@ -305,7 +321,7 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
                 break
             members -= 1
             taken[entry.key] = entry
-    return _view(group, taken, extra=False)
+    return view_of(group, taken.values(), extra=False)
 
 
 def _take_part(part: Part, taken: dict[str, TaskEntry]) -> None:
@@ -318,10 +334,11 @@ def _take_part(part: Part, taken: dict[str, TaskEntry]) -> None:
         _take_part(child, taken)
 
 
-def _view(group: GroupEntry, taken: dict[str, TaskEntry], *, extra: bool) -> StepView:
+def view_of(group: GroupEntry, taken: Collection[TaskEntry], *, extra: bool) -> StepView:
+    """What these tasks ask for in sum."""
     request: dict[str, int] = {}
-    for entry in taken.values():
+    for entry in taken:
         for name, units in entry.cls.items:
             request[name] = request.get(name, 0) + units
-    kinds = dict.fromkeys(entry.cls for entry in taken.values())
+    kinds = dict.fromkeys(entry.cls for entry in taken)
     return StepView(group.spec, request, len(taken), extra, needs=tuple([cls.needs for cls in kinds]))

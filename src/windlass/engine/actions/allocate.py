@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from windlass.engine.allocate import Attempt, waits_for
 from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.groups import GroupEntry
+from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.parking import Bucket
 from windlass.engine.steps import Step
+from windlass.spi.plugins import Refusal
 
 
 class Allocate:
@@ -57,14 +58,19 @@ class Allocate:
                     return
                 self._go_on(ctx, bucket)
             elif attempt.done or len(m.statement):  # promises that do not hold may have been given up
-                m.statement.commit(out)
-                m.enrolment.settle(group, ctx.now)
-                m.world.ledger.dirty.pop(group.key, None)
+                self._decide(ctx, group)
                 if attempt.pipelined and not step.extra:
                     self._park(ctx, group, attempt)
                 self._go_on(ctx, bucket)
             else:
                 self._failed(ctx, group, attempt, kept_for)
+
+    def _decide(self, ctx: CycleContext, group: GroupEntry) -> None:
+        """What the statement holds for the group is so from now on."""
+        m = self._machinery
+        m.statement.commit(ctx.out)
+        m.enrolment.settle(group, ctx.now)
+        m.world.ledger.dirty.pop(group.key, None)
 
     def _go_on(self, ctx: CycleContext, bucket: Bucket) -> None:
         """Whoever is next in the bucket has his turn; if none of those may pass who are left, it is parked."""
@@ -126,12 +132,39 @@ class Allocate:
 
     def _park(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str = "") -> None:
         """The group waits from now on, and with it all that wait for the same."""
-        m = self._machinery
-        if group.bucket is None or group.step is None:
+        m, bucket = self._machinery, group.bucket
+        if bucket is None or group.step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
+        refusals = attempt.refusals
+        if bucket.promised:
+            refusals = [*refusals, *self._redeem(ctx, bucket, group)]
+            if bucket.head() is not group:  # who has what he was promised comes before it now
+                m.turns.push(bucket)
+                return
         for run in group.step.runs:
             m.world.classes.touch(run.cls)
-        waits = waits_for(group, group.step, attempt.refusals, m.placer)
+        waits = waits_for(group, group.step, refusals, m.placer)
         waits.kept_for = kept_for
-        m.lot.park(group.bucket, waits)
-        ctx.parked[group.bucket] = None
+        m.lot.park(bucket, waits)
+        ctx.parked[bucket] = None
+
+    def _redeem(self, ctx: CycleContext, bucket: Bucket, first: GroupEntry) -> list[Refusal]:
+        """Those behind the first of a strict line have what they were promised before it came first, or when others
+        of theirs were moved. Returns what policies say against that."""
+        m, refusals = self._machinery, list[Refusal]()
+        for group in list(bucket.promised.values()):
+            if group is first or group.step is None:
+                continue
+            refusals += m.allocation.redeem(m.statement, group, group.step)
+            if not len(m.statement):
+                continue
+            ctx.touched[group.key] = group
+            if m.consent.asked and m.statement.placed(0) and not ctx.consents(group):
+                if group.refusal is not None:
+                    m.enrolment.refuse(group, ctx.now)
+                m.world.table.improved.update(
+                    entry.promised for entry in promised(group)
+                )  # asked again at once
+            else:
+                self._decide(ctx, group)
+        return refusals
