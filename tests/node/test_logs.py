@@ -98,6 +98,48 @@ def test_rotation_keeps_so_many_files(tmp_path: Path) -> None:
     assert last_text(tmp_path, 0, lines=2) == "line 48\nline 49\n"
 
 
+def slowly_read(tmp_path: Path, meanwhile: int) -> str:
+    """A log of one line a file, of which four are kept; ``meanwhile`` lines are written while the second is read."""
+    log = LogFile(str(tmp_path / "0.log"), max_bytes=50, max_files=4)
+    for number in range(3):
+        log.write(lines(f"line {number}", start=number))
+    cursor, decoder = Cursor(tmp_path / "0.log"), Decoder(timestamps=True)
+    found = []
+    for at, block in enumerate(cursor.blocks()):
+        found.append(decoder.decode(block))
+        for number in range(3, 3 + meanwhile) if at == 1 else ():
+            log.write(lines(f"line {number}", start=number))
+    cursor.close()
+    log.close()
+    return b"".join(found).decode()
+
+
+@pytest.mark.parametrize("meanwhile", range(4))
+def test_a_reader_that_is_slower_than_the_writer_misses_nothing_that_is_kept(
+    tmp_path: Path, meanwhile: int
+) -> None:
+    said = slowly_read(tmp_path, meanwhile)
+    assert [line.partition(" ")[2] for line in said.splitlines()] == [
+        f"line {n}" for n in range(3 + meanwhile)
+    ]
+
+
+def test_a_reader_that_the_writer_overtakes_says_where_lines_may_be_missing(tmp_path: Path) -> None:
+    said = slowly_read(tmp_path, 7)
+    assert [line.partition(" ")[2] for line in said.splitlines()] == [
+        "line 0",
+        "line 1",
+        "line 2",
+        "[windlass: lines may be missing here: the log grew faster than it was read]",
+        "line 6",
+        "line 7",
+        "line 8",
+        "line 9",
+    ]
+    stamps = [line.partition(" ")[0] for line in said.splitlines()]
+    assert stamps == sorted(stamps)
+
+
 def test_a_full_disk_loses_lines_but_says_so_and_leaves_no_halves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

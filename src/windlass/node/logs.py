@@ -7,6 +7,7 @@ and rotation are those of :mod:`windlass.node.logfile`; logs of pods that are go
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 from windlass.node import records
+from windlass.node.logfile import record
 from windlass.node.paths import NodePaths
 
 _BLOCK = 256 * 1024
@@ -148,7 +150,7 @@ class Cursor:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = -1
+        self._descriptor = self._successor = -1
         self._open_oldest()
 
     def _files(self) -> list[Path]:
@@ -165,9 +167,8 @@ class Cursor:
         return [*older, self._path]
 
     def _open(self, path: Path) -> bool:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        descriptor = _opened(path)
+        if descriptor is None:
             return False
         self.close()
         self._descriptor = descriptor
@@ -179,33 +180,55 @@ class Cursor:
                 return
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._descriptor, self._successor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._successor = -1
 
     def blocks(self) -> Iterator[bytes]:
         """What has been written since the last call, over all files."""
         if self._descriptor < 0:
             self._open_oldest()
         while self._descriptor >= 0:
-            successor = self._successor()  # before reading to the end: a rotated file grows no more
+            gap = self._find_successor()  # before reading to the end: a rotated file grows no more
             while block := os.read(self._descriptor, _BLOCK):
                 yield block
-            if successor is None or not self._open(successor):
+            if self._successor < 0:
                 return
+            os.close(self._descriptor)
+            self._descriptor, self._successor = self._successor, -1
+            if gap:
+                yield _gap_before(self._descriptor)
 
-    def _successor(self) -> Path | None:
-        """The file after the one that is open; None while that is the newest."""
+    def _find_successor(self) -> bool:
+        """Open the file after the one that is open, unless that is the newest. Returns whether files between the two
+        may be gone: the writer rotated more often meanwhile than it keeps files.
+
+        It is held open from now on, so that it is read however often the writer rotates until then.
+        """
         own = os.fstat(self._descriptor).st_ino
-        files = self._files()
-        for index, path in enumerate(files):
-            try:
-                same = path.stat().st_ino == own
-            except FileNotFoundError:
-                continue
-            if same:
-                return files[index + 1] if index + 1 < len(files) else None
-        return files[0] if files and files[0].exists() else None  # ours was dropped meanwhile
+        while self._successor < 0:
+            files = self._numbered()
+            inodes = [inode for _, inode in files]
+            gap = own not in inodes
+            after = 0 if gap else inodes.index(own) + 1
+            if after == len(files):
+                return False
+            found = _opened(files[after][0])
+            if found is not None and files == self._numbered():
+                self._successor = found
+                return gap
+            if found is not None:
+                os.close(found)  # it was rotated while we looked: the name may stand for another file now
+        return False
+
+    def _numbered(self) -> list[tuple[Path, int]]:
+        """:meth:`_files` that exist, with their inodes."""
+        found = []
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, path.stat().st_ino))
+        return found
 
     def to_tail(self, lines: int) -> None:
         """Move so that ``lines`` whole lines are left (0: to the end)."""
@@ -218,6 +241,20 @@ class Cursor:
                 if self._open(path):
                     os.lseek(self._descriptor, offset, os.SEEK_SET)
                 return
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def _gap_before(descriptor: int) -> bytes:
+    """A record that says that lines may be missing, with the time of the first one in the file."""
+    stamp, _, rest = os.pread(descriptor, 64, 0).partition(b" ")
+    text = b"[windlass: lines may be missing here: the log grew faster than it was read]"
+    return b"%s stderr F %s\n" % (stamp, text) if rest else record("stderr", True, text)
 
 
 def tail_offset(path: Path, lines: int) -> tuple[int, int]:
