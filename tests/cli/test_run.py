@@ -57,6 +57,30 @@ def test_how_it_ended_is_told_on_standard_error(windlass, cluster):
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("code", "pod_says", "container_says", "told"),
+    [
+        (137, None, "OOMKilled", "exit 137 (OOMKilled)"),
+        (143, "DeadlineExceeded", "Error", "exit 143 (DeadlineExceeded)"),
+        (3, None, "Error", "exit 3"),
+    ],
+)
+def test_what_ended_it_is_told_where_it_was_not_its_own_doing(
+    windlass, cluster, code, pod_says, container_says, told
+):
+    def hook(cluster: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
+        ends(code)(cluster, resource, job)
+        if resource is VOLCANO_JOBS:
+            status = cluster.objects[PODS, "default", "j-main-0"]["status"]
+            status["containerStatuses"][0]["state"]["terminated"]["reason"] = container_says
+            status |= {"reason": pod_says} if pod_says else {}
+
+    cluster.on_create.append(hook)
+    assert windlass("run", "--name", "j", "--", "true").err == f"j: failed, {told}\n"
+    assert windlass("ps").out.splitlines()[1].endswith(told)
+    assert told in windlass("show", "j").out
+
+
 def test_several_ranks_have_their_rank_in_front(windlass, cluster):
     cluster.on_create.append(ends(0, lines=b"2026-01-01T12:00:00Z x\n"))
     done = windlass("run", "--nodes", "2", "--", "true")

@@ -17,7 +17,7 @@ from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import failures
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, pod_phase, rank_of, rank_words, refresh
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words, refresh
 from windlass.cli.logfeed import Line, LogFeed
 from windlass.cli.loglines import LogOptions, Printer
 from windlass.cli.watching import Changes, Watched
@@ -351,5 +351,6 @@ def summary(job: Job) -> str:
     if code == 0:
         return f"{job.name}: completed"
     failed = job.first_failure
+    cause = cause_of(*failed) if failed is not None else ""
     who = f" ({rank_words(failed[0])} first)" if failed is not None and job.members > 1 else ""
-    return f"{job.name}: {job.phase.lower()}, {exit_words(code)}{who}"
+    return f"{job.name}: {job.phase.lower()}, {exit_words(code, cause)}{who}"

@@ -303,6 +303,15 @@ def _terminations(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return found
 
 
+def cause_of(pod: Mapping[str, Any], code: int) -> str:
+    """Why the pod was ended with this exit status, where that was not its own doing, in Kubernetes' word:
+    ``DeadlineExceeded``, ``Evicted``, ``OOMKilled``."""
+    if reason := (pod.get("status") or {}).get("reason"):
+        return str(reason)
+    ends = {int(end.get("exitCode") or 0): end.get("reason") for end in _terminations(pod)}
+    return "OOMKilled" if ends.get(code) == "OOMKilled" else ""
+
+
 def rank_of(pod: Mapping[str, Any]) -> str:
     """``0`` for the first pod of ``windlass run`` (task ``main``); else ``worker-1``; else the pod's name."""
     metadata = pod["metadata"]

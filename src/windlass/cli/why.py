@@ -7,7 +7,7 @@ import re
 from windlass.api.ownednames import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
-from windlass.cli.jobs import Job, pod_phase, rank_words
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_words
 from windlass.cli.words import about, joined, places, plural, resource_words
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -112,7 +112,7 @@ def _ending(job: Job) -> str:
     if failed is not None:
         pod, code = failed
         who = f"{rank_words(pod)}: " if job.members > 1 else ""
-        return f"{who}{exit_words(code)}"
+        return f"{who}{exit_words(code, cause_of(pod, code))}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
     return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
@@ -122,8 +122,10 @@ _BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")
 """What a job controller puts before the words of ``windlass cancel``."""
 
 
-def exit_words(code: int) -> str:
-    """``exit 1``; ``exit 137 (SIGKILL)``."""
+def exit_words(code: int, cause: str = "") -> str:
+    """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``."""
+    if cause:
+        return f"exit {code} ({cause})"
     if 128 < code < 160:
         import signal
 

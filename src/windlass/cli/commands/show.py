@@ -9,7 +9,7 @@ from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.events import lines as event_lines
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, find, pod_phase, rank_of
+from windlass.cli.jobs import Job, cause_of, find, pod_phase, rank_of
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.why import brief, exit_words
@@ -116,6 +116,7 @@ def _end(pod: dict[str, object]) -> dict[str, object]:
 def _row(pod: dict[str, object], now: float) -> list[str]:
     record = _rank(pod)
     end = _end(pod)
+    code = int(str(end.get("exitCode") or 0))
     metadata: dict[str, str] = pod["metadata"]  # type: ignore[assignment]
     since = moment(metadata.get("creationTimestamp"))
     return [
@@ -125,5 +126,5 @@ def _row(pod: dict[str, object], now: float) -> list[str]:
         str(record["devices"] or "-"),
         str(record["restarts"]),
         age(now - since) if since else "-",
-        exit_words(int(str(end.get("exitCode") or 0))) if end else "",
+        exit_words(code, cause_of(pod, code) if code else "") if end else "",
     ]
