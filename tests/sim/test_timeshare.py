@@ -84,6 +84,21 @@ def test_without_consent_it_is_plain_backfill(jobs: list[TraceJob]) -> None:
     assert [(a.started, a.ended) for a in shared.jobs] == [(b.started, b.ended) for b in plain.jobs]
 
 
+def test_who_was_only_just_started_makes_way_as_soon_as_that_is_known() -> None:
+    """By hand, on one node of eight, the shortest remaining time first. c stops a and b as it comes, d stops c; a runs
+    beside d, b does not fit. As d ends, b is started where four are free, and stopped with a at the same moment, as
+    c has least left: it does not wait for whatever happens next."""
+    jobs = [
+        TraceJob("a", 0.0, 10_000.0, 4),
+        TraceJob("b", 1000.0, 10_000.0, 4),
+        TraceJob("c", 2000.0, 5000.0, 8),
+        TraceJob("d", 3000.0, 1000.0, 1),
+    ]
+    outcome = played(jobs, "srtf", RestartCost(), "1x8")
+    assert [one.ended for one in outcome.jobs] == [15_000.0, 17_000.0, 8000.0, 4000.0]
+    assert [one.preemptions for one in outcome.jobs] == [2, 2, 1, 0]
+
+
 # ---------------------------------------------------------------------- published traces
 
 

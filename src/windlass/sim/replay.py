@@ -106,6 +106,7 @@ class Replay:
         )
         self.made = policy.make(setting)
         self.engine = self.made.engine
+        self._shares = self.engine.world.sharing.policy is not None
         self.agenda = Agenda()
         cards = {node.name: gpus_of(node) for node in nodes}
         self._teller = Teller(
@@ -183,7 +184,7 @@ class Replay:
 
         Where groups claim room from others it is told of what it decided when it wants nothing more of this moment,
         and asked again then. So it is live: it goes on deciding while those leave whom it asked to go, and only who is
-        known to be bound may be asked to."""
+        known to be bound may be asked to. The latter holds where time is shared, too."""
         engine, outcome, claims = self.engine, self.outcome, bool(self.engine.claimants)
         told = True
         for _ in range(ROUNDS):
@@ -195,7 +196,7 @@ class Replay:
             self._carry_out(decision, now)
             again = bool(decision.evictions) or (decision.wake_at is not None and decision.wake_at <= now)
             told = not (claims and again)
-            if not again and not (claims and self._deltas):
+            if not again and not ((claims or self._shares) and self._deltas):
                 return decision.wake_at
         raise ReplayError(f"at {now:.0f} s the engine decides without end")
 

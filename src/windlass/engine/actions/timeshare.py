@@ -124,8 +124,10 @@ class TimeShare:
             self._heard = 0
         news = self._news
         if self._unconfirmed:
-            for key in sorted(self._unconfirmed & ctx.touched.keys()):
-                if not _unconfirmed(ctx.touched[key]):
+            groups = self._machinery.world.groups
+            for key in sorted(self._unconfirmed):
+                group = groups.get(key)
+                if group is None or not _unconfirmed(group):
                     self._unconfirmed.discard(key)
                     self._may_go(key)
         while self._spared_until and self._spared_until[0][0] <= ctx.now:
