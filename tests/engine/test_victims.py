@@ -114,7 +114,9 @@ class Nearest:
     """Who has as much as is asked for goes first."""
 
     name = "nearest"
-    by_request = True
+
+    def goes_by(self, claim: Claim) -> int:
+        return claim.request[GPU]
 
     def victim_queue_key(self, claim: Claim, queue: QueueView, taken: object) -> None:
         return None

@@ -113,6 +113,46 @@ def test_units_that_lose_least_work_first() -> None:
     assert rules.victim_key(asks, future) < rules.victim_key(asks, recent)  # it lost nothing yet
 
 
+def test_what_has_more_than_is_asked_for_loses_all_its_work() -> None:
+    leaf = own("q")
+    small = unit(leaf, started=0.0, request={GPU: 1000, "cpu": 1000})
+    twice = unit(leaf, started=400.0, request={GPU: 2000, "cpu": 64_000})
+    gang = unit(leaf, started=900.0, request={GPU: 16_000})
+
+    def order(gpus: int, now: float = 1200.0) -> list[VictimUnit]:
+        asks = claim("reclaim", own("a", fair=4), now=now, request={GPU: gpus * 1000, "cpu": 1000})
+        return sorted([small, twice, gang], key=lambda one: rules.victim_key(asks, one))
+
+    assert order(1) == [small, twice, gang]  # 1200, 1600 and 4800 s of one GPU
+    assert order(2) == [twice, small, gang]  # 800, 1200 and 2400 s of two
+    assert order(16) == [gang, twice, small]
+    assert order(3) == order(4)  # nobody misses a part of a GPU's work
+    assert order(1, 1201.0)[0] is small
+    assert order(1, 100_000.0) == [small, twice, gang]
+
+
+def test_without_devices_it_is_cpu_that_is_lost() -> None:
+    leaf = own("q")
+    asks = claim("preempt", leaf, now=1000.0, request={"cpu": 2000})
+    large = unit(leaf, started=500.0, request={"cpu": 64_000})
+    small = unit(leaf, started=0.0, request={"cpu": 2000})
+    assert rules.victim_key(asks, small) < rules.victim_key(asks, large)
+    for nothing in ({}, {"memory": 1 << 30}):
+        asks = claim("preempt", leaf, now=1000.0, request=nothing)
+        assert rules.victim_key(asks, large) < rules.victim_key(asks, small)
+
+
+def test_the_order_is_kept_for_claims_of_about_the_same_size_for_some_minutes() -> None:
+    leaf = own("q")
+
+    def kind(gpus: int, now: float) -> object:
+        return rules.goes_by(claim("preempt", leaf, now=now, request={GPU: gpus, "cpu": gpus}))
+
+    assert kind(3, 1000.0) == kind(4, 1200.0)
+    assert len({kind(4, 1200.0), kind(5, 1200.0), kind(4, 1200.1)}) == 3
+    assert rules.goes_by(claim("preempt", queue("k"))) is None
+
+
 def test_what_has_only_been_bound_loses_nothing() -> None:
     """Whenever its group came: it is asked to go before what has run for a second."""
     leaf = own("q")

@@ -56,18 +56,17 @@ class Offer:
     seen: int
 
 
-def kind_of(claim: Claim, terms: Terms, *, by_request: bool) -> tuple[Hashable, ...]:
-    """Equal for claims that are offered the same. ``by_request``: an order goes by what is asked for."""
-    asked = tuple(sorted(claim.request.items())) if by_request else ()
-    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, asked)
+def kind_of(claim: Claim, terms: Terms, more: Hashable) -> tuple[Hashable, ...]:
+    """Equal for claims that are offered the same. ``more``: of the claim that orders go by."""
+    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, more)
 
 
 class Pool:
     """What queues offer to claims of one kind.
 
     Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
-    kind: its action, its queue, its group's API and priority, and the time; where an order says that it goes by what a
-    claim asks for (``by_request``), that as well.
+    kind: its action, its queue, its group's API and priority, and the time; and what else an order says that it goes by
+    (:class:`~windlass.spi.victims.GoesBy`).
     """
 
     def __init__(self) -> None:
@@ -89,9 +88,8 @@ class Pool:
                 del self._kinds[kind]
                 total -= size
 
-    def offers(self, claim: Claim, terms: Terms, *, by_request: bool = False) -> dict[str, Offer]:
-        """Those for the claim's kind, by queue."""
-        kind = kind_of(claim, terms, by_request=by_request)
+    def offers(self, kind: Hashable) -> dict[str, Offer]:
+        """Those for claims of one :func:`kind <kind_of>`, by queue."""
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
         return found

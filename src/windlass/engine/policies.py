@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
@@ -131,8 +131,7 @@ class Policies:
         """Those that spare all queues of a branch of the tree, or none of them."""
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
-        self.ordered_by_request = any(getattr(p, "by_request", False) for p in self.victim_orders)
-        """Whether the order of units differs between claims that ask for different amounts."""
+        self._claim_readers = [p for p in self.victim_orders if isinstance(p, victims.GoesBy)]
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.offers_last = all(
             getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)
@@ -140,6 +139,10 @@ class Policies:
         """Whether who may be taken, and in which order, changes with nothing but what is taken and queues' rules."""
         self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
+
+    def goes_by(self, claim: victims.Claim) -> Hashable:
+        """What the order of units goes by beside the action, the queue, and its group's API and priority."""
+        return tuple([plugin.goes_by(claim) for plugin in self._claim_readers])
 
     def hear_scores(self) -> None:
         """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""

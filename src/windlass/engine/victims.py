@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,12 +73,14 @@ class Candidates:
     ) -> None:
         """``pool``: what is known of earlier claims, renewed for this moment."""
         self._pool = pool
-        self._offers = (pool or Pool()).offers(claim, terms, by_request=policies.ordered_by_request)
         self._world = world
         self._running = running
         self._policies = policies
         self._claim = claim
         self._terms = terms
+        self.kind = kind_of(claim, terms, policies.goes_by(claim))
+        """Equal for claims that are offered the same."""
+        self._offers = (pool or Pool()).offers(self.kind)
         for queue in claim.path:
             claim.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
@@ -234,11 +236,6 @@ class Candidates:
                     for entry in group.tasks.values():
                         if _takeable(entry):
                             yield entry
-
-    @property
-    def kind(self) -> tuple[Hashable, ...]:
-        """Equal for claims that are offered the same."""
-        return kind_of(self._claim, self._terms, by_request=self._policies.ordered_by_request)
 
     def anew(self, now: float) -> Candidates:
         """Those of the same claim if it were made now."""

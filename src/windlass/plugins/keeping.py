@@ -6,7 +6,7 @@ work of the API that it is kept from. Keys stay comparable: work that it speaks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from windlass.spi.objects import Dialect, Task
@@ -18,7 +18,7 @@ from windlass.spi.plugins import (
     StepView,
     TaskOrder,
 )
-from windlass.spi.victims import Claim, Claims, Denied, Loot, Taken, Terms, VictimUnit
+from windlass.spi.victims import Claim, Claims, Denied, GoesBy, Loot, Taken, Terms, VictimUnit
 
 
 class Kept:
@@ -74,7 +74,7 @@ class VictimsFor:
         self._action = action
         self.name = str(inner.name)
         self.lasting = bool(getattr(inner, "lasting", False))
-        self.by_request = bool(getattr(inner, "by_request", False))
+        self._goes = isinstance(inner, GoesBy)
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return claim.action == self._action and self._inner.spares_queue(claim, path)
@@ -84,6 +84,9 @@ class VictimsFor:
 
     def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
         return self._inner.victim_queue_key(claim, queue, taken) if claim.action == self._action else None
+
+    def goes_by(self, claim: Claim) -> Hashable:
+        return self._inner.goes_by(claim) if self._goes and claim.action == self._action else None
 
     def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
         return self._inner.victim_key(claim, unit) if claim.action == self._action else None

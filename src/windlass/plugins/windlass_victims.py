@@ -8,15 +8,17 @@
 * ``consolidation``: for preemptible groups, by moving those that agreed to it.
 
 Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
-without, and then whoever loses least work: what does not run yet, then what has run shortest since it started or since
-its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339).
+without, and then whoever loses least work for what the claim needs: what does not run yet, then what has run shortest
+since it started or since its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339). Where a
+unit has more than the claim asks for, its time counts as many times as it has that: all its work is lost. What time is
+it is looked at every :data:`TICK_SECONDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import msgspec
@@ -36,6 +38,8 @@ CONSOLIDATION = "consolidation"
 CONSOLIDATED_GROUPS = 16
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 
+TICK_SECONDS = 300.0
+"""So long is the order of units kept. It says how much work is lost but for as much, which costs what order it may."""
 _ENDLESS = Fraction(1 << 200)
 
 
@@ -105,12 +109,17 @@ class WindlassVictims:
         ]
         return -max(ratios, default=Fraction(0)), queue.spec.priority
 
+    def goes_by(self, claim: Claim) -> Hashable:
+        return (_gauge(claim), _tick(claim)) if _speaks(claim) else None
+
     def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
         """Lowest priority, beyond its minimum, least work lost, youngest."""
         if not _speaks(claim):
             return None
         shape = 0 if unit.spare > 0 else 1
-        return unit.group.priority, shape, -_worked_since(unit), -unit.group.created
+        since = _worked_since(unit)
+        lost = max(0.0, _tick(claim) - since) * _times(claim, unit)
+        return unit.group.priority, shape, lost, -since, -unit.group.created
 
     def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
         """Only from queues that hold more than their share at every level below the parting."""
@@ -178,6 +187,28 @@ def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit
         for name, units in unit.request.items()
         if units > 0 and FLAVOR in name and name in queue.fair_share
     )
+
+
+def _tick(claim: Claim) -> float:
+    """The end of the time for which the order is kept. Unix seconds."""
+    return ceil(claim.now / TICK_SECONDS) * TICK_SECONDS
+
+
+def _gauge(claim: Claim) -> tuple[str, int]:
+    """By what it is measured how much a claim asks for, and how much that is, rounded up to a power of 2: devices, or
+    CPU where there are none."""
+    most, found = 0, "cpu"
+    for name, units in claim.request.items():
+        if units > most and "/" in name and FLAVOR not in name:
+            most, found = units, name
+    most = most or claim.request.get("cpu", 0)
+    return found, 1 << (most - 1).bit_length() if most > 0 else 0
+
+
+def _times(claim: Claim, unit: VictimUnit) -> float:
+    """How many times what the claim asks for a unit has, at least 1."""
+    name, units = _gauge(claim)
+    return max(1.0, unit.request.get(name, 0) / units) if units else 1.0
 
 
 def _worked_since(unit: VictimUnit) -> float:

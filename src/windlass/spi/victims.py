@@ -20,7 +20,7 @@ queue's own sums move while the engine tries something out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -212,7 +212,17 @@ class VictimOrder(Protocol):
 
     def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
         """The same for units of one queue. ``None`` for no opinion on any unit of this claim. Sorted units are kept for
-        claims of the same kind: whoever goes by ``claim.request`` says so by an attribute ``by_request = True``."""
+        claims of one action and queue, of groups of one API and priority: whoever goes by more is a :class:`GoesBy`."""
+        ...
+
+
+@runtime_checkable
+class GoesBy(Protocol):
+    """For a :class:`VictimOrder` whose ``victim_key`` goes by more of a claim than its action and queue, and its
+    group's API and priority: by what it asks for, or the time."""
+
+    def goes_by(self, claim: Claim) -> Hashable:
+        """Equal for claims for which it says the same of every unit. The fewer there are, the more is kept."""
         ...
 
 

@@ -12,7 +12,7 @@ unless the whole gang fits, and no more than is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -36,8 +36,6 @@ class Bundles:
     queue gives while it holds more than its fair share of something."""
 
     name = "bundles"
-    by_request = True
-    """The order of parts goes by how much of what they have the claimer needs."""
 
     def __init__(self, tiers: Tiers, *, capacity: CapacitySpares | None = None) -> None:
         self._tiers = tiers
@@ -98,6 +96,10 @@ class Bundles:
             default=Fraction(0),
         )
         return queue.spec.priority, -share
+
+    def goes_by(self, claim: Claim) -> Hashable:
+        """How much of what a part has the claimer needs."""
+        return None if _action(claim) is None else tuple(sorted(claim.request.items()))
 
     def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
         action = _action(claim)
