@@ -168,6 +168,9 @@ def test_the_scheduler_reads_a_slice() -> None:
         "ok": False,
         "cudaComputeCapability": "9.0.0",
     }
-    assert (device.versions, device.capacity) == (("cudaComputeCapability",), (("memory", "80Gi"),))
+    assert (device.versions, device.capacity) == (
+        ("cudaComputeCapability",),
+        (views.Capacity("memory", "80Gi"),),
+    )
     assert [taint.effect for taint in device.taints] == ["NoSchedule"]
     assert device.draws == ()

@@ -37,6 +37,13 @@ def devices(**spec: Any) -> dict[str, Any]:
     return {"spec": {"driver": "gpu.nvidia.com", "pool": pool, **spec}}
 
 
+def giving(*, shared: bool = True, value: str = "80Gi", **policy: Any) -> tuple[str, dict[str, Any]]:
+    """A slice with a device whose memory may be asked for like this."""
+    capacity = {"memory": {"value": value, "requestPolicy": policy}}
+    one = {"name": "gpu-0", "allowMultipleAllocations": shared, "capacity": capacity}
+    return "resourceslices", devices(nodeName="n", devices=[one])
+
+
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "claim": ("resourceclaims", claim(exactly())),
     "count": ("resourceclaims", claim(exactly(count=2, selectors=[SELECTOR]))),
@@ -88,6 +95,25 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "template": ("resourceclaimtemplates", {"spec": {"spec": claim(exactly())["spec"]}}),
     "class": ("deviceclasses", {"spec": {"selectors": [SELECTOR]}}),
     "slice": ("resourceslices", devices(nodeName="n", devices=[{"name": "gpu-0"}])),
+    "a capacity that is asked for": (
+        "resourceclaims",
+        claim(exactly(capacity={"requests": {"memory": "1024Mi"}})),
+    ),
+    "a device that is shared": giving(default="1Gi"),
+    "a device that is not, with a policy": giving(shared=False, default="1Gi"),
+    "values": giving(default="1Gi", validValues=["1Gi", "2Gi"]),
+    "values without a default": giving(validValues=["1Gi", "2Gi"]),
+    "values that fall": giving(default="1Gi", validValues=["2Gi", "1Gi"]),
+    "values beyond": giving(default="2Gi", validValues=["1Gi", "81Gi"]),
+    "values and a range": giving(default="1Gi", validValues=["1Gi"], validRange={"min": "1Gi"}),
+    "many values": giving(default="1", validValues=[str(n) for n in range(1, 12)]),
+    "a range": giving(default="3Gi", validRange={"min": "1Gi", "max": "9Gi", "step": "2Gi"}),
+    "a range without a default": giving(validRange={"min": "1Gi"}),
+    "a range without a beginning": giving(default="1Gi", validRange={"max": "9Gi"}),
+    "a range beyond": giving(default="81Gi", validRange={"min": "90Gi", "max": "85Gi"}),
+    "a range that is missed": giving(default="10Gi", validRange={"min": "1Gi", "max": "9Gi"}),
+    "a step that is missed": giving(default="2Gi", validRange={"min": "1Gi", "max": "10Gi", "step": "2Gi"}),
+    "a step too far": giving(value="3", default="1", validRange={"min": "1", "step": "5"}),
     "slice of no node": ("resourceslices", devices()),
     "slice of two kinds": ("resourceslices", devices(nodeName="n", allNodes=True)),
 }

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from clusters import Cluster
-from liveparts import KubeScheduler
+from claimsbeside import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
 from livescene import Json, Scene, eventually
-from realkube import RealKube
 
 from windlass.api.resources import (
     DEVICE_CLASSES,
@@ -18,27 +15,10 @@ from windlass.api.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     STORAGE_CLASSES,
-    Resource,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
-TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
-KUBE_SCHEDULER = "default-scheduler"
-
-
-@pytest.fixture
-async def scene(real_kube: RealKube, kube_scheduler: KubeScheduler) -> AsyncIterator[Scene]:
-    cluster = Cluster.of_real(real_kube)
-    made = Scene(cluster, cluster.new_namespace("claims"))
-    await made.make_queue()
-    yield made
-    await made.close()
-
-
-async def create(scene: Scene, resource: Resource, name: str, **fields: Any) -> None:
-    metadata: Json = {"name": name} | ({"namespace": scene.namespace} if resource.namespaced else {})
-    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
-    await scene.client.create(resource, obj)
+scene = claims_scene("claims")
 
 
 async def driver(scene: Scene, nodes: dict[str, int], **class_fields: Any) -> str:

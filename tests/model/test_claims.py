@@ -166,7 +166,8 @@ def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
     ("request_", "spec", "words"),
     [
         (exactly(device_class="none"), {}, "DeviceClass none does not exist"),
-        (exactly(capacity={"requests": {"memory": "1Gi"}}), {}, "capacity is not served"),
+        (exactly(capacity={"requests": {"memory": "1Ti"}}), {}, "can give memory 1Ti"),
+        (exactly(capacity={"requests": {"cores": "1"}}), {}, "can give cores 1"),
         (
             exactly(),
             {"constraints": [{"matchAttribute": "x.com/y"}]},
@@ -403,9 +404,10 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
     assert [(card.uuid, card.mode) for card in found.devices] == [
         ("gpu.nvidia.com/n/a", CardMode.PLAIN),
         ("gpu.nvidia.com/n/mig", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/many", CardMode.PLAIN),
         ("gpu.nvidia.com/n/bad", CardMode.NAMED),
     ]
-    assert found.allocatable["gpu.nvidia.com/accelerator"] == 2000
+    assert found.allocatable["gpu.nvidia.com/accelerator"] == 3000
 
 
 def test_devices_go_with_their_slice() -> None:

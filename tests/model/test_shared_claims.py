@@ -23,17 +23,18 @@ NOW = 1_767_268_800.0
 class World:
     """A model and the engine that it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, *claims: str, **gpus: int) -> None:
+        """``claims``: for one device each; ``gpus``: nodes with so many."""
         self.model = ClusterModel(["windlass"])
         self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
         self.model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
         self.engine = Engine(EngineConfig(), default_plugins())
         self.now = NOW
         self.words: dict[str, dict[str, str]] = {}
-
-    def nodes(self, **gpus: int) -> None:
         for name, count in gpus.items():
             self.node(gpu_node(name, count))
+        for name in claims:
+            self.claim(name)
 
     def node(self, obj: dict[str, Any]) -> None:
         self.model.upsert_node(views.decode_node(views.encode(obj)))
@@ -84,8 +85,7 @@ class World:
 
 
 def test_a_gang_that_shares_a_claim_starts_on_one_node_with_the_devices_counted_once() -> None:
-    world = World()
-    world.nodes(a=4, b=4)
+    world = World(a=4, b=4)
     world.claim("c", 3)
     world.gang("g", 3)
     world.pods("g", 0, 1, 2)
@@ -100,9 +100,7 @@ def test_a_gang_that_shares_a_claim_starts_on_one_node_with_the_devices_counted_
 
 
 def test_the_allocation_is_written_once_for_all_that_start() -> None:
-    world = World()
-    world.nodes(a=4)
-    world.claim("c")
+    world = World("c", a=4)
     world.gang("g", 3)
     world.pods("g", 0, 1, 2)
     status, kept = world.writes(world.cycle())
@@ -144,9 +142,7 @@ def test_none_starts_where_no_node_has_room_for_all() -> None:
 
 
 def test_who_comes_later_goes_where_the_claim_is() -> None:
-    world = World()
-    world.nodes(a=4, b=4)
-    world.claim("c")
+    world = World("c", a=4, b=4)
     world.gang("g", 2)
     world.pods("g", 0, 1)
     node = world.cycle()["g-0"].node
@@ -161,8 +157,7 @@ def test_who_comes_later_goes_where_the_claim_is() -> None:
 
 
 def test_pods_that_share_claims_by_way_of_others_are_together() -> None:
-    world = World()
-    world.nodes(a=8, b=8)
+    world = World(a=8, b=8)
     world.claim("c", 2)
     world.claim("d", 3)
     world.gang("g", 5)
@@ -182,8 +177,7 @@ def test_pods_that_share_claims_by_way_of_others_are_together() -> None:
 
 
 def test_an_elastic_gang_starts_without_those_that_share_what_no_node_has() -> None:
-    world = World()
-    world.nodes(a=4)
+    world = World(a=4)
     world.claim("c", 4)
     world.claim("d", 4)
     world.gang("g", 2)
@@ -193,9 +187,7 @@ def test_an_elastic_gang_starts_without_those_that_share_what_no_node_has() -> N
 
 
 def test_pods_of_another_gang_wait_for_who_carries_the_claim() -> None:
-    world = World()
-    world.nodes(a=4)
-    world.claim("c")
+    world = World("c", a=4)
     world.gang("g", 2)
     world.gang("h", 2)
     world.pods("g", 0, 1)
@@ -207,9 +199,7 @@ def test_pods_of_another_gang_wait_for_who_carries_the_claim() -> None:
 
 
 def test_in_a_gang_with_sub_groups_pods_wait_for_who_carries_the_claim() -> None:
-    world = World()
-    world.nodes(a=4)
-    world.claim("c")
+    world = World("c", a=4)
     world.pods("g", 0, 1)
     world.gang("g", 2)
     world.model.take(NOW)
@@ -220,9 +210,7 @@ def test_in_a_gang_with_sub_groups_pods_wait_for_who_carries_the_claim() -> None
 
 
 def test_more_pods_than_a_claim_serves_are_told_so() -> None:
-    world = World()
-    world.nodes(a=4)
-    world.claim("c")
+    world = World("c", a=4)
     world.gang("g", 257)
     world.pods("g", *range(257), cpu="10m")
     assert world.cycle() == {}
@@ -231,9 +219,7 @@ def test_more_pods_than_a_claim_serves_are_told_so() -> None:
 
 def test_a_pod_that_left_its_gang_keeps_nobody_waiting() -> None:
     """A pod that is deleted before it is bound carries nothing any more."""
-    world = World()
-    world.nodes(a=4)
-    world.claim("c")
+    world = World("c", a=4)
     world.gang("g", 2)
     world.pods("g", 0, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
     world.pods("g", 1, 2)

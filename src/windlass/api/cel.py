@@ -2,10 +2,10 @@
 
 Served: ``&&``, ``||``, ``!``, comparisons, ``in``, parentheses; text, numbers, ``true``/``false``, lists of them;
 ``device.driver``, ``device.attributes[DOMAIN].NAME``, ``device.capacity[DOMAIN].NAME`` (also with the name in
-brackets); ``quantity(…)``, ``semver(…)`` with ``compareTo``, ``isGreaterThan``, ``isLessThan``; ``matches`` (within
-what Python's ``re`` and RE2 share), ``startsWith``, ``endsWith``, ``contains``, ``lowerAscii``; ``has(…)`` and
-``NAME in device.attributes[DOMAIN]``. Anything else is refused with its place when it is read
-(:class:`CelError`), never skipped.
+brackets), ``device.allowMultipleAllocations``; ``quantity(…)``, ``semver(…)`` with ``compareTo``, ``isGreaterThan``,
+``isLessThan``; ``matches`` (within what Python's ``re`` and RE2 share), ``startsWith``, ``endsWith``, ``contains``,
+``lowerAscii``; ``has(…)`` and ``NAME in device.attributes[DOMAIN]``. Anything else is refused with its place when it is
+read (:class:`CelError`), never skipped.
 
 As in Kubernetes: an unknown domain is an empty map; a name that a device lacks is an error of evaluation
 (:class:`CelFailure`), which ``&&`` and ``||`` forgive where the other side decides.
@@ -60,6 +60,8 @@ class Subject:
     driver: str
     attributes: Mapping[str, Mapping[str, Any]]
     capacity: Mapping[str, Mapping[str, Fraction]]
+    multiple: bool = False
+    """``allowMultipleAllocations``."""
 
 
 Evaluate = Callable[[Subject], Any]
@@ -255,6 +257,8 @@ def _indexed(holder: Evaluate, key: Evaluate) -> Evaluate:
 
 
 def _item(holder: Any, key: Any) -> Any:
+    if isinstance(holder, Subject) and key == "allowMultipleAllocations":
+        return holder.multiple
     if isinstance(holder, Subject) and key in ("driver", "attributes", "capacity"):
         found = getattr(holder, key)
         return found if key == "driver" else _Domains(found)

@@ -47,15 +47,15 @@ def listed_gpus(book: ClaimBook, pods: Mapping[str, Iterable[Mapping[str, Any]]]
     for node in book.shelf.nodes():
         cards = [one for one in book.cards_of(node) if one.resource.startswith(_GPUS)]
         whole = sum(one.healthy and one.mode is not CardMode.NAMED for one in cards)
-        gpus, seen = {(one.resource, one.index) for one in cards}, set[tuple[str, int]]()
+        gpus, seen = {(one.resource, one.index) for one in cards}, set[tuple[str, int, str]]()
         held: dict[str, int] = {}
         for pod in pods.get(node, ()):
             if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
                 continue
             view = views.decode_pod(views.encode(pod))
-            for _, resource, index in book.allotted(view) if view.shape.claims else ():
-                if (resource, index) in gpus and (resource, index) not in seen:
-                    seen.add((resource, index))
-                    held[view.key] = held.get(view.key, 0) + book.shelf.milli_of(node, resource, index)
+            for _, resource, index, share, draws in book.allotted(view) if view.shape.claims else ():
+                if (resource, index) in gpus and (resource, index, share) not in seen:
+                    seen.add((resource, index, share))
+                    held[view.key] = held.get(view.key, 0) + book.shelf.milli_of(node, resource, index, draws)
         found[node] = ListedGpus(whole * _WHOLE, held)
     return found

@@ -108,6 +108,7 @@ def card_problems(engine: Core, overcommitted: bool) -> list[str]:
         problems.append(
             f"rows where parts of cards terminate or are promised: {moving}, noted {table.cards.moving}"
         )
+    drawn = _drawn(engine)
     for name, row in table.rows.items():
         found = table.cards.rows[row]
         if found is None:
@@ -116,6 +117,8 @@ def card_problems(engine: Core, overcommitted: bool) -> list[str]:
             continue
         table.cards.sync(row)
         whole = _whole(engine, row)
+        if drawn.get(row, {}) != found.draws:
+            problems.append(f"what is drawn on {name}: {drawn.get(row)}, noted {found.draws}")
         for (resource, index), slot in found.kit.slots.items():
             card, book = found.kit.cards[slot], books.get((row, resource, index), CardBooks())
             cells = table.cards.cells[row, slot]
@@ -150,6 +153,7 @@ def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
     shares, slices = [c for c in cuts if not c.profile], [c for c in cuts if c.profile]
     if shares and slices:
         problems.append("is shared and sliced")
+    problems += _overdrawn(cuts)
     if sum(cut.milli for cut in shares) > WHOLE or sum(cut.mib for cut in shares) > card.device.memory_mib:
         problems.append("is over-committed")
     if 0 < card.device.slots < len(shares):
@@ -162,6 +166,26 @@ def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
         if any(set(one.carries) & set(other.avoids) for other in (*cuts[:at], *cuts[at + 1 :])):
             problems.append("holds pods that avoid one another")
     return problems
+
+
+def _drawn(engine: Core) -> dict[int, dict[str, list[int]]]:
+    """By row and name, what is taken of cards that claims share: held, leaving, promised."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for row, side, cuts in all_cuts(engine):
+        for name, units, _ in (draw for cut in cuts for draw in cut.draws if draw[1]):
+            found.setdefault(row, {}).setdefault(name, [0] * SIDES)[side] += units
+    return found
+
+
+def _overdrawn(cuts: list[Cut]) -> list[str]:
+    used: Counter[str] = Counter()
+    totals: dict[str, int] = {}
+    for name, units, total in (draw for cut in cuts for draw in cut.draws):
+        used[name] += units
+        totals[name] = total
+    return [
+        f"{name} is drawn to {used[name]} of {totals[name]}" for name in totals if used[name] > totals[name]
+    ]
 
 
 def _over_slices(card: Card, slices: list[Cut]) -> list[str]:

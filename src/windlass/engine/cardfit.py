@@ -10,15 +10,16 @@ vacated for it. *Later*: what terminates is gone, and promises are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from windlass.engine.cards import HELD, KEPT, LEAVING, Cut, Cuts, RowCards
 from windlass.engine.cardseat import PLENTY, Seat, capacity_of, cut_of, opening_of, rank_of
 from windlass.engine.cardwish import Wish
 from windlass.engine.devices import WHOLE
-from windlass.engine.joint import Offer, allocate, allocations, draws_fit
-from windlass.spi.devices import CardState, DeviceNeed, Joint
+from windlass.engine.joint import Offer, allocate, allocations, draws_fit, part_of
+from windlass.spi.devices import CardState, DeviceNeed, Draws, Joint
 from windlass.spi.quantities import scale
 
 __all__ = ["PLENTY", "Budgets", "Choose", "Glance", "Seating"]
@@ -27,6 +28,9 @@ Budgets = dict[str, list[int]]
 """Resource → allocatable, used, releasing, promised in the planes."""
 Choose = Callable[[DeviceNeed, Sequence[CardState]], Sequence[float] | None]
 """What policies say of the cards that do, larger for better; ``None`` if they say nothing."""
+_Saved = tuple[list[Seat], Budgets, dict[int, list[Cut]], dict[str, int]]
+MOST_PODS = 1_000
+"""No more pods are counted on the devices that a node's claims share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,10 @@ class Seating:
         vacated: frozenset[int] = frozenset(),
         choose: Choose | None = None,
         listed: Collection[str] | None = None,
+        given_back: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """``listed``: the resources that the node lists; ``None``: those of which it has anything."""
+        """``listed``: the resources that the node lists; ``None``: those of which it has anything. ``given_back``: what
+        is had again of cards that claims share, beside what terminates."""
         self.found = found
         self.later = later
         self.seats = [
@@ -77,6 +83,19 @@ class Seating:
         self._listed = {name for name, b in budgets.items() if b[0] > 0} if listed is None else listed
         self._choose = choose
         self._tokens: dict[int, list[Cut]] = {}
+        self._taken: dict[str, int] = {
+            name: self._counted(sums, later=later) - given_back.get(name, 0)
+            for name, sums in found.draws.items()
+        }
+        """What is taken of the cards that claims share, by name."""
+        for seat in self.seats:
+            for name, units in seat.card.device.drawn:
+                self._taken[name] = self._taken.get(name, 0) + units
+
+    @staticmethod
+    def _counted(sums: Sequence[int], *, later: bool) -> int:
+        rest = sums[HELD] - sums[LEAVING] + sums[KEPT]
+        return rest if later else max(sums[HELD], rest)
 
     # ------------------------------------------------------------------ questions
 
@@ -92,6 +111,8 @@ class Seating:
             if total is not None:
                 return total
         done = 0
+        if any(need.joint is not None for need in needs):
+            most = min(most, MOST_PODS)
         while done < most and (cuts := self.seat(needs, plans)) is not None:
             if not cuts:
                 return most
@@ -138,18 +159,20 @@ class Seating:
 
     def _seat_joint(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> Cuts | None:
         """All that claims hold, in the order of their requests."""
-        slots = self._joint_slots(need, joint, plan)
-        if slots is None:
+        found = self._joint_slots(need, joint, plan)
+        if found is None:
             return None
-        saved = self._save() if len(slots) > 1 else None
+        saved = self._save() if len(found) > 1 else None
         wishes = {wish.slot: wish for wish in plan}
         cuts: list[Cut] = []
-        for slot in slots:
+        for slot, draws in found:
             cut = self._cut(need, wishes[slot])
             if cut is None or not self._pay(self.seats[slot]):
                 if saved is not None:
                     self._restore(saved)
                 return None
+            if draws:
+                cut = replace(cut, draws=draws)
             self._seat_cut(slot, cut)
             cuts.append(cut)
         return tuple(cuts)
@@ -161,35 +184,47 @@ class Seating:
         known, offers = self._offers(need, plan)
         total = 0
         opened: dict[str, int] = {}
+        begun = {at for at, offer in enumerate(offers) if offer.begun}
         for picks in allocations(joint, offers, self._drawn()):
-            held = [self.seats[known[pick.at]].card for pick in picks if not pick.admin]
-            for card in held:
+            held = {pick.at for pick in picks if not pick.admin}
+            for card in (self.seats[known[at]].card for at in held - begun):
                 if card.counted:
                     opened[card.device.resource] = opened.get(card.device.resource, 0) + 1
+            begun |= held
             total += 1 if held else most
-            if total >= most:
+            if total >= min(most, MOST_PODS):
                 break
         if any(self._free(self._budgets[name]) < units * WHOLE for name, units in opened.items()):
             return None
         return min(total, most)
 
-    def _joint_slots(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> list[int] | None:
-        """The cards that claims would hold; nothing is taken yet."""
+    def _joint_slots(
+        self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]
+    ) -> list[tuple[int, Draws]] | None:
+        """The cards that claims would hold, and what of those that are shared; nothing is taken yet."""
         known, offers = self._offers(need, plan)
         picks = allocate(joint, offers, self._drawn())
-        return None if picks is None else [known[pick.at] for pick in picks if not pick.admin]
+        if picks is None:
+            return None
+        return [(known[pick.at], part_of(joint, pick, offers)) for pick in picks if not pick.admin]
 
     def _offers(self, need: DeviceNeed, plan: Sequence[Wish]) -> tuple[list[int], list[Offer]]:
         """The devices of the node, by slot, and which of them can be had."""
         free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
         known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
         return known, [
-            Offer(self.seats[slot].card.device, self.found.uuids[slot], slot in free) for slot in known
+            Offer(
+                self.seats[slot].card.device,
+                self.found.uuids[slot],
+                slot in free,
+                begun=self.seats[slot].shares > 0,
+            )
+            for slot in known
         ]
 
     def _drawn(self) -> dict[str, int]:
-        """What those who have devices take of each counter."""
-        used: dict[str, int] = {}
+        """What those who have devices take of each counter, and of devices that are shared."""
+        used = dict(self._taken)
         for seat in self.seats:
             if seat.card.device.draws and (seat.shares or seat.taken):
                 for name, units, _ in seat.card.device.draws:
@@ -200,12 +235,23 @@ class Seating:
         """Whether those who have devices take no more of any counter than there is."""
         used = self._drawn()
         totals = {name: total for seat in self.seats for name, _, total in seat.card.device.draws}
-        return all(units <= totals[name] for name, units in used.items())
+        totals |= {
+            name: total
+            for cuts in self.found.holders.values()
+            for cut in cuts
+            for name, _, total in cut.draws
+        }
+        return all(units <= totals.get(name, units) for name, units in used.items())
 
     def _seat_cut(self, slot: int, cut: Cut) -> None:
         self.seats[slot].take(cut, later=self.later)
+        self._draw(cut)
         if cut.carries or cut.avoids:
             self._tokens.setdefault(slot, []).append(cut)
+
+    def _draw(self, cut: Cut) -> None:
+        for name, units, _ in cut.draws:
+            self._taken[name] = self._taken.get(name, 0) + units
 
     def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
         if need.joint is not None:
@@ -264,11 +310,14 @@ class Seating:
                 return False
         elif not seat.takes_share((cut.milli, cut.mib)):
             return False
-        if seat.card.device.draws and not draws_fit(seat.card.device, self._drawn()):
+        begun = seat.card.device.shared and seat.shares > 0
+        draws = cut.draws if begun else (*seat.card.device.draws, *cut.draws)
+        if draws and not draws_fit(draws, self._drawn()):
             return False
         if not self._pay(seat):
             return False
         seat.take(cut, later=self.later)
+        self._draw(cut)
         self._tokens.setdefault(slot, []).append(cut)
         return True
 
@@ -399,15 +448,16 @@ class Seating:
 
     # ------------------------------------------------------------------ undo
 
-    def _save(self) -> tuple[list[Seat], Budgets, dict[int, list[Cut]]]:
+    def _save(self) -> _Saved:
         return (
             [seat.copy() for seat in self.seats],
             {name: list(budget) for name, budget in self._budgets.items()},
             {slot: list(cuts) for slot, cuts in self._tokens.items()},
+            dict(self._taken),
         )
 
-    def _restore(self, saved: tuple[list[Seat], Budgets, dict[int, list[Cut]]]) -> None:
-        self.seats, budgets, self._tokens = saved
+    def _restore(self, saved: _Saved) -> None:
+        self.seats, budgets, self._tokens, self._taken = saved
         self._budgets.clear()
         self._budgets.update(budgets)
 

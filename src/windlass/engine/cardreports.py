@@ -60,7 +60,7 @@ class CardReports:
             start = max(seat.slice_start(code), profile.starts[0])
             return Cut(resource, index, 0, 0, profile.name, start, need.carries, need.avoids)
         milli, mib = share or (need.milli, need.memory_mib)
-        return Cut(resource, index, milli, mib, "", -1, need.carries, need.avoids)
+        return Cut(resource, index, milli, mib, "", -1, need.carries, need.avoids, need.draws)
 
     def _guess(self, row: int, needs: Needs, need: DeviceNeed, count: int, *, named_any: bool) -> Cuts:
         if not named_any:

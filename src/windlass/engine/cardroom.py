@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ class Vacated:
         self._cells: dict[int, NDArray[np.int64]] = {}
         self._gone: dict[int, set[str]] = {}
         self._freed: dict[int, dict[str, int]] = {}
+        self._drawn: dict[int, Counter[str]] = {}
 
     def change(self, entry: TaskEntry, sign: int) -> dict[str, int]:
         """A task goes (1), or stays after all (-1). Returns what the planes get back for its parts of cards,
@@ -38,7 +40,10 @@ class Vacated:
         if cells is None:
             cells = self._cells[row] = self._table.cards.cells[row].copy()
         kit = self._table.cards.row(row).kit
+        drawn = self._drawn.setdefault(row, Counter())
         for cut in entry.cuts:
+            for name, units, _ in cut.draws:
+                drawn[name] += sign * units
             if cut.index < 0:
                 change[cut.resource] = change.get(cut.resource, 0) + sign * cut.milli
                 continue
@@ -63,6 +68,10 @@ class Vacated:
     def gone(self, row: int) -> Collection[str]:
         """The keys of those who are gone from the row."""
         return self._gone.get(row, ())
+
+    def drawn(self, row: int) -> Mapping[str, int]:
+        """What those who are gone took of cards that claims share."""
+        return self._drawn.get(row, {})
 
     def freed(self, row: int, resource: str) -> int:
         """What the planes have got back of a resource, see :meth:`change`."""

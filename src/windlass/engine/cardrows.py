@@ -43,6 +43,8 @@ class CardRows:
         found = self._cards.row(row)
         if any(need.by_name for need in needs):
             key += repr(found.uuids).encode()
+        if found.draws and any(need.joint is not None for need in needs):
+            key += repr(sorted(found.draws.items())).encode()
         if found.tokens and any(need.carries or need.avoids for need in needs):
             tokens = {token for need in needs for token in (*need.carries, *need.avoids)}
             here = [

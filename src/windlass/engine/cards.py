@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.devices import UNCOUNTED, WHOLE, bits
 from windlass.engine.mig import Geometry, geometry_of
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import CardMode, Draws
 from windlass.spi.objects import Device
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ ROOMIEST = 8
 @dataclass(frozen=True, slots=True)
 class Cut:
     """What a task has of one card. ``index`` -1: of no card that is known, but ``milli`` of ``resource`` in
-    the planes."""
+    the planes. ``draws``: of a card that claims share, what it takes of what that has."""
 
     resource: str
     index: int
@@ -66,6 +66,7 @@ class Cut:
     start: int = -1
     carries: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
+    draws: Draws = ()
 
 
 Cuts = tuple[Cut, ...]
@@ -138,7 +139,7 @@ class Kit:
 @dataclass(slots=True, eq=False)
 class RowCards:
     """The cards of one row, and who has what of them. ``tokens``: slot → (carried?, token) → held, leaving,
-    promised."""
+    promised. ``draws``: the same by what is taken of cards that claims share."""
 
     kit: Kit
     uuids: tuple[str, ...]
@@ -149,6 +150,7 @@ class RowCards:
     holders: dict[tuple[int, str], Cuts] = field(default_factory=dict)
     """(side, who) → what."""
     tokens: dict[int, dict[tuple[bool, str], list[int]]] = field(default_factory=dict)
+    draws: dict[str, list[int]] = field(default_factory=dict)
 
 
 class CardTable:
@@ -306,6 +308,11 @@ class CardTable:
         found.states[slot] = step.after
         if cut.carries or cut.avoids:
             self._note_tokens(found, slot, cut, side, sign)
+        for name, units, _ in cut.draws:
+            sums = found.draws.setdefault(name, [0, 0, 0])
+            sums[side] += sign * units
+            if not any(sums):
+                del found.draws[name]
         if side == KEPT and card.counted:
             self._note_kept(row, cut, kept=step.kept)
         if step.was != step.counts:

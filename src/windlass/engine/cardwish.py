@@ -61,7 +61,7 @@ def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
         return False
     if uuid in need.uuids_not or (need.uuids and uuid not in _named(need.uuids)):
         return False
-    if device.mode is CardMode.NAMED and not need.uuids:
+    if (device.mode is CardMode.NAMED or device.shared) and not need.uuids:
         return False
     model = device.model.casefold()
     if need.models and not any(word.casefold() in model for word in need.models):
@@ -92,6 +92,8 @@ def memory_of(need: DeviceNeed, card: Card) -> int:
 
 def _share(need: DeviceNeed, card: Card) -> tuple[int, int] | None:
     device = card.device
+    if device.shared:
+        return (0, 0) if need.whole else None
     if device.mode is CardMode.SLICED or need.profile or not (need.shares or need.whole):
         return None
     if device.mode in (CardMode.WHOLE, CardMode.NAMED) and not need.whole:

@@ -9,7 +9,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.cardfit import Glance
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
-from windlass.spi.devices import DeviceNeed, DeviceOption, Joint
+from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, Joint
 from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units
 
@@ -94,15 +94,16 @@ def _left(glances: list[Glance]) -> str:
     )
 
 
-def wish(need: DeviceNeed) -> str:
-    """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for."""
+def wish(need: DeviceNeed, whole: str = "a whole") -> str:
+    """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for. ``whole``: how one is had of which no
+    part is named."""
     if need.joint is not None:
         return _joined(need.joint)
     kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
     if need.profile:
         text = f"a {need.profile} slice of a {kind} card"
     elif need.whole:
-        text = f"a whole {kind} card"
+        text = f"{whole} {kind} card"
     elif need.milli:
         text = f"{need.milli / WHOLE:g} of a {kind} card"
     elif need.memory_milli:
@@ -134,7 +135,19 @@ def _joined(joint: Joint) -> str:
 
 
 def _option(option: DeviceOption) -> str:
-    text = wish(option.need)
+    text = wish(option.need, _part(option.parts[0][1]) if option.parts else "a whole")
     if option.every:
         text = f"every device of a node like {text}"
     return f"a look at {text}" if option.admin else text
+
+
+def _part(draws: Draws) -> str:
+    """``memory 30Gi of one``: what of a card that claims share."""
+    told = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
+    return f"{' and '.join(told)} of one" if told else "a share of one"
+
+
+def _amount(units: int) -> str:
+    """``units``: billionths."""
+    whole, rest = divmod(units, 10**9)
+    return f"{units / 10**9:g}" if rest else from_units("memory", whole)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windlass.api.reasons import Explanation
+from windlass.spi.devices import Draws
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Resources
 from windlass.spi.shares import Part
@@ -20,7 +21,8 @@ class DeviceShare:
 
     ``milli``: of its compute, 1000 for the whole device. A share of it has ``memory_mib`` of its memory (0:
     no claim on memory); a slice a ``profile`` and the memory slice that it ``start``s at.
-    ``card_mib``: what the device has in all, where that is known.
+    ``card_mib``: what the device has in all, where that is known. ``draws``: what is taken of a device that claims
+    share, by name: units, how many there are.
     """
 
     index: int
@@ -30,6 +32,7 @@ class DeviceShare:
     profile: str = ""
     start: int = -1
     card_mib: int = 0
+    draws: Draws = ()
 
 
 class Bind(msgspec.Struct, frozen=True):

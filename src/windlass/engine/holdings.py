@@ -191,7 +191,7 @@ class Holdings:
         """What the world says of cards and slices counts, as far as it says it."""
         plain = sum(count for _, count in entry.cls.device_requests)
         named, slices = indices[plain:], entry.task.slices
-        if sorted(named) == sorted(cut.index for cut in entry.cuts if cut.index >= 0) and (
+        if set(named) == {cut.index for cut in entry.cuts if cut.index >= 0} and (
             not slices
             or sorted(slices) == sorted((c.index, c.profile, c.start) for c in entry.cuts if c.profile)
         ):

@@ -18,6 +18,7 @@ from windlass.engine.cards import Cut, Cuts
 from windlass.engine.devices import WHOLE
 from windlass.engine.groups import TaskEntry
 from windlass.engine.table import ALLOCATABLE, USED, NodeTable
+from windlass.spi.devices import Draws
 from windlass.spi.objects import TaskState
 from windlass.spi.quantities import is_device
 
@@ -41,6 +42,8 @@ class CardKeeper:
     table: NodeTable
     _reserved: dict[Place, list[int]] = field(default_factory=dict)
     """Compute and memory of shares that has been reserved so far, by card."""
+    _drawn: dict[tuple[int, str], int] = field(default_factory=dict)
+    """By row and name, what of cards that claims share has been reserved so far."""
 
     def parts(self, row: int, cuts: Cuts, ending: Sequence[TaskEntry]) -> Cuts:
         """What of the reserved parts has to be booked, while ``ending`` are those who leave before."""
@@ -76,9 +79,22 @@ class CardKeeper:
         ):
             left.append(max(before[at] + asked - covered, 0) - max(before[at] - covered, 0))
             before[at] += asked
-        if mine and not any(left):
+        draws = self._left_to_draw(row, cut, mine)
+        if mine and not any(left) and not draws:
             return None
-        return replace(cut, milli=left[0], mib=left[1])
+        return replace(cut, milli=left[0], mib=left[1], draws=draws)
+
+    def _left_to_draw(self, row: int, cut: Cut, mine: Sequence[Cut]) -> Draws:
+        """Of a card that claims share, what those who leave do not give back."""
+        found = []
+        for name, units, total in cut.draws:
+            covered = sum(has for other in mine for what, has, _ in other.draws if what == name)
+            before = self._drawn.get((row, name), 0)
+            self._drawn[row, name] = before + units
+            left = max(before + units - covered, 0) - max(before - covered, 0)
+            if left:
+                found.append((name, left, total))
+        return tuple(found)
 
     def _in_the_way(self, row: int, cut: Cut, other: Cut) -> bool:
         """Whether the slice can be had only once the other is gone."""

@@ -146,7 +146,14 @@ class Seats:
         cells = vacated.cells(row) or self._cards.cells[row].tolist()
         gone = self.rows.vacated(row, found, vacated.gone(row))
         seating = Seating(
-            found, cells, budgets, later=True, vacated=gone, choose=self.word.choice(needs), listed=listed
+            found,
+            cells,
+            budgets,
+            later=True,
+            vacated=gone,
+            choose=self.word.choice(needs),
+            listed=listed,
+            given_back=vacated.drawn(row),
         )
         return seating.count(devices, self.rows.plan(row, devices), PLENTY)
 
@@ -266,7 +273,7 @@ class Seats:
             cells = self._cards.cells[row, slot].tolist()
             if not together(card, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
                 return False
-        drawing = any(card.device.draws for card in found.kit.cards)
+        drawing = found.draws or any(card.device.draws for card in found.kit.cards)
         return not drawing or self.rows.open(row, {}, None, later=True).draws_hold()
 
     def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> Cuts | None:
@@ -363,7 +370,9 @@ class Seats:
                 profile = card.geometry.profiles[card.geometry.codes[cut.profile]]
                 milli, mib = profile.compute * WHOLE // card.geometry.compute, profile.memory_mib
             memory = card.device.memory_mib
-            share = DeviceShare(cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory)
+            share = DeviceShare(
+                cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory, cut.draws
+            )
             if len(self._said) > MOST_REMEMBERED:
                 self._said.clear()
             self._said[kit.code, id(cut)] = cut, share

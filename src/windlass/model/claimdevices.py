@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from windlass.api import cel, views
 from windlass.api.deviceasks import GPU, MIB, WHOLE
 from windlass.api.views.claims import ALL, DeviceTaint
+from windlass.model import capacities
 from windlass.model.listeddevices import DeviceName, Listed, Pool, listed_of
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import CardMode, DeviceNeed, Draws
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
@@ -48,6 +49,25 @@ class Matched:
 def kinds_of(devices: Iterable[Device]) -> tuple[Kind, ...]:
     """One entry per card."""
     return tuple(Kind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
+
+
+class Apart(NamedTuple):
+    """What claims hold though no pod does: ``devices``, and parts of those that are shared."""
+
+    devices: frozenset[DeviceName] = frozenset()
+    parts: tuple[views.DeviceResult, ...] = ()
+
+    def drawn(self, device: Listed) -> tuple[tuple[str, int], ...]:
+        """What is taken of one that is shared, by name."""
+        found: dict[str, int] = {}
+        for part in self.parts:
+            if (part.driver, part.pool, part.device) == (device.driver, device.pool, device.name):
+                for name, units, _ in device.draws_of(part.consumed):
+                    found[name] = found.get(name, 0) + units
+        return tuple(sorted(found.items()))
+
+
+NOTHING = Apart()
 
 
 class Shelf:
@@ -117,8 +137,8 @@ class Shelf:
         """Those for which slices list devices."""
         return set(self._listed)
 
-    def cards_of(self, node: str, apart: Container[DeviceName] = ()) -> tuple[Device, ...]:
-        """``apart``: devices that nobody may have though no pod on the node holds them."""
+    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
+        """``apart``: what nobody may have though no pod on the node holds it."""
         return tuple(
             Device(
                 index=one.index,
@@ -126,9 +146,11 @@ class Shelf:
                 model=one.model,
                 memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
                 uuid=one.uuid,
-                healthy=one.known and (one.driver, one.pool, one.name) not in apart,
+                healthy=one.known and (one.driver, one.pool, one.name) not in apart.devices,
                 mode=CardMode.NAMED if one.named else CardMode.PLAIN,
                 draws=one.draws,
+                shared=one.shared,
+                drawn=apart.drawn(one) if one.shared else (),
             )
             for one in self._listed.get(node, ())
         )
@@ -177,6 +199,16 @@ class Shelf:
             )
         except cel.CelFailure as error:
             return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
+        found = Matched(kinds, listed)
+        kinds = tuple(kind for kind in kinds if _gives(_capacity_of(kind), option))
+        listed = tuple(one for one in listed if _gives(one.capacity, option))
+        if found and not kinds and not listed:
+            asked = ", ".join(f"{name} {text}" for name, text in option.capacity)
+            return (
+                Matched(),
+                (),
+                f"no device of class {option.device_class} that meets the selectors can give {asked}",
+            )
         borne = tuple(one for one in listed if one.borne(option.tolerations))
         if option.mode == ALL:  # one that may not be had stands in the way of all others of its node
             barred = {one.node for one in listed if not one.borne(option.tolerations)}
@@ -219,9 +251,9 @@ class Shelf:
             one
             for devices in self._listed.values()
             for one in devices
-            if one.resource in resources and one.uuid not in meant and not one.named
+            if one.resource in resources and one.uuid not in meant and not one.meant
         ]
-        if any(one.named for one in matched.listed):
+        if any(one.meant for one in matched.listed):
             return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
         if not others:
             return DeviceNeed(resource, count, milli=WHOLE)
@@ -245,15 +277,20 @@ class Shelf:
 
     def name_of(self, node: str, resource: str, index: int) -> DeviceName:
         """A card of a node."""
-        for one in self._listed.get(node, ()):
-            if (one.resource, one.index) == (resource, index):
-                return one.driver, one.pool, one.name
+        one = self.listed_at(node, resource, index)
+        if one is not None:
+            return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
 
-    def milli_of(self, node: str, resource: str, index: int) -> int:
-        """The part of a card that a device of a node is, in thousandths."""
+    def listed_at(self, node: str, resource: str, index: int) -> Listed | None:
+        """A device of a node."""
         here = self._listed.get(node, ())
-        return next((one.milli for one in here if (one.resource, one.index) == (resource, index)), WHOLE)
+        return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
+
+    def milli_of(self, node: str, resource: str, index: int, draws: Draws = ()) -> int:
+        """The part of a card that a device of a node is, in thousandths; of one that is shared what ``draws`` take."""
+        found = self.listed_at(node, resource, index)
+        return WHOLE if found is None else found.milli_with(draws)
 
     def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
         """Resource and index of a card of a node by the driver's name for it; the inverse of :meth:`name_of`."""
@@ -276,6 +313,15 @@ def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> 
         models=tuple(sorted(models)),
         models_not=tuple(sorted(unwanted)),
     )
+
+
+def _gives(capacity: tuple[views.Capacity, ...], option: views.DeviceRequest) -> bool:
+    """Whether a device has as much as is asked of it, if nobody has anything of it."""
+    return capacities.consumed(option.capacity, capacity) is not None
+
+
+def _capacity_of(kind: Kind) -> tuple[views.Capacity, ...]:
+    return (views.Capacity("memory", f"{kind.memory_mib}Mi"),) if kind.memory_mib else ()
 
 
 def subject_of(kind: Kind) -> cel.Subject:

@@ -17,10 +17,11 @@ import msgspec
 from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.views.claims import ALL, DeviceConstraint
-from windlass.engine.joint import MOST_RESULTS, Offer, allocate
+from windlass.engine.joint import MOST_RESULTS, Given, Offer, allocate
+from windlass.model import capacities
 from windlass.model.claimdevices import DRIVER, Kind, Matched, Shelf, subject_of
 from windlass.model.listeddevices import value_of
-from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Joint, kind_key
+from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Draws, Joint, kind_key
 from windlass.spi.objects import Device
 
 Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
@@ -29,9 +30,18 @@ Card = tuple[str, int]
 """Resource and index on its node."""
 
 
+class HeldCard(NamedTuple):
+    """A device that a pod was given, and what of it where it is shared."""
+
+    resource: str
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    draws: Draws = ()
+
+
 class Served(NamedTuple):
     """What one way to serve a request comes to, or ``why`` it cannot be. ``most``: so many devices it may take of one
-    node; ``milli``: the part of a card that the largest of them is."""
+    node; ``milli``: the part of a card that the largest of them is. ``parts``: of devices that are shared, by UUID,
+    what each would have to give."""
 
     need: DeviceNeed | None
     why: str = ""
@@ -39,11 +49,12 @@ class Served(NamedTuple):
     every: bool = False
     most: int = 0
     milli: int = WHOLE
+    parts: tuple[tuple[str, Draws], ...] = ()
 
     @property
     def apart(self) -> bool:
         """Whether its devices are like any others: neither named nor bound to others by what they draw from."""
-        return not any(one.named or one.draws for one in self.matched.listed)
+        return not any(one.meant or one.draws for one in self.matched.listed)
 
 
 class Result(NamedTuple):
@@ -98,23 +109,26 @@ class ClaimNeeds:
             found = self._plans[sources] = self._plan(sources)
         return found
 
-    def results(self, plan: Plan, cards: Sequence[Card], devices: Sequence[Device]) -> list[Result] | None:
+    def results(
+        self, plan: Plan, cards: Sequence[HeldCard], devices: Sequence[Device]
+    ) -> list[Result] | None:
         """Which requests the cards that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
         all of the node."""
         if plan.joint is None:
             slots = iter(cards)
             counts = iter(need.count for need in plan.needs)
             return [
-                Result(claim, option, card)
+                Result(claim, option, (card.resource, card.index))
                 for claim, requests in enumerate(plan.options)
                 for (option,) in requests
                 for card in islice(slots, next(counts))
             ]
         places = {(one.resource, one.index): at for at, one in enumerate(devices)}
-        if any(card not in places for card in cards):
+        if any(card[:2] not in places for card in cards):
             return None
         offers = [Offer(one, one.uuid, free=True) for one in devices]
-        picks = allocate(plan.joint, offers, {}, [places[card] for card in cards])
+        given = [Given(places[card[:2]], card.draws) for card in cards]
+        picks = allocate(plan.joint, offers, {}, given)
         if picks is None:
             return None
         return [
@@ -141,8 +155,6 @@ class ClaimNeeds:
             return Served(
                 None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
             )
-        if option.unserved:
-            return Served(None, f"{', '.join(option.unserved)} is not served")
         own = known.selectors if known is not None else (f"device.driver == '{DRIVER}'",)
         matched, taints, why = self._shelf.matching((*own, *option.selectors), option)
         if why:
@@ -162,9 +174,15 @@ class ClaimNeeds:
         need, why = self._shelf.need(matched, count)
         if need is None:
             return Served(None, why)
-        milli = max((one.milli for one in matched.listed), default=WHOLE)
+        parts = {
+            one.uuid: one.draws_of(capacities.consumed(option.capacity, one.capacity) or ())
+            for one in matched.listed
+            if one.shared
+        }
+        milli = max((one.milli_with(parts.get(one.uuid, ())) for one in matched.listed), default=WHOLE)
         most = max(numbers) if every else count
-        return Served(need, "", matched, every and len(numbers) > 1, most, milli)
+        shared = tuple(sorted(parts.items()))
+        return Served(need, "", matched, every and len(numbers) > 1, most, milli, shared)
 
     # ------------------------------------------------------------------ all of a pod
 
@@ -272,19 +290,21 @@ def _stand_apart(draft: _Draft) -> bool:
 
 def _options(options: Sequence[tuple[views.DeviceRequest, Served]]) -> tuple[DeviceOption, ...]:
     return tuple(
-        DeviceOption(served.need, every=option.mode == ALL, admin=option.admin)
+        DeviceOption(served.need, every=option.mode == ALL, admin=option.admin, parts=served.parts)
         for option, served in options
         if served.need is not None
     )
 
 
 def _joint_need(joint: Joint) -> DeviceNeed:
+    """At least so many devices as no two requests have in common; of those that are shared all may have the same."""
+    requests = [options for claim in joint.claims for options in claim]
     least = sum(
-        min(0 if one.admin else 1 if one.every else one.need.count for one in options)
-        for requests in joint.claims
+        min(0 if one.admin or one.parts else 1 if one.every else one.need.count for one in options)
         for options in requests
     )
-    return DeviceNeed("", least, milli=WHOLE, joint=joint)
+    shared = any(not one.admin and one.parts for options in requests for one in options)
+    return DeviceNeed("", max(least, int(shared)), milli=WHOLE, joint=joint)
 
 
 def _values(matched: Matched, attribute: str) -> dict[str, str]:

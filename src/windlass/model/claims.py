@@ -2,9 +2,8 @@
 
 Devices are those that ResourceSlices list; where a node has none, its cards as the node itself tells them, under
 driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
-device (:mod:`windlass.api.cel`). What requests come to says :mod:`windlass.model.claimneeds`; what is not served
-(capacity requests, devices that may be allocated more than once or have binding conditions) is told at its field,
-never ignored.
+device (:mod:`windlass.api.cel`). What requests come to says :mod:`windlass.model.claimneeds`; what is not served is
+told at its field, never ignored.
 
 A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
 needs the devices, the others need its node. They wait until it is bound, but for those of its own gang: these
@@ -13,10 +12,11 @@ start with it (:mod:`windlass.model.sharers`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
@@ -28,11 +28,11 @@ from windlass.api.views.claims import FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
 from windlass.kits.timestamps import rfc3339
-from windlass.model.claimdevices import Shelf
-from windlass.model.claimneeds import ClaimNeeds, Source, charged_in
+from windlass.model import capacities
+from windlass.model.claimdevices import NOTHING, Apart, Shelf
+from windlass.model.claimneeds import Card, ClaimNeeds, HeldCard, Source, charged_in
 from windlass.model.devices import Claims
-from windlass.model.listeddevices import DeviceName
-from windlass.spi.devices import DeviceNeed
+from windlass.spi.devices import DeviceNeed, Draws
 from windlass.spi.objects import Device
 
 MOST_CONSUMERS = 256
@@ -50,6 +50,16 @@ class _Found:
     """Where the pod names a claim that it carries, and what that says."""
     problems: list[FieldError] = field(default_factory=list)
     pinned: str = ""
+
+
+class Allotted(NamedTuple):
+    """A device that a claim (by key) holds; ``share``: by its ID the part of it that takes ``draws``, or ""."""
+
+    claim: str
+    resource: str
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    share: str = ""
+    draws: Draws = ()
 
 
 class ClaimsChanged(Exception):
@@ -127,16 +137,15 @@ class ClaimBook:
             claim = self._own_claim(pod, reference)
             yield from claim.nodes if claim is not None else ()
 
-    def apart(
-        self, node: str, pods: Mapping[str, views.Pod], ours: Callable[[views.Pod], bool]
-    ) -> frozenset[DeviceName]:
-        """The devices of a node that claims hold though no pod does: a claim outlives its pods for a moment."""
-        found = set()
+    def apart(self, node: str, pods: Mapping[str, views.Pod], ours: Callable[[views.Pod], bool]) -> Apart:
+        """What claims hold of the devices of a node though no pod does: a claim outlives its pods for a moment."""
+        found = list[views.DeviceResult]()
         for key in self._allocated.get(node, ()):
             users = [pods[user] for user in self.users_of(key) if user in pods]
             if not users or all(user.finished and not ours(user) for user in users):
-                found.update((one.driver, one.pool, one.device) for one in self.claims[key].results)
-        return frozenset(found)
+                found += self.claims[key].results
+        devices = frozenset((one.driver, one.pool, one.device) for one in found if not one.share)
+        return Apart(devices, tuple(one for one in found if one.share))
 
     def users_of(self, claim: str) -> Iterator[str]:
         """The pods that name a claim (by key), and the one that it was made for."""
@@ -183,41 +192,52 @@ class ClaimBook:
             found.problems.append(FieldError.forbidden(place, why))
         return Claims(plan.needs, plan.charges, tuple(found.problems)), found.pinned
 
-    def allotted(self, pod: views.Pod) -> Iterator[tuple[str, str, int]]:
-        """The devices that the pod's claims hold, whoever allocated them: claim, resource and index on its node.
-        Those that no slice lists are left out."""
+    def allotted(self, pod: views.Pod) -> Iterator[Allotted]:
+        """The devices that the pod's claims hold, whoever allocated them. Those that no slice lists are left out."""
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             for result in claim.results if claim is not None else ():
                 place = self.shelf.place_of(pod.node_name, result.driver, result.pool, result.device)
-                if claim is not None and place is not None:
-                    yield claim.key, *place
+                if claim is None or place is None:
+                    continue
+                listed = self.shelf.listed_at(pod.node_name, *place)
+                draws = listed.draws_of(result.consumed) if result.share and listed is not None else ()
+                yield Allotted(claim.key, *place, result.share, draws)
 
-    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[tuple[str, int], ...]:
-        """Resource and index of the devices that were allocated for the pod, those left out that another carries."""
+    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[HeldCard, ...]:
+        """The devices that were allocated for the pod, in the order of its needs (:meth:`asked`); those left out that
+        another carries."""
         shared = {
             f"{pod.namespace}/{reference.claim}"
             for reference in pod.shape.claims
             if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
         }
-        return tuple(
-            (resource, index) for claim, resource, index in self.allotted(pod) if claim not in shared
+        found = (
+            HeldCard(one.resource, one.index, one.draws)
+            for one in self.allotted(pod)
+            if one.claim not in shared
         )
+        return tuple(sorted(found, key=lambda one: (one.resource, bool(one.draws), one)))
 
     def _looks_on(self, pod: views.Pod) -> bool:
         """Whether its claims are allocated, and hold nothing: it looks after devices that others have."""
         claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
         return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
 
-    def _held(self, pod: views.Pod, cards: Sequence[tuple[str, int]]) -> Claims:
-        """Whole cards, so many of each resource; parts of cards are charged as what they are."""
-        counts = Counter(resource for resource, _ in cards)
+    def _held(self, pod: views.Pod, cards: Sequence[HeldCard]) -> Claims:
+        """Whole cards, so many of each resource, and one by one those of which it has a part; parts are charged as
+        what they are."""
         charges: dict[str, int] = {}
-        for resource, index in cards:
-            charge = charged_in(resource)
-            charges[charge] = charges.get(charge, 0) + self.shelf.milli_of(pod.node_name, resource, index)
-        needs = tuple(DeviceNeed(resource, count, milli=WHOLE) for resource, count in sorted(counts.items()))
-        return Claims(needs, tuple(sorted(charges.items())))
+        for card in cards:
+            charge = charged_in(card.resource)
+            charges[charge] = charges.get(charge, 0) + self.shelf.milli_of(pod.node_name, *card)
+        needs = [
+            DeviceNeed(resource, 1 if draws else len(list(same)), milli=WHOLE, draws=draws)
+            for (resource, draws, _), same in groupby(
+                enumerate(cards), lambda at: (at[1].resource, at[1].draws, at[0] if at[1].draws else -1)
+            )
+        ]
+        return Claims(tuple(needs), tuple(sorted(charges.items())))
 
     def carried_words(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
@@ -321,11 +341,11 @@ class ClaimBook:
         self,
         pod: views.Pod,
         node: str,
-        devices: Sequence[tuple[str, int]],
+        devices: Sequence[HeldCard],
         pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, Json]]:
         """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
-        another pod carries). ``devices``: resource and index of its cards, in the order of :meth:`asked`.
+        another pod carries). ``devices``: its cards, in the order of :meth:`asked`.
         Raises :class:`ClaimsChanged` where these are not what the claims ask for any more."""
         own: list[views.DeviceClaim] = []
         for reference in pod.shape.claims:
@@ -340,21 +360,30 @@ class ClaimBook:
         plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
         there = self.shelf.cards_of(node) or self.shelf.own_cards(node)
         resources = {one.resource for one in there}
-        cards = [card for card in devices if card[0] in resources] if there else list(devices)
+        cards = [card for card in devices if card.resource in resources] if there else list(devices)
         results = self._needs.results(plan, cards, there)
         if results is None:
             raise ClaimsChanged(f"the devices that were chosen on {node} serve its claims no longer")
         for number, claim in enumerate(own):
             mine = [one for one in results if one.claim == number]
             config = self._config(claim, list(dict.fromkeys(one.option for one in mine)))
-            written = [self._result(one.option, node, *one.card) for one in mine]
+            written = [
+                self._result(one.option, node, one.card, f"{claim.uid}/{claim.resource_version}/{at}")
+                for at, one in enumerate(mine)
+            ]
             yield claim, {"results": written, **({"config": config} if config else {})}
 
-    def _result(self, option: views.DeviceRequest, node: str, resource: str, index: int) -> Json:
-        driver, pool, device = self.shelf.name_of(node, resource, index)
+    def _result(self, option: views.DeviceRequest, node: str, card: Card, name: str) -> Json:
+        """``name``: what no other result is called."""
+        driver, pool, device = self.shelf.name_of(node, *card)
         result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
         if option.admin:
             result["adminAccess"] = True
+        listed = self.shelf.listed_at(node, *card)
+        if listed is not None and listed.shared:
+            result["shareID"] = str(uuid5(NAMESPACE_OID, name))
+            if consumed := dict(capacities.consumed(option.capacity, listed.capacity) or ()):
+                result["consumedCapacity"] = consumed
         borne = msgspec.to_builtins(option.tolerations)
         return result | ({"tolerations": [*borne]} if borne else {})
 
@@ -377,7 +406,7 @@ class ClaimBook:
                 found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
         return found
 
-    def cards_of(self, node: str, apart: Container[DeviceName] = ()) -> tuple[Device, ...]:
+    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
         """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
         return self.shelf.cards_of(node, apart)
 
@@ -413,7 +442,7 @@ def writes_for(
 
     ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
     the server refuses. ``together``: pods that begin with this one; who carries a claim writes it for them, too."""
-    cards = [(share.resource, share.index) for share in bind.devices]
+    cards = [HeldCard(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
     for claim, devices in book.allocation(pod, bind.node, cards, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}

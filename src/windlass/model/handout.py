@@ -20,6 +20,7 @@ from windlass.api.devicefamilies import VOLCANO, VOLCANO_VGPU, compute_part, pro
 from windlass.api.zones import PLACEMENT
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model import cards, hamiwords, numa
+from windlass.model.capacities import share_of
 from windlass.model.wirecards import uuid_parts
 from windlass.spi.objects import Dialect, HeldSlice
 
@@ -61,6 +62,8 @@ def handed(share: DeviceShare) -> Handed:
         return Handed(share.index, WHOLE, static)
     if share.profile:
         return Handed(share.index, compute_part(share.profile), share.profile)
+    if share.draws:
+        return Handed(share.index, share_of(share.draws))
     memory = -(-share.memory_mib * WHOLE // share.card_mib) if share.card_mib else 0
     return Handed(share.index, min(WHOLE, max(share.milli, memory)))
 

@@ -11,7 +11,9 @@ pod's ResourceClaims, whoever wrote it. Such words are read with the node they s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -23,12 +25,13 @@ from windlass.api.deviceparts import Part
 from windlass.api.devicewords import annotation_words
 from windlass.api.quantities import from_units, is_device
 from windlass.model import cards
-from windlass.model.claims import ClaimBook
+from windlass.model.claims import Allotted, ClaimBook
 from windlass.model.devices import plain_amounts
 from windlass.model.handout import own_words
 from windlass.model.observed import Assumed
 from windlass.model.reservedcards import reserved_index
 from windlass.model.wirecards import uuid_parts
+from windlass.spi.devices import Draws
 from windlass.spi.objects import Device
 
 PODS = "pods"
@@ -40,11 +43,14 @@ UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
 
 class Use(NamedTuple):
     """What somebody has of one card. ``claim``: the ResourceClaim through which others may use it together, or "".
-    ``slots``: how many containers use it: a device plug-in that shares cards serves only so many of each."""
+    ``slots``: how many containers use it: a device plug-in that shares cards serves only so many of each. Of a device
+    that claims share: ``share``, the ID of the part, and what that ``draws``."""
 
     part: Part
     claim: str = ""
     slots: int = 1
+    share: str = ""
+    draws: Draws = ()
 
 
 class Claims(Protocol):
@@ -54,8 +60,8 @@ class Claims(Protocol):
         """The devices that slices list for a node."""
         ...
 
-    def allotted(self, pod: views.Pod) -> Iterable[tuple[str, str, int]]:
-        """What the pod's claims hold: claim, resource and index on its node."""
+    def allotted(self, pod: views.Pod) -> Iterable[Allotted]:
+        """What the pod's claims hold."""
         ...
 
 
@@ -123,8 +129,9 @@ def _by_uuid(pod: views.Pod, node: views.Node) -> Iterator[tuple[Slot, Use]]:
 
 
 def _claimed(pod: views.Pod, claims: Claims) -> Iterator[tuple[Slot, Use]]:
-    for claim, resource, index in claims.allotted(pod):
-        yield (resource, index), Use(Part(index), claim)
+    for claim, resource, index, share, draws in claims.allotted(pod):
+        part = Part(index, 0) if share else Part(index)
+        yield (resource, index), Use(part, claim, share=share, draws=draws)
 
 
 def slot_resource(card: Device) -> str:
@@ -179,32 +186,37 @@ class Room:
         """What is wrong with the cards that the pod names, if it has them, too. ``taken``: it is counted already."""
         if not speaks_of_cards(pod):
             return
-        slots = set[Slot]()
-        for slot, use in parts_held(pod, self._node, self._claims):
-            slots.add(slot)
+        mine = parts_held(pod, self._node, self._claims)
+        for slot, use in mine:
             uses = self._uses.get(slot, [])
             device = self._device(slot)
             problem = _too_much(uses if taken else [*uses, use], device)
             if problem:
                 yield f"device {slot[1]} ({slot[0]}) {problem}"
-        yield from self._overdrawn(slots)
+        yield from self._overdrawn(mine)
 
-    def _overdrawn(self, slots: Collection[Slot]) -> Iterator[str]:
-        """The counters that devices draw from, and of which there is not enough for these, too."""
+    def _overdrawn(self, mine: Collection[tuple[Slot, Use]]) -> Iterator[str]:
+        """The counters that devices draw from, and the capacities of shared ones, of which there is not enough for
+        these, too."""
+        slots = {slot for slot, _ in mine}
         wanted = {name for slot in slots if (one := self._device(slot)) for name, _, _ in one.draws}
+        wanted |= {name for _, use in mine for name, _, _ in use.draws}
         if not wanted:
             return
+        drawn = [device.draws for slot in {*slots, *self._uses} if (device := self._device(slot)) is not None]
+        others = (use for uses in self._uses.values() for use in uses)
+        drawn += {(use.claim, use.share): use.draws for use in (*others, *(use for _, use in mine))}.values()
         used: dict[str, int] = {}
         totals: dict[str, int] = {}
-        for slot in {*slots, *self._uses}:
-            device = self._device(slot)
-            for name, units, total in device.draws if device is not None else ():
-                used[name] = used.get(name, 0) + units
-                totals[name] = total
+        for name, units, total in (one for draws in drawn for one in draws):
+            used[name] = used.get(name, 0) + units
+            totals[name] = total
         for name in sorted(wanted):
             if used[name] > totals[name]:
-                counter = name.rpartition("/")[2]
-                yield f"counter {counter} of its devices is drawn to {used[name] / totals[name]:.2f} of what there is"
+                kind = "capacity" if ":" in name else "counter"
+                counter = re.split("[/:]", name)[-1]
+                part = used[name] / totals[name] if totals[name] else inf
+                yield f"{kind} {counter} of its devices is drawn to {part:.2f} of what there is"
 
     def _take_cards(self, pod: views.Pod) -> None:
         if not speaks_of_cards(pod):

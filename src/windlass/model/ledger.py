@@ -69,7 +69,7 @@ class Ledger:
         problem = _excess(node.name, amounts, allocatable, used)
         for crowded in room.crowded(pod, taken=True) if not problem else ():
             device, _, why = crowded.partition(") ")
-            return f"{device}) of node {node.name} {why}"
+            return f"{device}) of node {node.name} {why}" if why else f"node {node.name}: {crowded}"
         if not problem:  # cards in parts count as taken
             held = {name: units - room.left[name] for name, units in allocatable.items()}
             problem = _excess(node.name, amounts, allocatable, held)

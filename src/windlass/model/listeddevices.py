@@ -17,6 +17,8 @@ from windlass.api import cel, views
 from windlass.api.deviceasks import WHOLE
 from windlass.api.quantities import QuantityError, parse
 from windlass.api.views.claims import DeviceTaint
+from windlass.model import capacities
+from windlass.spi.devices import Draws
 
 DeviceName = tuple[str, str, str]
 """Driver, pool and name."""
@@ -41,11 +43,32 @@ class Listed:
     draws: tuple[tuple[str, int, int], ...] = ()
     part: bool = False
     milli: int = WHOLE
+    shared: bool = False
+    capacity: tuple[views.Capacity, ...] = ()
 
     @property
     def named(self) -> bool:
-        """Whether it is given to those alone who mean it."""
+        """Whether it counts for nothing in its resource."""
         return self.part or bool(self.taints)
+
+    @property
+    def meant(self) -> bool:
+        """Whether it is given to those alone who mean it."""
+        return self.named or self.shared
+
+    def milli_with(self, draws: Draws) -> int:
+        """The part of a card that somebody has, in thousandths: all of the device, or ``draws`` where it is shared."""
+        return -(-capacities.share_of(draws) * self.milli // WHOLE) if self.shared else self.milli
+
+    def draws_of(self, consumed: Iterable[tuple[str, str]]) -> Draws:
+        """What a part of it takes of its capacities. ``consumed``: capacity, quantity as text. A capacity that it
+        does not have holds nobody back."""
+        totals = {one.name: one.value for one in self.capacity}
+        return tuple(
+            (f"{self.uuid}:{name}", capacities.units(text), capacities.units(totals[name]))
+            for name, text in sorted(consumed)
+            if name in totals
+        )
 
     def borne(self, tolerations: Sequence[views.DeviceToleration]) -> bool:
         """Whether all its taints are tolerated."""
@@ -118,6 +141,8 @@ def listed_of(
                     taints=device.taints,
                     draws=draws,
                     milli=max((_share(units, total) for _, units, total in draws), default=WHOLE),
+                    shared=device.shared,
+                    capacity=device.capacity,
                 )
             )
     return _counted(found)
@@ -171,13 +196,13 @@ def _subject(driver: str, device: views.SliceDevice) -> cel.Subject:
                 continue
         attributes.setdefault(domain, {})[plain] = shown
     capacity: dict[str, dict[str, Fraction]] = {}
-    for name, text in device.capacity:
-        domain, plain = _domain(name, driver)
+    for one in device.capacity:
+        domain, plain = _domain(one.name, driver)
         try:
-            capacity.setdefault(domain, {})[plain] = parse(text)
+            capacity.setdefault(domain, {})[plain] = parse(one.value)
         except QuantityError:
             continue
-    return cel.Subject(driver, attributes, capacity)
+    return cel.Subject(driver, attributes, capacity, device.shared)
 
 
 def _domain(name: str, driver: str) -> tuple[str, str]:

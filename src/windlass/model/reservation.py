@@ -102,7 +102,7 @@ def _devices_text(shares: Sequence[DeviceShare]) -> Any:
     if not shares:
         return ""
     if len(kinds) > 1 or not whole:
-        return [list(astuple(share)) for share in shares]
+        return [list(astuple(share))[: None if share.draws else -1] for share in shares]
     ((resource, mib),) = kinds
     indices = ",".join(str(share.index) for share in shares)
     return f"{resource}:{indices}@{mib}" if mib else f"{resource}:{indices}"
@@ -117,10 +117,10 @@ def _devices(said: Any) -> tuple[DeviceShare, ...]:
         return tuple(
             DeviceShare(int(index), resource, card_mib=int(mib or 0)) for index in indices.split(",")
         )
-    return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=True)), DeviceShare) for fields in said)
+    return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=False)), DeviceShare) for fields in said)
 
 
-_FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib")
+_FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib", "draws")
 
 
 def _seat(pod: str, said: Sequence[Any]) -> Seat:

@@ -374,10 +374,10 @@ class Translation(Grouping):
         devices of several drivers."""
         if not pod.node_name or not pod.shape.claims or pod.shape.devices:
             return task
-        held = sorted(self.claims.held(pod, self.pods))
+        held = self.claims.held(pod, self.pods)
         plain = sum(units >= WHOLE and is_device(name) for name, units in pod.shape.request.items())
         told = bool(held) and not (plain and task.devices)
-        return altered(task, devices=tuple(index for _, index in held)) if told else task
+        return altered(task, devices=tuple(one.index for one in held)) if told else task
 
     def _lent_to(self, pod: views.Pod) -> str:
         """The queue that a pod of another scheduler counts in, so that it may have to make room for work of higher

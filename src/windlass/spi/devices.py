@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
+Draws = tuple[tuple[str, int, int], ...]
+"""What is taken of things that are counted by name: name, units, how many there are in all."""
 
 
 class CardMode(StrEnum):
@@ -66,6 +68,7 @@ class DeviceNeed:
       amounts (``nvidia.com/mig-1g.10gb`` under static partitioning): there it is counted like any amount,
       and no card is chosen.
     * ``pack``: among cards that do, the fullest (True), the emptiest (False), as policies say (None).
+    * ``draws``: what a part of a card takes that is shared by claims (:attr:`~windlass.spi.objects.Device.shared`).
     * ``joint``: the cards are what claims ask for together; then ``count`` is the least number of them, and nothing
       else is set.
     """
@@ -88,6 +91,7 @@ class DeviceNeed:
     avoids: tuple[str, ...] = ()
     pack: bool | None = None
     listed: str = ""
+    draws: Draws = ()
     joint: Joint | None = None
 
     @property
@@ -101,14 +105,20 @@ class DeviceNeed:
         return self.milli >= 1000 and not self.profile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeviceOption:
     """One way to serve a request of a claim: ``need.count`` whole cards of that kind, or (``every``) all of them that
-    the node has, at least one. ``admin``: to look after them, whoever has them, without having them."""
+    the node has, at least one. ``admin``: to look after them, whoever has them, without having them. ``parts``: of
+    cards that are shared, by UUID, what each would have to give, in the order of these names."""
 
     need: DeviceNeed
     every: bool = False
     admin: bool = False
+    parts: tuple[tuple[str, Draws], ...] = ()
+
+    @cached_property
+    def part_by_card(self) -> dict[str, Draws]:
+        return dict(self.parts)
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,9 @@ class Device:
     ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
     can be sliced into, as the node says; without them those of its model count (by name, or by model and
     memory; :mod:`windlass.engine.mig`). ``draws``: the counters of its node that it takes from while somebody has it
-    (several devices may be carved of one): name, units, how many there are.
+    (several devices may be carved of one): name, units, how many there are. ``shared``: any number of claims may have
+    parts of it, each as much as they ask for of what it has (:attr:`~windlass.spi.devices.DeviceNeed.draws`); nobody
+    has it whole. ``drawn``: name and units of what is taken of it for nobody who is known.
     """
 
     index: int
@@ -202,6 +204,8 @@ class Device:
     geometry: tuple[SliceProfile, ...] = ()
     slots: int = 0
     draws: tuple[tuple[str, int, int], ...] = ()
+    shared: bool = False
+    drawn: tuple[tuple[str, int], ...] = ()
 
 
 class HeldSlice(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.api import cel
-from windlass.api.validation import names
+from windlass.api.validation import capacities, names
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.metadata import IMMUTABLE
 
@@ -89,6 +89,16 @@ def _device(device: Obj, path: str, out: Collector) -> None:
             out.required(f"{path}.attributes[{name}]", "exactly one value must be specified")
         elif len(given) > 1:
             out.invalid(f"{path}.attributes[{name}]", dict(value), "exactly one value must be specified")
+
+    shared = bool(device.get("allowMultipleAllocations"))
+    for name, told in (device.get("capacity") or {}).items():
+        policy = told.get("requestPolicy")
+        if policy is not None and not shared:
+            out.forbidden(f"{path}.capacity[{name}].requestPolicy", "allowMultipleAllocations must be true")
+        elif policy is not None:
+            capacities.policy(
+                policy, str(told.get("value", "0")), f"{path}.capacity[{name}].requestPolicy", out
+            )
 
 
 def _claim_spec(spec: Obj, path: str, out: Collector) -> None:

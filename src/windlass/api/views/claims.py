@@ -11,6 +11,8 @@ from windlass.api.errors import FieldError
 from windlass.api.views.wire import intern, metadata, moment, part, split
 
 EXACT, ALL = "ExactCount", "All"
+Quantity = str | int | float
+"""As it may be written."""
 
 
 class DeviceToleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -47,11 +49,11 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     selectors: tuple[str, ...] = ()
     mode: str = EXACT
     count: int = 1
-    unserved: tuple[str, ...] = ()
-    """Fields that say something nobody here carries out, by name."""
     tolerations: tuple[DeviceToleration, ...] = ()
     admin: bool = False
     """The devices are looked after, whoever has them; the allocation holds none of them."""
+    capacity: tuple[tuple[str, str], ...] = ()
+    """Name, quantity as text: so much each of its devices is to have, or to give of what it has."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
@@ -79,12 +81,15 @@ class DeviceConfig(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that was allocated, and is nobody else's."""
+    """A device that was allocated. ``share``: which part of it, by its ID; empty: it is nobody else's. ``consumed``:
+    capacity, quantity as text: what of it that part takes."""
 
     request: str
     driver: str
     pool: str
     device: str
+    share: str = ""
+    consumed: tuple[tuple[str, str], ...] = ()
 
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -144,21 +149,35 @@ class DeviceClass(msgspec.Struct, gc=False):
         return self.name
 
 
+class Capacity(msgspec.Struct, frozen=True, gc=False):
+    """What a device has of something, quantities as text. The others say what a part of it may be
+    (``requestPolicy``): any of ``values``, rising, or from ``least`` to ``most`` (empty: all of it) in steps of
+    ``step`` (empty: any); ``default``: that of who asks for none (empty: all of it)."""
+
+    name: str
+    value: str
+    default: str = ""
+    values: tuple[str, ...] = ()
+    least: str = ""
+    most: str = ""
+    step: str = ""
+
+
 class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     """``attributes``: name (without its domain where that is the driver's) → string, int, bool or version text;
-    ``capacity``: name → quantity as text. ``draws``: counter set, counter, quantity as text: what it takes of counters
-    of its pool while it is allocated."""
+    ``shared``: it may be allocated more than once. ``draws``: counter set, counter, quantity as text: what it takes of
+    counters of its pool while it is allocated."""
 
     name: str
     attributes: tuple[tuple[str, str | int | bool], ...] = ()
     versions: tuple[str, ...] = ()
     """Which of the attributes are semantic versions."""
-    capacity: tuple[tuple[str, str], ...] = ()
+    capacity: tuple[Capacity, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     draws: tuple[tuple[str, str, str], ...] = ()
+    shared: bool = False
     unserved: bool = False
-    """It may be allocated more than once, or is there only after its driver has attached it to a node that was
-    chosen: not served."""
+    """It is there only after its driver has attached it to a node that was chosen: not served."""
 
 
 class ResourceSlice(msgspec.Struct, gc=False):
@@ -202,6 +221,10 @@ class _ConstraintWire(msgspec.Struct, gc=False, rename="camel"):
     distinct_attribute: str | None = None
 
 
+class _AskedWire(msgspec.Struct, gc=False):
+    requests: dict[str, Quantity] | None = None
+
+
 class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     device_class_name: str = ""
@@ -209,7 +232,7 @@ class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
     allocation_mode: str | None = None
     count: int | None = None
     admin_access: bool | None = None
-    capacity: dict[str, Any] | None = None
+    capacity: _AskedWire | None = None
     tolerations: tuple[_TolerationWire, ...] | None = None
 
 
@@ -235,6 +258,8 @@ class _ResultWire(msgspec.Struct, gc=False, rename="camel"):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
+    share: str | None = msgspec.field(name="shareID", default=None)
+    consumed_capacity: dict[str, Quantity] | None = None
 
 
 class _ResultsWire(msgspec.Struct, gc=False):
@@ -280,8 +305,21 @@ class _AttributeWire(msgspec.Struct, gc=False):
     version: str | None = None
 
 
-class _CapacityWire(msgspec.Struct, gc=False):
-    value: str | int | float = "0"
+class _RangeWire(msgspec.Struct, gc=False):
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class _PolicyWire(msgspec.Struct, gc=False, rename="camel"):
+    default: Quantity | None = None
+    valid_values: tuple[Quantity, ...] | None = None
+    valid_range: _RangeWire | None = None
+
+
+class _CapacityWire(msgspec.Struct, gc=False, rename="camel"):
+    value: Quantity = "0"
+    request_policy: _PolicyWire | None = None
 
 
 class _TaintWire(msgspec.Struct, gc=False):
@@ -354,15 +392,22 @@ def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
         constraints=constraints,
         allocated=allocation is not None,
         nodes=_node_names(allocation),
-        results=tuple(
-            DeviceResult(r.request, r.driver, r.pool, r.device) for r in results if not r.admin_access
-        ),
+        results=tuple(_result(one) for one in results if not one.admin_access),
         reserved=tuple(str(consumer.get("uid", "")) for consumer in status.reserved_for or ()),
         consumers=status.reserved_for or (),
         problems=tuple(problems),
         finalizers=tuple(meta.finalizers or ()),
         config=_config(spec.devices.config if spec.devices is not None else None),
     )
+
+
+def _result(wire: _ResultWire) -> DeviceResult:
+    consumed = _quantities(wire.consumed_capacity)
+    return DeviceResult(wire.request, wire.driver, wire.pool, wire.device, wire.share or "", consumed)
+
+
+def _quantities(wire: Mapping[str, Quantity] | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in (wire or {}).items()))
 
 
 def _node_names(allocation: _AllocationWire | None) -> tuple[str, ...]:
@@ -445,7 +490,6 @@ def _request(name: str, wire: _RequestWire) -> DeviceRequest:
         selectors=_selectors(wire.selectors),
         mode=wire.allocation_mode or EXACT,
         count=1 if wire.count is None else wire.count,
-        unserved=("capacity",) if wire.capacity else (),
         tolerations=tuple(
             DeviceToleration(
                 t.operator or "Equal", t.key or "", t.value or "", t.effect or "", t.toleration_seconds
@@ -453,6 +497,7 @@ def _request(name: str, wire: _RequestWire) -> DeviceRequest:
             for t in wire.tolerations or ()
         ),
         admin=bool(wire.admin_access),
+        capacity=_quantities(wire.capacity.requests if wire.capacity is not None else None),
     )
 
 
@@ -481,12 +526,11 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
             if given is not None:
                 attributes[plain] = given
                 break
-    capacity: Mapping[str, _CapacityWire] = wire.capacity or {}
     return SliceDevice(
         name=wire.name,
         attributes=tuple(sorted(attributes.items())),
         versions=tuple(sorted(versions)),
-        capacity=tuple(sorted((n.removeprefix(f"{driver}/"), str(c.value)) for n, c in capacity.items())),
+        capacity=tuple(_capacity(name, told) for name, told in sorted((wire.capacity or {}).items())),
         taints=tuple(
             DeviceTaint(taint.key, taint.value or "", taint.effect)
             for taint in wire.taints or ()
@@ -497,5 +541,15 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
             for one in wire.consumes_counters or ()
             for name, counter in (one.counters or {}).items()
         ),
-        unserved=bool(wire.allow_multiple_allocations) or bool(wire.binding_conditions),
+        shared=bool(wire.allow_multiple_allocations),
+        unserved=bool(wire.binding_conditions),
     )
+
+
+def _capacity(name: str, wire: _CapacityWire) -> Capacity:
+    policy = wire.request_policy or _PolicyWire()
+    span = policy.valid_range or _RangeWire()
+    told = (policy.default, span.min, span.max, span.step)
+    default, least, most, step = ("" if one is None else str(one) for one in told)
+    values = tuple(str(one) for one in policy.valid_values or ())
+    return Capacity(name, str(wire.value), default, values, least, most, step)

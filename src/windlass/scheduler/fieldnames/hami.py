@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 from windlass.api import views
 from windlass.api.deviceasks import WHOLE
 from windlass.model import cards
+from windlass.model.claims import Allotted
 from windlass.model.holdings import Use, parts_held, slot_resource
 from windlass.scheduler.fieldnames.families import CARDS, OLD_CARDS, LeftOut, Row, Teller, families
 from windlass.scheduler.fieldnames.scene import Scene
@@ -151,13 +152,13 @@ class _Place:
     pods: Sequence[views.Pod]
     """Of which somebody may have said which cards they have."""
     listed: tuple[Device, ...]
-    claimed: Mapping[str, Sequence[tuple[str, str, int]]]
+    claimed: Mapping[str, Sequence[Allotted]]
     """Pod's uid → what its claims hold there."""
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
         return self.listed
 
-    def allotted(self, pod: views.Pod) -> Iterable[tuple[str, str, int]]:
+    def allotted(self, pod: views.Pod) -> Sequence[Allotted]:
         return self.claimed.get(pod.uid, ())
 
 
