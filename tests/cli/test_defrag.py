@@ -65,6 +65,20 @@ def test_a_pod_that_nobody_would_make_anew_stays(cluster, windlass):
         assert json.loads(windlass("defrag", "--plan", "-o", "json", *more).out)["gains"] == []
 
 
+@pytest.mark.parametrize("word", ["false", "true"])
+def test_a_pod_that_is_not_safe_to_evict_stays(cluster, windlass, word):
+    run(cluster, "web", "busy", "12", movable=True)
+    notes = cluster.objects[(PODS, "default", "web")]["metadata"]["annotations"]
+    notes["cluster-autoscaler.kubernetes.io/safe-to-evict"] = word
+    run(cluster, "train", "free", "8", gpus=1)
+    for more in ((), ("--everybody",)):
+        found = json.loads(windlass("defrag", "--plan", "-o", "json", *more).out)
+        assert bool(found["gains"]) is (word == "true")
+        assert ("pinned" in found["stayingPods"]) is (word == "false")
+    if word == "false":
+        assert "1 is not safe to evict (annotation cluster-autoscaler" in windlass("defrag", "--plan").out
+
+
 def test_why_nobody_may_be_moved_is_told(cluster, windlass):
     run(cluster, "web", "busy", "12")
     run(cluster, "alone", "free", "2", movable=True, orphan=True)

@@ -54,7 +54,7 @@ def test_overcommit_lets_in_a_fifth_more_than_there_is() -> None:
         waiting(scene, f"g{n}", 2, created=float(n + 1))
     found = admitted(scene, scene.cycle())
     assert found == {"g0": True, "g1": True, "g2": True, "g3": True, "g4": True, "g5": True, "g6": False}
-    assert scene.code("g6") == "WaitingForQuota"
+    assert scene.code("g6") == "WaitingForShare"
     assert "overcommit 1.2 of the cluster's 10" in scene.message("g6")
 
 

@@ -8,6 +8,8 @@ from kubeobjects import pod
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.model.groups import Classes, implicit_group
+from windlass.model.tasks import task_of
+from windlass.spi.objects import Needs
 
 JOB = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "j", "controller": True}]}
 
@@ -18,3 +20,9 @@ def test_who_would_not_be_made_anew_is_not_movable(metadata: dict, movable: bool
     found = views.decode_pod(views.encode(pod("a", metadata=metadata, annotations=agreed)))
     notes = implicit_group(found, Classes()).annotations
     assert (names.MOVABLE in notes, notes[names.TIME_SHARE]) == (movable, "true")
+
+
+def test_that_it_is_not_safe_to_evict_is_read_of_each_pod() -> None:
+    for notes, said in (({names.SAFE_TO_EVICT: "false"}, ((names.SAFE_TO_EVICT, "false"),)), ({}, ())):
+        found = views.decode_pod(views.encode(pod("a", annotations=notes)))
+        assert task_of(found, "g", Needs(), Classes()).annotations == said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from windlass.api.reasons import Blocker, Explanation, Reason
 from windlass.model.kubewords import node_summary, pod_reason, with_summary
 
@@ -42,6 +44,46 @@ def test_the_reason_as_a_whole_is_no_obstacle_of_every_node() -> None:
     )
     full = Blocker(Reason.VOLUME_UNAVAILABLE, 1, "attachable-volumes-csi-x.example.com", "1", "0")
     assert node_summary(told(full)) == "0/3 nodes are available: 1 node(s) exceed max volume count"
+
+
+CALLS = {
+    Reason.EXCEEDS_CLUSTER,
+    Reason.EXCEEDS_EVERY_NODE,
+    Reason.EXCEEDS_EVERY_DOMAIN,
+    Reason.NO_MATCHING_NODE,
+    Reason.INSUFFICIENT_RESOURCES,
+    Reason.TOPOLOGY_PLACEMENT_FAILED,
+    Reason.DEVICES_FRAGMENTED,
+    Reason.DISRUPTION_BUDGETS,
+}
+"""Of the reasons of a group as a whole those for which more nodes would help."""
+OF_GROUPS = list(Reason)[: list(Reason).index(Reason.NODE_SELECTOR_MISMATCH)]
+IN_THE_WAY = [
+    Reason.EXCEEDS_QUEUE_LIMIT,
+    Reason.MISCONFIGURED,
+    Reason.NAMESPACE_QUOTA,
+    Reason.ON_HOLD,
+    Reason.SCHEDULING_GATED,
+    Reason.WAITING_FOR_MEMBERS,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.CLAIM_UNAVAILABLE,
+]
+"""What keeps a group though there were nodes enough."""
+
+
+@pytest.mark.parametrize("reason", [*OF_GROUPS, *sorted(set(Reason) - set(OF_GROUPS))])
+def test_who_waits_for_anything_but_nodes_calls_for_none(reason: Reason) -> None:
+    """Each is named here, so that none becomes a call unseen: a suspended gang, one that is behind another …"""
+    called = pod_reason(Explanation(reason, "It waits.", nodes_considered=3)) == "Unschedulable"
+    assert called is (reason in CALLS or (reason not in OF_GROUPS and reason not in IN_THE_WAY))
+
+
+@pytest.mark.parametrize("other", IN_THE_WAY)
+def test_who_waits_for_something_else_beside_nodes_calls_for_none(other: Reason) -> None:
+    beside = Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", (Blocker(other),), nodes_considered=3)
+    assert pod_reason(beside) == "SchedulingGated"
+    behind = (Blocker(Reason.BEHIND_IN_QUEUE), Blocker(Reason.WAITING_FOR_SHARE))
+    assert pod_reason(Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", behind)) == "Unschedulable"
 
 
 def test_a_claim_that_no_node_helps_is_no_call_for_nodes() -> None:

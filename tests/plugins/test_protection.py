@@ -131,6 +131,26 @@ def test_only_what_agreed_is_moved() -> None:
     assert not rule.spares_queue(moving, leaf.path)
 
 
+def test_a_pod_that_is_not_safe_to_evict_is_not_moved_and_may_be_claimed() -> None:
+    rule, moving, leaf = (
+        OnlyMovable(),
+        claim("consolidation", queue("k")),
+        queue("q", dialect=Dialect.VOLCANO),
+    )
+    for word, stays in (("false", True), ("true", False), ("False", False)):
+        notes = (("cluster-autoscaler.kubernetes.io/safe-to-evict", word),)
+        tasks = (_task("a", 1.0), altered(_task("b", 1.0), annotations=notes))
+        assert (
+            rule.spares(moving, unit(leaf, tasks=tasks, annotations={"windlass.dev/movable": "true"}))
+            is stays
+        )
+        assert (
+            rule.spares(moving, unit(queue("k"), tasks=tasks)) is stays
+        )  # KAI's need not agree, and may object
+        for right in ("reclaim", "preempt"):
+            assert not rule.spares(claim(right, leaf), unit(leaf, tasks=tasks))
+
+
 def test_guarantees_and_queues_that_are_not_reclaimable() -> None:
     rule, ours = Reserved(), queue("a")
     asks = claim("reclaim", ours)

@@ -118,6 +118,50 @@ async def test_a_queue_at_its_limit_calls_for_nothing_until_nodes_are_what_lacks
         assert api.called() == {"more0", "more1"}
 
 
+LIMIT = {"nvidia.com/gpu": "4"}
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"nodeSelector": {"pool": "gone"}}], ids=["too small", "shrunk to nothing"]
+)
+async def test_a_queue_at_its_limit_calls_for_nothing_where_the_cluster_is_too_small_too(
+    api: Watched, spec: dict[str, Any]
+) -> None:
+    """A cluster that follows the load has no more than the load: whoever comes does not fit, even if it were empty."""
+    api.add(node("n1", gpus=2), queue("default", capability=LIMIT), pod("a", node="n1"), pod("b", node="n1"))
+    api.add(group("g", 4), *members(4, **spec))
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert api.said["g0"] == ["SchedulingGated"]
+        assert api.called() == set()
+        api.add(queue("default", capability={"nvidia.com/gpu": "6"}))
+        await running.settle(PROMPT_SECONDS)
+        assert api.called() == {f"g{i}" for i in range(4)}
+
+
+async def test_a_gang_that_lacks_pods_calls_for_nothing_though_it_will_need_nodes(api: Watched) -> None:
+    """One that its quota lets make no more pods would else have nodes that stand idle."""
+    api.add(node("n1", gpus=1), group("g", 4, minResources=LIMIT), *members(3))
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert api.said["g0"] == ["SchedulingGated"]
+        assert api.called() == set()
+        api.add(pod("g3", group="g"))
+        await running.settle(6.0)
+        assert api.called() == {f"g{i}" for i in range(4)}
+
+
+async def test_who_waits_for_a_claim_calls_for_nothing_though_others_of_its_gang_lack_nodes(
+    api: Watched,
+) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]
+    api.add(node("n1", gpus=1), group("g", 3), *members(2), pod("g2", group="g", volumes=volumes))
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert api.said["g0"] == ["SchedulingGated"]
+        assert api.called() == set()
+
+
 async def test_who_takes_over_does_not_call_anew_for_what_has_room(api: Watched) -> None:
     api.add(node("n1", gpus=2), group("g", 2), *members(2))
     condition = {"type": "PodScheduled", "status": "False", "reason": UNSCHEDULABLE, "message": "0/1 nodes"}
@@ -182,6 +226,24 @@ async def test_a_full_cluster_is_called_for_though_the_queue_has_its_share_of_it
         assert api.called() == {"alone", "g0", "g1"}
 
 
+ENQUEUE = """
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: gang
+- plugins:
+  - name: overcommit
+  - name: predicates
+"""
+
+
+async def test_a_cluster_that_lets_nobody_in_for_being_full_is_called_for(api: Watched) -> None:
+    api.add(node("n1", gpus=1), pod("there", node="n1"), group("g", 2, minResources=LIMIT), *members(2))
+    async with Running(api, policy=scheduler_config.parse(ENQUEUE).config) as running:
+        await running.settle(PROMPT_SECONDS)
+        assert api.called() == {"g0", "g1"}
+
+
 async def test_a_full_cluster_is_not_called_for_by_a_queue_at_its_own_limit(api: Watched) -> None:
     api.add(queue("default", capability={"nvidia.com/gpu": "1"}))
     api.add(node("n1", gpus=1), pod("there", node="n1"), pod("alone"))
@@ -200,3 +262,63 @@ async def test_who_waits_for_disruption_budgets_calls_for_nodes(api: Watched) ->
         for _ in range(6):
             await running.settle(10.0)
         assert "high" in api.called()
+
+
+# ---------------------------------------------------------------------- nodes that are about to go
+
+TO_BE_DELETED = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1795377600", "effect": "NoSchedule"}
+CANDIDATE = {
+    "key": "DeletionCandidateOfClusterAutoscaler",
+    "value": "1795377600",
+    "effect": "PreferNoSchedule",
+}
+"""What the cluster autoscaler writes on a node that it drains, and on one that it will if nobody comes."""
+
+
+async def test_a_node_that_is_to_be_deleted_is_no_room(api: Watched) -> None:
+    """Else a gang would wait for what is gone in a moment, and nobody would make nodes for it."""
+    api.add(node("going", gpus=2, taints=[TO_BE_DELETED]), node("n1", gpus=2), group("g", 4), *members(4))
+    async with Running(api) as running:
+        await running.settle(PROMPT_SECONDS)
+        assert api.called() == {f"g{i}" for i in range(4)}
+        assert api.bound() == []
+        api.add(node("n2", gpus=2))
+        await running.settle(PROMPT_SECONDS)
+        assert {where for _, where in api.bindings} == {"n1", "n2"}
+        assert len(api.bound()) == 4
+
+
+async def test_room_is_not_kept_on_a_node_that_is_to_be_deleted(api: Watched) -> None:
+    """Victims leave it for a gang when the autoscaler comes: the gang calls for nodes, and is nominated no more."""
+    api.put(PRIORITY_CLASSES, priority_class("high", 1000))
+    api.add(node("n1", gpus=2), pod("low0", node="n1"), pod("low1", node="n1"))
+    async with Running(api) as running:
+        api.add(group("g", 2, priorityClassName="high"), *members(2, priorityClassName="high"))
+        await running.settle(1.0)
+        assert {api.object(PODS, f"default/g{i}")["status"].get("nominatedNodeName") for i in (0, 1)} == {
+            "n1"
+        }
+        assert api.called() == set()
+        api.add(node("n1", gpus=2, taints=[TO_BE_DELETED]))
+        await running.settle(10.0)
+        assert api.called() == {"g0", "g1"}
+        assert not any(api.object(PODS, f"default/g{i}")["status"].get("nominatedNodeName") for i in (0, 1))
+        api.finish_deletions()
+        await running.settle(5.0)
+        assert api.bound() == []
+        api.add(node("n2", gpus=2))
+        await running.settle(PROMPT_SECONDS)
+        assert {where for _, where in api.bindings} == {"n2"}
+
+
+async def test_who_fits_elsewhere_lets_a_candidate_for_deletion_go(api: Watched) -> None:
+    """Though it is the fuller one, which else comes first."""
+    api.add(node("n1", gpus=4), node("n2", gpus=4, taints=[CANDIDATE]), pod("there", node="n2"))
+    async with Running(api) as running:
+        api.add(group("g", 4), *members(4))
+        await running.settle(PROMPT_SECONDS)
+        assert {where for _, where in api.bindings} == {"n1"}
+        api.add(pod("last"))
+        await running.settle(PROMPT_SECONDS)
+        assert dict(api.bindings)["default/last"] == "n2"
+        assert api.called() == set()

@@ -119,6 +119,7 @@ STAYING = {
     "orphan": "made by nobody who would make them anew elsewhere",
     "node": "of a DaemonSet or static: part of their node",
     "firm": "not to be preempted",
+    "pinned": 'not safe to evict (annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false")',
     "foreign": "placed by another scheduler",
     "unsettled": "only coming or going",
 }

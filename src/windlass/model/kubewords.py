@@ -37,10 +37,25 @@ _MORE_NODES_HELP = frozenset(
         Reason.INSUFFICIENT_RESOURCES,
         Reason.TOPOLOGY_PLACEMENT_FAILED,
         Reason.DEVICES_FRAGMENTED,
+        Reason.NUMA_ALIGNMENT_FAILED,
         Reason.DISRUPTION_BUDGETS,
         *_PHRASES,
     )
 )
+_NO_NODES_HELP = frozenset(
+    (
+        Reason.MISCONFIGURED,
+        Reason.EXCEEDS_QUEUE_LIMIT,
+        Reason.ON_HOLD,
+        Reason.SCHEDULING_GATED,
+        Reason.WAITING_FOR_MEMBERS,
+        Reason.WAITING_FOR_QUOTA,
+        Reason.NAMESPACE_QUOTA,
+        Reason.CLAIM_UNAVAILABLE,
+    )
+)
+"""Whoever waits for one of these beside nodes would wait on if they came: in a cluster that has shrunk, nearly all wait
+for nodes as well."""
 
 
 PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_NODE_LOCK))
@@ -49,8 +64,10 @@ PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITI
 
 def pod_reason(told: Explanation) -> str:
     """The reason of a pod's condition ``PodScheduled=False``. What grows clusters reads ``Unschedulable`` as a call
-    for nodes: it stands only where more of them could help. A share of what there is grows with it, so where the
-    nodes lack room as well, more of them help."""
+    for nodes: it stands only where more of them could help, and nothing else is in the way. A share of what there is
+    grows with it, so where the nodes lack room as well, more of them help."""
+    if any(blocker.code in _NO_NODES_HELP for blocker in told.blockers):
+        return "SchedulingGated"
     if told.code in _MORE_NODES_HELP:
         return "Unschedulable"
     if told.code is Reason.WAITING_FOR_SHARE and node_summary(told):

@@ -20,6 +20,7 @@ _READ = (
     "volcano.sh/revocable-zone",
     "volcano.sh/jdb-min-available",
     "volcano.sh/jdb-max-unavailable",
+    names.SAFE_TO_EVICT,
 )
 """Annotations (or labels) of a pod that a policy reads."""
 _READ_AT_ALL = frozenset(_READ)

@@ -21,6 +21,8 @@ COOLDOWN = "volcano.sh/cooldown-time"
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 MOVABLE = "windlass.dev/movable"
+STAYS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
+"""On a pod: nobody's gain is worth its being stopped and started elsewhere."""
 
 
 class SparedUntil(ABC):
@@ -171,7 +173,8 @@ class PodBudgets:
 
 class OnlyMovable:
     """Nothing is moved whose owner has not agreed, by annotation ``windlass.dev/movable: "true"`` on the
-    group; KAI's queues mean agreement. Moving is stopping and starting anew, elsewhere."""
+    group; KAI's queues mean agreement. Nor is a pod that says of itself that it
+    is not safe to evict. Moving is stopping and starting anew, elsewhere."""
 
     name = "only-movable"
     spares_no_queue = True
@@ -181,9 +184,11 @@ class OnlyMovable:
         return False
 
     def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        if claim.action != CONSOLIDATION or unit.group.dialect is Dialect.KAI:
+        if claim.action != CONSOLIDATION:
             return False
-        return unit.group.annotations.get(MOVABLE) != "true"
+        if any(STAYS in task.annotations for task in unit.tasks):
+            return True
+        return unit.group.dialect is not Dialect.KAI and unit.group.annotations.get(MOVABLE) != "true"
 
 
 class Reserved:

@@ -24,6 +24,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.groups import BOUND, RUNNING, TaskEntry
 from windlass.engine.view import TableView
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.protection import STAYS
 from windlass.sim.exchange import Rings
 from windlass.sim.relief import Wanted, relief
 from windlass.sim.spare import Free, Step, asks, milli_of
@@ -40,9 +41,9 @@ WAYS = 8
 LOTS = 1 << 60
 MOVERS = 6
 """So many pods are moved for one, at most."""
-FOREIGN, UNSETTLED, FIRM, GANG = "foreign", "unsettled", "firm", "gang"
-"""Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, or its group has
-others, too."""
+FOREIGN, UNSETTLED, FIRM, PINNED, GANG = "foreign", "unsettled", "firm", "pinned", "gang"
+"""Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, it is not safe to
+evict by its owner's word, or its group has others, too."""
 PRICE = 12.0
 """So much GPU may be moved for each GPU that it brings, unless said otherwise."""
 FREELY = 0.5
@@ -240,6 +241,8 @@ def hindrance(entry: TaskEntry) -> str:
         return UNSETTLED
     if not (group.spec.preemptible and entry.task.preemptible) or entry.task.critical:
         return FIRM
+    if STAYS in entry.task.annotations:
+        return PINNED
     return GANG if len(group.tasks) > 1 else ""
 
 

@@ -163,6 +163,7 @@ _KEPT_PREFIXES = (
     "nvidia.com/",
     "aliyun.com/",
     "hami.io/",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
 )
 
 

@@ -15,7 +15,7 @@ FACTOR = 1.2
 
 class Overcommit:
     """Booked, used and asked for may reach the factor times the total, of what is asked for. A factor
-    below 1 counts as 1.2."""
+    below 1 counts as 1.2. A bound that follows from what the cluster has, and grows with it, is a share."""
 
     name = "overcommit"
 
@@ -33,7 +33,7 @@ class Overcommit:
             left = most - admission.cluster_booked.get(name, 0) - admission.cluster_used.get(name, 0)
             if units > left:
                 return Refusal(
-                    Reason.WAITING_FOR_QUOTA,
+                    Reason.WAITING_FOR_SHARE,
                     resource=name,
                     needed=units,
                     available=max(int(left), 0),
