@@ -219,6 +219,11 @@ def test_for_people(windlass: Run_) -> None:
     assert "0 sooner, 2 later, 0 as before" in done.out
 
 
+def test_what_is_said_twice_goes_once(windlass: Run_) -> None:
+    for option, name in (("--drain", "n1"), ("--remove-job", "default/a")):
+        assert asked(windlass, option, name, option, name) == asked(windlass, option, name)
+
+
 def test_a_dump_is_read_as_plan_reads_it(windlass: Run_, tmp_path: Path) -> None:
     objects = [node("n1"), work("a", 8, "2h", "n1"), work("c", 8, "1h")]
     path = tmp_path / "dump.yaml"

@@ -34,7 +34,7 @@ def test_queue_is_completion_less_duration() -> None:
     assert figures["queue_seconds"]["mean"] == pytest.approx((0 + 100 + 140) / 3, abs=0.05)
     assert figures["completion_seconds"]["p50"] == 150.0
     assert figures["queue_seconds_ge8_gpus"]["mean"] == figures["queue_seconds"]["mean"]
-    assert figures["queue_seconds_ge32_gpus"]["mean"] == 0.0
+    assert figures["queue_seconds_ge32_gpus"] == {"mean": None, "jobs": 0}
     assert figures["makespan_seconds"] == 170.0
 
 
@@ -62,6 +62,14 @@ def test_idle_gpus_count_as_stranded_while_somebody_waits() -> None:
 def test_a_job_that_never_ends_counts_as_that_alone() -> None:
     figures = measure("x", play([job(0, 10, 9), job(0, 10, 1)])).figures
     assert (figures["unfinished_jobs"], figures["queue_seconds"]["mean"]) == (1, 0.0)
+
+
+def test_of_no_job_that_ended_nothing_is_told() -> None:
+    """A zero would say that nobody waited."""
+    figures = measure("x", play([job(0, 10, 9)])).figures
+    assert (figures["unfinished_jobs"], figures["makespan_seconds"]) == (1, None)
+    for name in ("queue_seconds", "completion_seconds"):
+        assert figures[name] == dict.fromkeys(("mean", "p50", "p90", "p99"))
 
 
 def test_percentiles_are_values_that_occur() -> None:

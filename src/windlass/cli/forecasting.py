@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -114,11 +114,11 @@ def answer(invocation: Invocation, question: Question) -> Answer:
 
 
 def _changes(question: Question) -> list[changes.Change]:
-    makers: Sequence[tuple[Sequence[str], Callable[[str], changes.Change]]] = (
-        (question.drain, changes.drain),
+    makers: Sequence[tuple[Iterable[str], Callable[[str], changes.Change]]] = (
+        (dict.fromkeys(question.drain), changes.drain),  # what is said twice goes once
         (question.add, changes.add),
         (question.quota, changes.set_quota),
-        (question.remove, changes.remove_job),
+        (dict.fromkeys(question.remove), changes.remove_job),
     )
     try:
         found = [make(text) for texts, make in makers for text in texts]
@@ -316,7 +316,7 @@ def _stopped(shift: Shift) -> bool:
 
 
 def _when(band: Band, runs: bool) -> str:
-    """``~2h (1h to 3h)``; the band is left out where it is no wider than it is told."""
+    """``~2h (~1h to ~3h)``; the band is left out where it is no wider than it is told."""
     if runs and not band.high:
         return "runs"
     low, middle, high = map(_time, (band.low, band.middle, band.high))

@@ -32,11 +32,15 @@ def age_of(obj: Object, now: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration that is an estimate: ``~40s``, ``~5m``, ``~2h``, ``~3d``."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size or (seconds >= size and unit != "m"):
+    """A duration that is an estimate: ``~40s``, ``~5m``, ``~1h30m``, ``~12h``, ``~3d``. Hours and days below ten are told
+    to ten minutes and to the hour: else one and a half would be two."""
+    for size, unit, less, part, step in ((86400, "d", 3600, "h", 3600), (3600, "h", 60, "m", 600)):
+        if seconds >= 10 * size:
             return f"~{round(seconds / size)}{unit}"
-    return f"~{max(1, round(seconds))}s"
+        if seconds >= size:
+            whole, rest = divmod(round(seconds / step) * step, size)
+            return f"~{whole}{unit}" + (f"{rest // less}{part}" if rest else "")
+    return f"~{round(seconds / 60)}m" if seconds >= 120 else f"~{max(1, round(seconds))}s"
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:

@@ -9,7 +9,7 @@
 * ``fragmented_percent``: GPUs of nodes that are there, idle while at least one job waits, over the same time.
 * ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a card
   loaded another AI model.
-* ``makespan_seconds``: from the first submission to the last end.
+* ``makespan_seconds``: from the first submission to the last end. Times of no job at all are ``None``.
 * ``fairness_jain``: Jain's index (Σx)²/(n·Σx²) over queues; x is a queue's GPU time by duration as part of its
   GPU time by completion: 1 where its jobs never wait. ``None`` of fewer than two queues.
 * ``first_start_ok_percent_ge8_gpus``: of the jobs with that many GPUs, those of which no start ever failed.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
+from statistics import fmean
 from typing import Any
 
 from windlass.sim.jobs import WHOLE
@@ -43,10 +44,12 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
 
 
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """``mean``, ``p50``, ``p90``, ``p99``; zeros of no values."""
+def summary(values: Sequence[float]) -> dict[str, float | None]:
+    """``mean``, ``p50``, ``p90``, ``p99``; ``None`` of no values."""
+    if not values:
+        return dict.fromkeys(("mean", *(f"p{percent}" for percent in SHOWN)))
     ordered = sorted(values)
-    found = {"mean": _mean(ordered)}
+    found = {"mean": fmean(ordered)}
     found |= {f"p{percent}": percentile(ordered, percent) for percent in SHOWN}
     return {name: round(value, 1) + 0.0 for name, value in found.items()}  # no -0.0
 
@@ -63,7 +66,7 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
         "policy": policy,
         "jobs": jobs,
         "seconds": round(outcome.seconds, 2),
-        "makespan_seconds": round(last - submitted[0], 1) if done else 0.0,
+        "makespan_seconds": round(last - submitted[0], 1) if done else None,
         "queue_seconds": summary([queue_seconds(ended) for ended in done]),
         "queue_seconds_ge8_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 8),
         "queue_seconds_ge32_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 32),
@@ -119,13 +122,9 @@ def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
-
-
-def _mean_of(done: Sequence[Ended], chosen: Callable[[Ended], bool]) -> dict[str, float]:
+def _mean_of(done: Sequence[Ended], chosen: Callable[[Ended], bool]) -> dict[str, float | None]:
     values = [queue_seconds(ended) for ended in done if chosen(ended)]
-    return {"mean": round(_mean(values), 1), "jobs": len(values)}
+    return {"mean": round(fmean(values), 1) if values else None, "jobs": len(values)}
 
 
 def _first_starts(outcome: Outcome) -> float | None:

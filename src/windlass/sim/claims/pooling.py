@@ -84,7 +84,7 @@ def together(lab: Lab, jobs: Sequence[TraceJob], nodes: int) -> Figures:
 
 def _short(figures: Figures, most: float = MOST_SECONDS) -> bool:
     """Whether all jobs end, and wait no longer on the mean."""
-    return figures["queue_seconds"]["mean"] <= most and not figures["unfinished_jobs"]
+    return not figures["unfinished_jobs"] and figures["queue_seconds"]["mean"] <= most
 
 
 def enough(
