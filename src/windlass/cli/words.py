@@ -32,8 +32,8 @@ def age_of(obj: Object, now: float) -> str:
 
 
 def about(seconds: float) -> str:
-    """A duration that is an estimate: ``~40s``, ``~5m``, ``~1h30m``, ``~12h``, ``~3d``. Hours and days below ten are told
-    to ten minutes and to the hour: else one and a half would be two."""
+    """A duration that is an estimate: ``~40s``, ``~5m``, ``~1h30m``, ``~12h``, ``~3d``. Hours and days below ten are
+    told to ten minutes and to the hour: else one and a half would be two."""
     for size, unit, less, part, step in ((86400, "d", 3600, "h", 3600), (3600, "h", 60, "m", 600)):
         if seconds >= 10 * size:
             return f"~{round(seconds / size)}{unit}"
