@@ -416,6 +416,31 @@ def test_drain_evicts_and_waits(windlass, cluster):
     assert (PODS, "default", "hello-main-0") in cluster.objects
 
 
+def test_drain_leaves_what_belongs_to_the_node(windlass, cluster):
+    for kind, name in (("DaemonSet", "device-plugin"), ("Node", "etcd-box")):
+        owner = {"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": True}
+        spec = {"nodeName": "box", "containers": [{"name": "m", "image": "x"}]}
+        metadata = {"name": name, "namespace": "kube-system", "uid": name, "ownerReferences": [owner]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        cluster.objects[(PODS, "kube-system", name)] = {**pod, "status": {"phase": "Running"}}
+    done = windlass("node", "drain", "box", "-y", "--timeout", "2s")
+    assert (done.code, done.err) == (0, "")
+    assert "node/box drained: 2 pods evicted\n" in done.out
+    assert {(PODS, "kube-system", name) for name in ("device-plugin", "etcd-box")} <= cluster.objects.keys()
+
+
+def test_drain_cordons_all_nodes_before_a_pod_goes(windlass, cluster):
+    other = json.loads(json.dumps(cluster.objects[(NODES, "", "box")]))
+    other["metadata"] |= {"name": "box2", "uid": "box2"}
+    cluster.objects[(NODES, "", "box2")] = other
+    done = windlass("node", "drain", "box", "box2", "-y")
+    assert done.out.splitlines()[:2] == ["node/box cordoned", "node/box2 cordoned"]
+    assert done.out.splitlines()[-2:] == [
+        "node/box drained: 2 pods evicted",
+        "node/box2 drained: 0 pods evicted",
+    ]
+
+
 def test_drain_does_nothing_where_its_time_is_no_time(windlass, cluster):
     done = windlass("node", "drain", "box", "-y", "--timeout", "soon")
     assert (done.code, done.out) == (2, "")

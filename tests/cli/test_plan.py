@@ -68,6 +68,22 @@ def test_what_waits_says_why(windlass: Run, tmp_path: Path) -> None:
     assert entry["remedies"]
 
 
+def test_pods_of_the_clusters_own_scheduler_are_said_to_be_planned(windlass: Run, tmp_path: Path) -> None:
+    others = [pod("web", scheduler="default-scheduler", node="n1", phase="Running", requests={"cpu": 1})]
+    others += [pod("new", scheduler="default-scheduler", requests={"cpu": 1})]
+    others += [pod("done", scheduler="default-scheduler", node="n1", phase="Succeeded", requests={"cpu": 1})]
+    file = dump(tmp_path / "c.yaml", node("n1"), pod("ours"), *others)
+    done = windlass("plan", "--now", NOW, "-f", file)
+    assert "planned, too: 2 pods of the cluster's own scheduler, of which 1 waits" in done.err
+    named = done.err.rpartition("without them: ")[2].split()
+    assert named[:2] == ["--scheduler-name", "windlass"]
+    done = windlass("plan", "--now", NOW, "-f", file, *named)
+    assert (done.code, done.err) == (0, "")
+    assert "default/new" not in done.out
+    alone = windlass("plan", "--now", NOW, "-f", dump(tmp_path / "d.yaml", node("n1"), pod("ours")))
+    assert alone.err == ""
+
+
 def test_lists_json_and_standard_input(
     windlass: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,18 +168,56 @@ CASES = [
         "no node matches, each for its own reason",
         ["n1 zone=b", "n2 cordoned", "n3 zone=a taint=dedicated=ml:NoSchedule", "n4 zone=a notready"],
         gang(1, needs("cpu=1", node_selector={"zone": "a"})),
-        Reason.NO_MATCHING_NODE,
+        Reason.NODE_NOT_READY,
         [
             "None of 4 nodes may take it: 2 do not match the node selector (zone=a), 1 has a taint that "
             "is not tolerated (dedicated=ml:NoSchedule), 1 is cordoned, 1 is not ready."
         ],
         [
-            Blocker(Reason.NO_MATCHING_NODE, 4),
+            Blocker(Reason.NODE_NOT_READY, 4, "tasks", "1", "0", "what the nodes hold now"),
             Blocker(Reason.NODE_SELECTOR_MISMATCH, 2, detail="zone=a"),
             Blocker(Reason.NODE_NOT_READY, 1),
             Blocker(Reason.NODE_UNSCHEDULABLE, 1),
             Blocker(Reason.TAINT_NOT_TOLERATED, 1, detail="dedicated=ml:NoSchedule"),
         ],
+        ["See why nodes are not ready: windlass node ls, kubectl describe node NODE."],
+    ),
+    Case(
+        "no node would match, were it ready",
+        ["n1 zone=b", "n2 notready", "n3 zone=b notready"],
+        gang(1, needs("cpu=1", node_selector={"zone": "a"})),
+        Reason.NO_MATCHING_NODE,
+        ["None of 3 nodes may take it: 3 do not match the node selector (zone=a), 2 are not ready."],
+    ),
+    Case(
+        "all nodes are cordoned, as Kubernetes says it",
+        [f"n{n} gpu=8 cordoned taint=node.kubernetes.io/unschedulable=:NoSchedule" for n in (1, 2)],
+        gang(2, "gpu=8"),
+        Reason.NODE_UNSCHEDULABLE,
+        ["None of 2 nodes may take it: 2 are cordoned."],
+        [
+            Blocker(Reason.NODE_UNSCHEDULABLE, 2, "tasks", "2", "0", "what the nodes hold now"),
+            Blocker(Reason.NODE_UNSCHEDULABLE, 2),
+        ],
+        ["Uncordon nodes: windlass node ls, windlass node uncordon NODE."],
+    ),
+    Case(
+        "a gang for which one node too many is away for a while",
+        [
+            "n1 gpu=8",
+            "n2 gpu=8 notready taint=node.kubernetes.io/unreachable=:NoSchedule",
+            "n3 gpu=8 notready cordoned",
+        ],
+        gang(2, "gpu=8"),
+        Reason.NODE_NOT_READY,
+        ["It needs 2 pods of 8 nvidia.com/gpu; 1 would fit now. Of 3 nodes, 2 are not ready, 1 is cordoned."],
+    ),
+    Case(
+        "a taint of Kubernetes that nothing else says",
+        ["n1 gpu=8 taint=node.kubernetes.io/unschedulable=:NoSchedule", "n2 gpu=4 cordoned"],
+        gang(1, "gpu=8"),
+        Reason.NO_MATCHING_NODE,
+        ["1 has a taint that is not tolerated (node.kubernetes.io/unschedulable:NoSchedule)"],
     ),
     Case(
         "required affinity that no node satisfies",

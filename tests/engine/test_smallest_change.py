@@ -21,6 +21,23 @@ def test_of_cordoned_nodes_those_with_most_room_are_named() -> None:
     assert found.sentence == "Uncordon n2: windlass node uncordon n2."
 
 
+def test_of_nodes_cordoned_as_kubernetes_does_it_the_taint_is_no_second_obstacle() -> None:
+    taint = "taint=node.kubernetes.io/unschedulable=:NoSchedule"
+    c = Cluster().queues("default").nodes(f"n1 gpu=2 cordoned {taint}", f"n2 gpu=4 cordoned {taint}")
+    found = change(c.gang("g", 1, "gpu=2"), "g", ChangeKind.UNCORDON)
+    assert found.sentence == "Uncordon n2: windlass node uncordon n2."
+
+
+def test_whose_queue_takes_no_work_is_told_of_no_other_change() -> None:
+    c = Cluster().queues("default", "team parent=gone").nodes("n1 gpu=3").gang("old", 1, "gpu=1")
+    c.cycle()
+    c.gang("g", 3, "gpu=1", queue="team").cycle()
+    explanation = c.explain("g")
+    assert explanation.changes == ()
+    (remedy,) = explanation.remedies
+    assert remedy.startswith("Create it: windlass queue create gone")
+
+
 def test_a_limit_is_raised_by_what_tasks_of_all_kinds_lack() -> None:
     c = Cluster().queues("default limit.gpu=4").nodes("n1 gpu=16").gang("old", 1, "gpu=1")
     c.cycle()

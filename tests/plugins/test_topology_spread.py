@@ -7,9 +7,11 @@ import pytest
 from cluster_dsl import Cluster, needs, node
 from msgspec.structs import replace as altered
 
+from windlass.api.reasons import Reason
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
+from windlass.plugins.spread_labels import SpreadLabels
 from windlass.plugins.topology_spread import HOST, SpreadWishes, TopologySpread
 from windlass.spi.objects import Expression, Needs, PodTerm, SpreadTerm, TaskState, Toleration
 
@@ -39,9 +41,11 @@ class Scene:
         self.view = TableView(self.table)
         self.plugin.attach(self.view)
         self.placed: dict[int, dict[int, int]] = {}
+        self.needs: list[Needs] = []
 
     def learn(self, what: Needs) -> int:
         number = len(self.placed)
+        self.needs.append(what)
         self.placed[number] = {}
         self.plugin.learn(number, what, self.placed.items())
         return number
@@ -57,6 +61,9 @@ class Scene:
     def open(self, number: int) -> str:
         verdict = self.plugin.verdict(number, self.view)
         assert verdict is not None
+        labelled = SpreadLabels().filter(self.needs[number], self.view)
+        if labelled is not None:
+            verdict = verdict & labelled
         return " ".join(name for name, good in zip(self.view.names(), verdict, strict=True) if good)
 
 
@@ -204,8 +211,11 @@ def test_findings_say_what_the_verdict_does() -> None:
     x = s.learn(wants(hard()))
     s.add(x, "n1")
     (finding,) = s.plugin.findings(wants(hard()), s.view)
-    assert finding.detail == "spread of app=x per zone, at most 1 apart; 1 without label zone"
-    assert finding.blocked.tolist() == [True, True, False, True]
+    assert finding.detail == "spread of app=x per zone, at most 1 apart"
+    assert finding.blocked.tolist() == [True, True, False, False]
+    (finding,) = SpreadLabels().findings(wants(hard()), s.view)
+    assert finding.detail == "no label zone"
+    assert finding.blocked.tolist() == [False, False, False, True]
 
 
 def test_soft_constraints_prefer_the_emptier_domain() -> None:
@@ -305,9 +315,23 @@ def test_nodes_without_the_label_are_told(key: str, nodes: int) -> None:
     c = Cluster().queues("default").nodes("n1 zone=a cpu=1", "n2 cpu=8", "n3 cpu=8")
     c.gang("g", 2, wants(hard(key)))
     c.cycle()
-    (blocker,) = (b for b in c.explain("g").blockers if b.detail.startswith("spread"))
-    expected = f"spread of app=x per {key}, at most 1 apart; {nodes} without label {key}"
-    assert (blocker.nodes, blocker.detail) == (nodes, expected)
+    explanation = c.explain("g")
+    (blocker,) = (b for b in explanation.blockers if b.detail == f"no label {key}")
+    assert (blocker.code, blocker.nodes) == (Reason.TOPOLOGY_SPREAD_CONFLICT, nodes)
+    nowhere = key == "rack"
+    assert (explanation.code is Reason.NO_MATCHING_NODE) == nowhere
+    assert (explanation.waiting_helps == "no") == nowhere or explanation.code is Reason.EXCEEDS_CLUSTER
+    label = "Label nodes (kubectl label node NODE rack=VALUE), or spread by a label that nodes carry."
+    assert (explanation.remedies == (label,)) == nowhere
+
+
+def test_a_label_that_comes_opens_the_node() -> None:
+    c = Cluster().queues("default").nodes("n1 cpu=8", "n2 cpu=8").gang("g", 2, wants(hard()))
+    c.cycle()
+    assert c.where("g") == {}
+    c.nodes("n1 zone=a cpu=8")
+    c.cycle()
+    assert c.where("g") == {"n1": 2}
 
 
 def test_a_late_constraint_does_not_count_what_terminates() -> None:

@@ -198,12 +198,11 @@ class Naive:
             own = selects(PodTerm(term.selector, key), needs)
             here = node.labels.get(key)
             least = min(counts.values(), default=0)
-            if term.hard and (here is None or counts.get(here, 0) + own - least > term.max_skew):
+            if term.hard and here is None:
+                found.append(("TopologySpreadConflict", "", f"no label {key}"))
+            elif term.hard and counts.get(here, 0) + own - least > term.max_skew:
                 selector = ", ".join(text(e) for e in term.selector or ())
                 detail = f"spread of {selector} per {key}, at most {term.max_skew} apart"
-                lacking = sum(key not in n.labels for n in self.nodes.values())
-                if lacking:
-                    detail += f"; {lacking} without label {key}"
                 found.append(("TopologySpreadConflict", "", detail))
         return found
 

@@ -67,7 +67,12 @@ def test_every_policy_does_something_and_has_a_name_of_its_own() -> None:
 
 def test_policies_are_sorted_by_what_they_do() -> None:
     policies = Policies(default_plugins())
-    assert [p.name for p in policies.static_filters] == ["availability", "node-affinity", "taints"]
+    assert [p.name for p in policies.static_filters] == [
+        "availability",
+        "node-affinity",
+        "taints",
+        "spread-labels",
+    ]
     assert [p.name for p in policies.capacities] == ["resources"]
     assert [p.name for p in policies.domains] == [
         "host-ports",

@@ -11,6 +11,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.words import key_of, plural
 from windlass.client import verbs
 from windlass.client.answers import refusal_by_budget
+from windlass.model.translation import OF_NODES
 
 _PAUSE_SECONDS = 0.5
 
@@ -18,9 +19,10 @@ _PAUSE_SECONDS = 0.5
 def drain(
     invocation: Invocation, node: str, *, grace_seconds: int | None, patience_seconds: float
 ) -> list[str]:
-    """Evict every pod of ``node`` and wait until they are gone; their keys.
+    """Evict the pods of ``node`` and wait until they are gone; their keys.
 
-    Raises :class:`WindlassError` (``WL-NODE-504``) when a disruption budget or a pod holds out longer than
+    Pods of DaemonSets and those that their kubelet makes by itself stay: they would be there again at once. Raises
+    :class:`WindlassError` (``WL-NODE-504``) when a disruption budget or a pod holds out longer than
     ``patience_seconds``.
     """
     deadline = invocation.clock.monotonic() + patience_seconds
@@ -29,11 +31,7 @@ def drain(
     told: dict[str, str] = {}
     asked: set[str] = set()
     while True:
-        left = [
-            pod
-            for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items
-            if amounts.holds_resources(pod)
-        ]
+        left = to_go(invocation, node)
         if not left:
             return evicted
         refused = {}
@@ -54,6 +52,18 @@ def drain(
         if invocation.clock.monotonic() >= deadline:
             raise _stuck(node, left, refused, patience_seconds)
         invocation.clock.pause(_PAUSE_SECONDS)
+
+
+def to_go(invocation: Invocation, node: str) -> list[dict[str, Any]]:
+    """The pods of ``node`` that a drain is about."""
+    held = invocation.client.list(PODS, fields=f"spec.nodeName={node}").items
+    return [pod for pod in held if amounts.holds_resources(pod) and not belongs_to_node(pod)]
+
+
+def belongs_to_node(pod: dict[str, Any]) -> bool:
+    """Whether it is there because the node is."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") in OF_NODES for owner in owners)
 
 
 def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | None) -> str:

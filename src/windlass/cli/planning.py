@@ -7,7 +7,7 @@ the document, the object and the field; nothing is planned then.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
+from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.cli import livecluster, manifests
+from windlass.cli.words import plural
 from windlass.client.blocking import BlockingClient
 from windlass.engine.config import EngineConfig
 from windlass.model import scheduler_config
@@ -98,7 +100,29 @@ def loaded_live(client: BlockingClient, request: Request, warn: Warn) -> Loaded:
 def plan(request: Request, warn: Warn) -> dict[str, Any]:
     """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
     found = loaded(request, warn)
+    if not request.scheduler_names:
+        _tell_of_others(found.counted, warn)
     return run(found.model, found.parsed, request, warn, found.counted)
+
+
+def _tell_of_others(counted: Counted, warn: Warn) -> None:
+    """A dump names the cluster's own scheduler on each of its pods: on a running cluster they would stay with it."""
+    others = [
+        pod
+        for pod in counted.pods
+        if (pod.get("spec") or {}).get("schedulerName") == DEFAULT_SCHEDULER and not _is_done(pod)
+    ]
+    if others:
+        waiting = sum(not pod["spec"].get("nodeName") for pod in others)
+        names = " ".join(f"--scheduler-name {name}" for name in LIVE_SCHEDULERS)
+        warn(
+            f"planned, too: {plural(len(others), 'pod')} of the cluster's own scheduler, of which {waiting} "
+            f"wait{'s' if waiting == 1 else ''}; without them: {names}"
+        )
+
+
+def _is_done(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What the nodes say to a class of tasks: every obstacle on every node, counted.
 
-``never``: why even the empty nodes do not hold it; ``now``: why they do not at present. At most one of
-the two is set; neither if enough tasks of the class fit, taken on their own.
+``never``: why even the empty nodes do not hold it, be it for as long as some are cordoned or not ready; ``now``: why
+they do not at present. At most one of the two is set; neither if enough tasks of the class fit, taken on their own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from windlass.api.reasons import Blocker, Reason
 from windlass.engine import wording
 from windlass.engine.cardwords import card_findings
 from windlass.engine.classes import UNLIMITED, TaskClass
+from windlass.engine.passing import found_by, returning
 from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
 from windlass.engine.view import view_of
@@ -98,7 +99,7 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
         largest=_largest(table, cls, matching),
     )
     asked = world.policies.static_findings if wanted.lasting else world.policies.findings
-    findings = [f for plugin in asked for f in plugin.findings(cls.needs, view)]
+    findings = found_by(asked, cls.needs, view)
     if cls.needs.devices:
         findings += card_findings(cls, live, lasting=wanted.lasting)
     verdict.short = tuple(
@@ -106,6 +107,8 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     )
     verdict.scarce = _scarce(verdict, table)
     _decide(verdict, table, findings)
+    if verdict.never is not None:
+        verdict.never = _what_passes(verdict, world, live) or verdict.never
     verdict.blockers = _blockers(verdict, table, findings)
     if verdict.never is not None or verdict.now is not None:
         verdict.nearest = _nearest(table, cls, live, findings)
@@ -166,6 +169,19 @@ def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) ->
         verdict.never = Reason.EXCEEDS_CLUSTER
     elif verdict.fitting < verdict.wanted:
         verdict.now = _present_reason(verdict, table, findings)
+
+
+def _what_passes(verdict: NodesVerdict, world: World, live: NDArray[np.int64]) -> Reason | None:
+    """What keeps the class waiting if nodes that are cordoned or not ready would do, with those that match."""
+    cls, there = verdict.cls, verdict.ever
+    found = found_by(world.policies.static_findings, cls.needs, view_of(world.table, live))
+    for code, nodes in returning(found, len(live)):
+        if (
+            nodes.any()
+            and there + int(held_empty(world, cls, live[nodes]).sum()) >= verdict.wanted + verdict.held
+        ):
+            return code
+    return None
 
 
 def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> Reason:
@@ -250,7 +266,7 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
         ]
     fitting = str(min(verdict.fitting, verdict.wanted))
     found = [Blocker(code, verdict.nodes, "tasks", str(verdict.wanted), fitting, "what the nodes hold now")]
-    if verdict.wanted > 1:
+    if verdict.wanted > 1 and verdict.now is not None:
         requested = dict(verdict.cls.node_items)
         found += [
             Blocker(

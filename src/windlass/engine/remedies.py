@@ -15,6 +15,9 @@ from windlass.engine.steps import Shortage, Step
 from windlass.engine.world import World
 from windlass.spi.quantities import from_units
 
+_CLOSED = frozenset((Reason.ON_HOLD, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_LEAF))
+"""Who waits for one of these starts with no change elsewhere."""
+
 
 def remedies_for(
     codes: Sequence[Reason],
@@ -27,7 +30,7 @@ def remedies_for(
     found: list[str] = []
     for code in codes:
         found += _of_queue(code, group, world)
-        found += _of_nodes(code, group, world, verdicts)
+        found += _of_nodes(code, group, world, verdicts, able=not _CLOSED.intersection(codes))
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
             if step.part:
@@ -114,7 +117,23 @@ def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
     return found
 
 
-def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict]) -> list[str]:
+def _of_spread(verdict: NodesVerdict) -> list[str]:
+    """Where no node carries a label that the pods are to be spread by."""
+    labels = [
+        blocker.detail.removeprefix("no label ")
+        for blocker in verdict.blockers
+        if blocker.code is Reason.TOPOLOGY_SPREAD_CONFLICT and blocker.nodes == verdict.nodes
+    ]
+    return [
+        f"Label nodes (kubectl label node NODE {label}=VALUE), or spread by a label that nodes carry."
+        for label in labels
+    ]
+
+
+def _of_nodes(
+    code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict], *, able: bool
+) -> list[str]:
+    """``able``: nodes alone keep it from starting."""
     found = []
     for verdict in verdicts:
         if code not in (verdict.never, verdict.now):
@@ -141,9 +160,13 @@ def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[
             case Reason.EXCEEDS_CLUSTER:
                 found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:
-                found.append(
+                found += _of_spread(verdict) or [
                     "Change the selectors, affinities or tolerations, or add a node that satisfies them."
-                )
+                ]
+            case Reason.NODE_NOT_READY:
+                found.append("See why nodes are not ready: windlass node ls, kubectl describe node NODE.")
+            case Reason.NODE_UNSCHEDULABLE:
+                found.append("Uncordon nodes: windlass node ls, windlass node uncordon NODE.")
             case Reason.CLAIM_UNAVAILABLE:
                 found += [
                     f"Look at the claim: kubectl -n {namespace} describe pvc {name}"
@@ -156,7 +179,7 @@ def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[
             case Reason.NUMA_ALIGNMENT_FAILED:
                 found.append("With less per pod it may fit into what is left of the NUMA zones.")
             case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
-                if 0 < verdict.fitting < verdict.wanted and group.group is not None:
+                if able and 0 < verdict.fitting < verdict.wanted and group.group is not None:
                     least = group.held_members + verdict.fitting
                     found.append(f"With minAvailable (minMember) {least} it could start now.")
     return found

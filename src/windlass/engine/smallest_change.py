@@ -22,8 +22,10 @@ from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.cardwords import wish
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
+from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry
 from windlass.engine.nodes_verdict import held_empty, room_for
+from windlass.engine.passing import found_by
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Part, Run, Shortage, Step, runs_of, whole_step
@@ -63,6 +65,8 @@ class SmallestChange:
         spec = group.group
         if spec is None or spec.held or not group.pending or step is None or group.queue is None:
             return ()
+        if closed_reason(group.queue) is not None:
+            return ()  # nothing else helps before its queue takes work
         found = [self._fewer_members(statement, group, step)]
         if isinstance(step, Step):
             found.append(self._higher_limit(statement, group, step))
@@ -351,7 +355,7 @@ class SmallestChange:
         if inside is not None:
             live = np.intersect1d(live, inside)
         view = TableView(world.table, live)
-        findings = [f for plugin in world.policies.static_findings for f in plugin.findings(cls.needs, view)]
+        findings = found_by(world.policies.static_findings, cls.needs, view)
         if not findings:
             return []
         obstacles = np.sum([finding.blocked for finding in findings], axis=0)

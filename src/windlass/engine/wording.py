@@ -183,12 +183,12 @@ def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
 def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
     each = asked(verdict.cls)
     nodes = count(verdict.nodes, "node")
+    if verdict.never is not None and not len(verdict.matching):
+        if not verdict.nodes:
+            return "The cluster has no nodes."
+        lasting = [finding for finding in findings if not finding.resource]
+        return f"None of {nodes} may take it: {obstacles(lasting)}."
     match verdict.never or verdict.now:
-        case Reason.NO_MATCHING_NODE:
-            if not verdict.nodes:
-                return "The cluster has no nodes."
-            lasting = [finding for finding in findings if not finding.resource]
-            return f"None of {nodes} may take it: {obstacles(lasting)}."
         case Reason.EXCEEDS_EVERY_NODE:
             largest = [
                 f"{from_units(name, most)} {name}"

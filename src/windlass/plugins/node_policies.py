@@ -18,6 +18,7 @@ from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.scarcity import Scarcity
 from windlass.plugins.spread import Spread
+from windlass.plugins.spread_labels import SpreadLabels
 from windlass.plugins.taints import TaintToleration
 from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
 from windlass.plugins.volumes import Volumes
@@ -61,6 +62,7 @@ def node_policies(
         NodeAvailable(),
         NodeAffinity(dialects=dialects),
         TaintToleration(dialects=dialects),
+        SpreadLabels(),
         ResourcesFit(),
         HostPorts(),
         counting.affinity,

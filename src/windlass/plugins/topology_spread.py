@@ -5,7 +5,7 @@ its kind more than in the emptiest domain. Domains are the values of the topolog
 those that have the keys of all hard constraints of the pod and, where the constraint says so, meet its
 node selector and affinity or bear taints that it tolerates. Only pods on such nodes count. With fewer
 domains than ``min_domains`` the emptiest counts as empty. A pod that terminates does not
-count any more (so kube-scheduler).
+count any more (so kube-scheduler). Nodes without the key are :mod:`windlass.plugins.spread_labels`' to refuse.
 
 *Soft* ones are weighed by :class:`SpreadWishes`.
 """
@@ -232,9 +232,6 @@ class TopologySpread:
                 )
                 if term.min_domains is not None:
                     detail += f", over at least {term.min_domains}"
-                lacking = int((nodes.label(term.topology_key) == 0).sum())
-                if lacking:
-                    detail += f"; {lacking} without label {term.topology_key}"
                 found.append(Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
         return found
 
@@ -268,7 +265,7 @@ class TopologySpread:
         census = constraint.census
         self._settle(census)
         codes = nodes.label(census.key)
-        return (codes != 0) & (census.counts[codes] <= constraint.room())
+        return (codes == 0) | (census.counts[codes] <= constraint.room())
 
     def _census(
         self,

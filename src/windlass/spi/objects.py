@@ -77,6 +77,10 @@ class SpreadTerm:
     honor_affinity: bool = True
     honor_taints: bool = False
 
+    def label_alone(self) -> SpreadTerm:
+        """What it asks of a node whatever runs where: a value of its key."""
+        return SpreadTerm(self.topology_key, 1, self.hard, None)
+
 
 class HostPort(NamedTuple):
     """``address``: the node's address it is bound to; empty stands for all of them."""
@@ -438,7 +442,8 @@ class Needs:
         )
 
     def node_part(self) -> Needs:
-        """What filters, capacities and scores see: all but what relates the pod to other pods.
+        """What filters, capacities and scores see: all but what relates the pod to other pods. Of a hard constraint on
+        spread that is the label.
 
         Classes that differ in the rest share what is known about the nodes.
         """
@@ -463,7 +468,7 @@ class Needs:
             anti_affinity=(),
             preferred_affinity=(),
             preferred_anti_affinity=(),
-            spread=(),
+            spread=tuple(dict.fromkeys(term.label_alone() for term in self.spread if term.hard)),
             host_ports=(),
             volumes=(),
             labels=(),

@@ -13,7 +13,6 @@ from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, tables
 from windlass.cli.claimbooks import ListedGpus, claims_of, listed_gpus
-from windlass.cli.draining import drain
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
@@ -259,23 +258,29 @@ def uncordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
 
 
 @command.command("drain")
-@click.argument("node", metavar="NODE", shell_complete=completer("nodes"))
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
 @click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Time for pods to end.")
 @click.option("--timeout", default="5m", metavar="DURATION", help="Give up after (default: 5m).")
 @yes_flag()
 @standard(namespace=False)
-def drain_node(invocation: Invocation, node: str, grace_period: int | None, timeout: str, yes: bool) -> int:
-    """Cordon a node and evict its pods, within what their disruption budgets allow."""
+def drain_nodes(
+    invocation: Invocation, nodes: tuple[str, ...], grace_period: int | None, timeout: str, yes: bool
+) -> int:
+    """Cordon nodes, then evict their pods, within what their disruption budgets allow. Those of DaemonSets stay."""
+    from windlass.cli.draining import drain, to_go
     from windlass.cli.loglines import duration_seconds
 
     patience = duration_seconds("--timeout", timeout)
-    invocation.client.get(NODES, node)
-    held = [pod for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items]
-    going = [pod for pod in held if amounts.holds_resources(pod)]
+    for node in nodes:
+        invocation.client.get(NODES, node)
+    going = sum(len(to_go(invocation, node)) for node in nodes)
     if going and not yes and invocation.out.interactive:
-        click.confirm(f"Evict {plural(len(going), 'pod')} from {node}?", abort=True, err=True)
-    _cordon(invocation, (node,), closed=True)
-    evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=patience)
-    if not invocation.structured:
-        invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
+        click.confirm(f"Evict {plural(going, 'pod')} from {', '.join(nodes)}?", abort=True, err=True)
+    _cordon(invocation, nodes, closed=True)  # all, before a pod of the first could go to the second
+    deadline = invocation.clock.monotonic() + patience
+    for node in nodes:
+        left = max(0.0, deadline - invocation.clock.monotonic())
+        evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=left)
+        if not invocation.structured:
+            invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
     return failures.OK
