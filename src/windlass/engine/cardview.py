@@ -23,7 +23,7 @@ from windlass.engine.cards import (
     covered,
 )
 from windlass.engine.devices import WHOLE
-from windlass.spi.devices import BoolArray, IntArray
+from windlass.spi.arrays import BoolArray, IntArray
 
 
 class CardArrays:

@@ -16,18 +16,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from windlass.api.mig_profiles import SliceProfile as SliceProfile
 from windlass.api.mig_profiles import profiles_of as profiles_of
 
 if TYPE_CHECKING:
+    from windlass.spi.arrays import BoolArray, IntArray
     from windlass.spi.objects import Needs
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
 Draws = tuple[tuple[str, int, int], ...]
 """What is taken of things that are counted by name: name, units, how many there are in all."""
 

@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from windlass.spi.arrays import BoolArray as BoolArray
+from windlass.spi.arrays import FloatArray as FloatArray
+from windlass.spi.arrays import IntArray as IntArray
 from windlass.spi.devices import CardView
 from windlass.spi.objects import Taint
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
 
 
 class ImageView(Protocol):

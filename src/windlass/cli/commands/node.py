@@ -12,7 +12,6 @@ from windlass.api.annotations import SIMULATED
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, tables
-from windlass.cli.claimbooks import ListedGpus, claims_of, listed_gpus
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
@@ -21,6 +20,7 @@ from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, 
 from windlass.cli.words import age_of, condition, natural, plural
 
 if TYPE_CHECKING:
+    from windlass.cli.claimbooks import ListedGpus
     from windlass.cli.stranded import Stranded
 
 
@@ -33,6 +33,12 @@ def command() -> None:
 @standard(namespace=False)
 def list_nodes(invocation: Invocation) -> int:
     """List nodes: GPUs free, stranded and used, and by whom."""
+    from windlass.cli.claimbooks import (
+        ListedGpus,
+        claims_of,
+        listed_gpus,
+    )  # heavy; only this command reads claims
+
     nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
     pods = invocation.client.list(PODS).items
     on: dict[str, list[dict[str, Any]]] = {}
