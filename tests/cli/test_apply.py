@@ -159,6 +159,13 @@ def test_a_kind_that_is_not_served(windlass, manifest):
     assert "try: did you mean apiVersion: scheduling.volcano.sh/v1beta1?" in done.err
 
 
+def test_a_kind_in_small_letters(windlass, manifest):
+    done = windlass("apply", "-f", manifest("apiVersion: v1\nkind: pod\nmetadata: {name: x}\n"))
+    assert done.code == 3
+    assert "kind pod of v1 is not served" in done.err
+    assert done.err.rstrip().endswith("try: did you mean kind: Pod?")
+
+
 def test_namespaces_must_agree(windlass, manifest):
     done = windlass("apply", "-n", "other", "-f", manifest(JOB))
     assert done.code == 2

@@ -115,6 +115,7 @@ def test_a_server_that_is_away(windlass, cluster):
         (errors.bad_request("no"), "WL-OBJECT-400", 2),
         (errors.expired(), "WL-OBJECT-410", 5),
         (errors.failure(401, "Unauthorized", "Unauthorized"), "WL-AUTH-401", 4),
+        (errors.failure(413, "RequestEntityTooLarge", "x"), "WL-SERVER-413", 6),
         (errors.failure(429, "TooManyRequests", "x"), "WL-SERVER-429", 1),
         (errors.failure(500, "InternalError", "x"), "WL-SERVER-500", 1),
         (errors.failure(507, "InsufficientStorage", "x"), "WL-STATE-507", 1),
@@ -145,11 +146,24 @@ def test_the_version_is_told_without_importing_the_command():
     assert done.stdout.splitlines()[1] == "[]"
 
 
-def test_the_hot_path_imports_no_heavy_library():
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ps"],
+        ["status"],
+        ["queue", "ls"],
+        ["explain", "x"],
+        ["show", "x"],
+        ["logs", "x"],
+        ["node", "cordon", "x"],
+    ],
+    ids=" ".join,
+)
+def test_the_hot_path_imports_no_heavy_library(words):
     script = (
         "import sys\n"
         "from windlass.cli.main import run\n"
-        "run(['ps', '--state', '/nonexistent'])\n"
+        f"run([*{words!r}, '--state', '/nonexistent'])\n"
         "print([m for m in ('asyncio', 'numpy', 'yaml', 'ssl', 'subprocess', 'cryptography', 'http.client')"
         " if m in sys.modules])"
     )

@@ -83,3 +83,24 @@ def test_bytes_that_are_no_text(tmp_path: Path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WindlassError, match="not text in UTF-8"):
         read([str(tmp_path / "x.yaml")])
+
+
+def test_aliases_that_multiply_a_document_are_refused_at_once():
+    """A billion of them in nine lines: refused as kubectl does, and not only after they are counted."""
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
+    with pytest.raises(WindlassError, match="x is not YAML") as caught:
+        parse("\n".join(lines), "x")
+    assert caught.value.evidence == "document contains excessive aliasing"
+
+
+def test_a_document_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(WindlassError, match="x is not a manifest") as caught:
+        parse(POD + "spec: " + "[" * 5000 + "]" * 5000, "x")
+    assert caught.value.evidence == "it is nested too deeply"
+
+
+def test_an_address_is_not_taken_for_a_file():
+    with pytest.raises(WindlassError, match=r"https://example\.com/x\.yaml is not a file") as caught:
+        read(["https://example.com/x.yaml"])
+    assert caught.value.remedies == ("curl -fsSL https://example.com/x.yaml | windlass apply -f -",)

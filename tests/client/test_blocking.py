@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -272,6 +273,43 @@ def test_unix_socket(tmp_path: Path) -> None:
 
     with serving(behaviour, tmp_path / "s") as path, BlockingClient(over_socket(path)) as client:
         assert client.get(PODS, "p", "ns") == POD
+
+
+@pytest.mark.parametrize("socket_file", [True, False], ids=["socket", "address"])
+def test_a_refusal_before_the_body_is_sent_is_heard(tmp_path: Path, socket_file: bool) -> None:
+    """A server that will not take so much answers at once and closes: why is told, not the broken pipe."""
+    status = {"kind": "Status", "code": 413, "reason": "RequestEntityTooLarge", "message": "too large"}
+
+    def behaviour(caller: Caller) -> None:
+        caller.sock.recv(2000)
+        caller.answer(status, "413 Too Large", "Connection: close\r\n")
+        caller.sock.shutdown(socket.SHUT_WR)
+        if not socket_file:  # an unread rest would make TCP drop the answer, as a server's linger does not
+            while caller.sock.recv(1 << 20):
+                pass
+
+    huge = {**POD, "data": "x" * 20_000_000}
+    with (
+        serving(behaviour, tmp_path / "s" if socket_file else None) as where,
+        BlockingClient(over_socket(where)) if socket_file else client_of(where) as client,
+    ):
+        with pytest.raises(StatusError) as caught:
+            client.create(PODS, huge)
+        assert caught.value.code == 413
+        with pytest.raises(StatusError):  # over another connection
+            client.create(PODS, huge)
+
+
+def test_a_close_before_the_body_is_sent_without_an_answer(tmp_path: Path) -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.sock.recv(2000)
+
+    with (
+        serving(behaviour, tmp_path / "s") as path,
+        BlockingClient(over_socket(path)) as client,
+        pytest.raises(Unreachable, match=r"Broken pipe|reset"),
+    ):
+        client.create(PODS, {**POD, "data": "x" * 20_000_000})
 
 
 def test_tls(tmp_path: Path) -> None:

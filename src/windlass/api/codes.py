@@ -319,6 +319,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "the list went out of date",
         "While a long list was read in pages, the changes that it was based on were compacted. Run it again.",
     ),
+    (
+        "WL-SERVER-413",
+        "the object is larger than the server takes",
+        "A request may have 3 MiB, as at any Kubernetes API server. Keep large data in files or a volume, and "
+        "name them in the object.",
+    ),
     ("WL-SERVER-429", "the server has too much to do", "It asks to be left alone for a moment. Try again."),
     (
         "WL-SERVER-500",

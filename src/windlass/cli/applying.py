@@ -195,6 +195,14 @@ def resource_of(document: Document) -> Resource:
         return found
     from windlass.api.resources import ALL
 
+    meant = {r.kind for r in ALL if r.api_version == version and r.kind.lower() == str(kind).lower()}
+    if meant:
+        raise WindlassError(
+            "WL-KIND-404",
+            f"{document.where}: kind {kind} of {version} is not served",
+            evidence="kinds are written with capital letters",
+            remedies=tuple(f"did you mean kind: {one}?" for one in meant),
+        )
     elsewhere = sorted({r.api_version for r in ALL if r.kind.lower() == str(kind).lower()})
     return _not_served(document, version, kind, elsewhere)
 

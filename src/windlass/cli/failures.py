@@ -151,6 +151,12 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
             evidence=error.message,
             remedies=("run the command again",),
         ),
+        413: lambda: WindlassError(
+            "WL-SERVER-413",
+            "the object is larger than the server takes",
+            evidence=error.message,
+            remedies=("keep large data in files or a volume, and name them in the object",),
+        ),
         422: lambda: _invalid(error, word, noun, name),
         429: lambda: WindlassError(
             "WL-SERVER-429",

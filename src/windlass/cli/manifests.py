@@ -82,6 +82,13 @@ def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         else:
             yield source, path.read_text()
     except FileNotFoundError:
+        if "://" in source:
+            raise WindlassError(
+                "WL-MANIFEST-404",
+                f"{source} is not a file",
+                evidence="manifests are read from files, folders and standard input, not fetched",
+                remedies=(f"curl -fsSL {source} | windlass apply -f -",),
+            ) from None
         raise WindlassError(
             "WL-MANIFEST-404",
             f"{source} does not exist",
@@ -112,6 +119,10 @@ def parse(text: str, source: str) -> list[Document]:
         raise WindlassError(
             "WL-MANIFEST-400", f"{source} is not YAML", evidence=" ".join(str(error).split())
         ) from error
+    except RecursionError:
+        raise WindlassError(
+            "WL-MANIFEST-400", f"{source} is not a manifest", evidence="it is nested too deeply"
+        ) from None
     finally:
         loader.dispose()
     return documents
@@ -123,8 +134,8 @@ def _documents(node: Any, source: str) -> Iterator[Document]:
         return  # nothing between two separators
     if not isinstance(node, yaml.MappingNode):
         raise _bad(source, node, "a manifest is a mapping with apiVersion, kind and metadata")
+    obj, duplicates = build(node)  # first: it bounds what aliases may grow to
     lines = positions(node)
-    obj, duplicates = build(node)
     if isinstance(obj.get("items"), list) and str(obj.get("kind", "")).endswith("List"):
         for at, item in enumerate(obj["items"]):
             prefix = f"items[{at}]"

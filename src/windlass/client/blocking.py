@@ -305,10 +305,18 @@ class BlockingClient:
     def _until_head(self, channel: _Channel, data: bytes) -> None:
         channel.begin()
         channel.sock.settimeout(self._timeout)
-        channel.sock.sendall(data)
+        refused: OSError | None = None
+        try:
+            channel.sock.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            refused = error  # a server that will not read it all has answered why, and closed
         while not channel.head:
-            if not channel.read():
-                raise ConnectionResetError("the server closed it before it answered")
+            try:
+                more = channel.read()
+            except ConnectionResetError as error:
+                raise refused or error from None
+            if not more:
+                raise refused or ConnectionResetError("the server closed it before it answered")
 
     def _connect(self) -> _Channel:
         connection = self.connection
