@@ -44,6 +44,12 @@ def giving(*, shared: bool = True, value: str = "80Gi", **policy: Any) -> tuple[
     return "resourceslices", devices(nodeName="n", devices=[one])
 
 
+def attached(ready: list[str], failed: list[str]) -> tuple[str, dict[str, Any]]:
+    """A slice with a device that is made ready for who gets it."""
+    one = {"name": "gpu-0", "bindingConditions": ready, "bindingFailureConditions": failed}
+    return "resourceslices", devices(nodeName="n", devices=[one])
+
+
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "claim": ("resourceclaims", claim(exactly())),
     "count": ("resourceclaims", claim(exactly(count=2, selectors=[SELECTOR]))),
@@ -114,6 +120,13 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "a range that is missed": giving(default="10Gi", validRange={"min": "1Gi", "max": "9Gi"}),
     "a step that is missed": giving(default="2Gi", validRange={"min": "1Gi", "max": "10Gi", "step": "2Gi"}),
     "a step too far": giving(value="3", default="1", validRange={"min": "1", "step": "5"}),
+    "a device that is made ready": attached(["x.com/a"], ["x.com/b"]),
+    "a device that never fails": attached(["x.com/a"], []),
+    "a device that only fails": attached([], ["x.com/b"]),
+    "a condition twice": attached(["x.com/a", "x.com/a"], ["x.com/b", "x.com/b"]),
+    "a condition of both": attached(["x.com/a"], ["x.com/a"]),
+    "many conditions": attached([f"x.com/{n}" for n in range(5)], ["b"]),
+    "a condition of no name": attached(["x.com/a b"], ["b"]),
     "slice of no node": ("resourceslices", devices()),
     "slice of two kinds": ("resourceslices", devices(nodeName="n", allNodes=True)),
 }

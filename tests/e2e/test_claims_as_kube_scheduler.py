@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import pytest
-from claimcases import CASES, SHARED, Case, at_random, shared_at_random
-from claimobjects import device_class, devices_of
+from claimcases import CASES, ECC, SHARED, Case, at, at_random, shared_at_random
+from claimobjects import device, device_class, devices_of, exactly
 from claimsbeside import KUBE_SCHEDULER, TEMPLATES, claims_scene, create
 from livescene import Json, Scene, eventually
 
@@ -19,6 +20,7 @@ from windlass.scheduler.service import SchedulerService
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 SIDES = ("theirs", "ours")
+READY, BROKEN = "example.com/ready", "example.com/broken"
 scene = claims_scene("alike")
 
 
@@ -173,6 +175,92 @@ async def test_claims_at_random_are_served_as_kube_scheduler_serves_them(
     found = await played(scene, cases)
     served = sum(bool(given) for given in found.values())
     assert 3 <= served <= len(cases) - 3  # else the cases say little
+
+
+async def claim_names(scene: Scene) -> list[str]:
+    return [
+        one["metadata"]["name"] for one in (await scene.client.list(RESOURCE_CLAIMS, scene.namespace)).items
+    ]
+
+
+async def told_of(scene: Scene, pod: str, device: str, condition: str) -> None:
+    """The driver of a device says something of it, in the claim of a pod."""
+    for claim in (await scene.client.list(RESOURCE_CLAIMS, scene.namespace)).items:
+        if claim["metadata"]["ownerReferences"][0]["name"] != pod:
+            continue
+        (result,) = (r for r in claim["status"]["allocation"]["devices"]["results"] if r["device"] == device)
+        moment = claim["metadata"]["creationTimestamp"]
+        said = {
+            "type": condition,
+            "status": "True",
+            "reason": "Told",
+            "message": "m",
+            "lastTransitionTime": moment,
+        }
+        state = {**{key: result[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+        name = claim["metadata"]["name"]
+        body = {"status": {"devices": [state]}}
+        await scene.client.patch(RESOURCE_CLAIMS, name, body, scene.namespace, subresource="status")
+
+
+async def test_pods_are_bound_once_their_devices_are_ready(scene: Scene) -> None:
+    """The one that is made ready comes after the one that need not be; the first cannot be made ready, and is
+    tainted; the second is."""
+    conditions = {"bindingConditions": [READY], "bindingFailureConditions": [BROKEN], "bindsToNode": True}
+    case = Case("ready", {"gpu": at("r0")}, [exactly("a", "gpu", count=2)], ())
+    await make(scene, case)
+    driver = driver_of(scene, case, "gpu")
+    for side in SIDES:
+        where = f"{scene.namespace}-ready-{side}"
+        await scene.client.create(RESOURCE_SLICES, late_devices(where, driver, **conditions))
+    service = await scene.start()
+    await ask(scene, [case])
+    names = [name for side in SIDES for name in case.names(side)]
+
+    async def given(*devices: str) -> bool:
+        found = await allocations(scene)
+        return all([one["device"] for one in found.get(name, ())] == [*devices] for name in names)
+
+    await eventually(lambda: given("d-0", "late-0"), "allocated")
+    found = await allocations(scene)
+    assert found[names[0]] == found[names[1]]
+    assert found[names[1]][1]["bindingConditions"] == [READY]
+
+    async def told() -> bool:
+        found = service.explain(f"{scene.namespace}/pod:{names[1]}")
+        return (
+            found is not None
+            and found.code == "AwaitingDevice"
+            and f"late-0 of claim {claim}, {READY}" in found.message
+        )
+
+    claim = next(one for one in await claim_names(scene) if one.startswith(names[1]))
+    await eventually(told, "what it waits for")
+    for side, name in zip(SIDES, names, strict=True):
+        where = f"{scene.namespace}-ready-{side}"
+        broken = late_devices(where, driver, tainted=True, **conditions)
+        devices = {"spec": {"devices": broken["spec"]["devices"]}}
+        await scene.client.patch(RESOURCE_SLICES, broken["metadata"]["name"], devices)
+        await told_of(scene, name, "late-0", BROKEN)
+    await eventually(lambda: given("d-0", "late-1"), "allocated anew")
+    assert await scene.bound() == {}
+    for name in names:
+        await told_of(scene, name, "late-1", READY)
+
+    async def bound() -> bool:
+        return set(await scene.bound()) == set(names)
+
+    await eventually(bound, "bound")
+    found = await allocations(scene)
+    assert found[names[0]] == found[names[1]]
+    await clear(scene, [case])
+
+
+def late_devices(where: str, driver: str, *, tainted: bool = False, **conditions: Any) -> Json:
+    """A pool that comes before the other by name. ``tainted``: the first of its devices."""
+    taints = [{"taints": [ECC]} if tainted else {}, {}]
+    every = [device(f"late-{n}", {"index": n}, **conditions, **taints[n]) for n in range(2)]
+    return devices_of(where, driver, *every, part="-late", pool={"name": f"a.{where}"})
 
 
 async def clear(scene: Scene, cases: Sequence[Case]) -> None:

@@ -595,13 +595,17 @@ def test_an_agents_cards_serve_claims() -> None:
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
 
 
-def test_devices_that_are_attached_after_the_choice_are_left_out() -> None:
-    world = World(
-        ("node", node("n", gpus=0)),
-        ("slice", resource_slice("n", listed("a"), listed("far", bindingConditions=["example.com/there"]))),
-    )
+def test_pools_with_devices_that_have_to_be_made_ready_come_last() -> None:
+    far = resource_slice("n", listed("far", bindingConditions=["example.com/there"]), listed("near"))
+    far["spec"]["pool"]["name"] = "a"
+    far["metadata"]["name"] = "far"
+    world = World(("node", node("n", gpus=0)), ("slice", far), ("slice", resource_slice("n", listed("a"))))
     (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
-    assert [card.uuid for card in found.devices] == ["gpu.nvidia.com/n/a"]
+    assert [(card.uuid, card.late) for card in found.devices] == [
+        ("gpu.nvidia.com/n/a", False),
+        ("gpu.nvidia.com/a/far", True),
+        ("gpu.nvidia.com/a/near", True),
+    ]
 
 
 def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_before_its_pod_is_bound() -> None:

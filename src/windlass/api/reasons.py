@@ -43,6 +43,7 @@ class Reason(StrEnum):
     DISRUPTION_BUDGETS = "DisruptionBudgets"
     RESERVING_CARD = "ReservingCard"
     AWAITING_VOLUME = "AwaitingVolume"
+    AWAITING_DEVICE = "AwaitingDevice"
     AWAITING_NODE_LOCK = "AwaitingNodeLock"
     BIND_FAILED = "BindFailed"
     PENDING_EVALUATION = "PendingEvaluation"
@@ -260,6 +261,14 @@ FACTS: Mapping[Reason, Facts] = {
         "PendingEvaluation",
         "Resources",
         "Its place is found; a volume is being made for it there.",
+    ),
+    Reason.AWAITING_DEVICE: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Resources",
+        "Its place is found; a device is being made ready for it there.",
     ),
     Reason.AWAITING_NODE_LOCK: _facts(
         4,

@@ -38,6 +38,7 @@ SHORT: dict[Reason, str] = {
     Reason.DISRUPTION_BUDGETS: "disruption budgets",
     Reason.RESERVING_CARD: "shared card being held",
     Reason.AWAITING_VOLUME: "volume being made",
+    Reason.AWAITING_DEVICE: "device being made ready",
     Reason.AWAITING_NODE_LOCK: "other pod gets its cards",
     Reason.BIND_FAILED: "start failed, retrying",
     Reason.PENDING_EVALUATION: "not looked at yet",

@@ -212,6 +212,7 @@ class Seating:
         """The devices of the node, by slot, and which of them can be had."""
         free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
         known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
+        known.sort(key=lambda slot: self.seats[slot].card.device.late)
         return known, [
             Offer(
                 self.seats[slot].card.device,

@@ -149,11 +149,16 @@ class Shelf:
                 healthy=one.known and (one.driver, one.pool, one.name) not in apart.devices,
                 mode=CardMode.NAMED if one.named else CardMode.PLAIN,
                 draws=one.draws,
+                late=one.late,
                 shared=one.shared,
                 drawn=apart.drawn(one) if one.shared else (),
             )
             for one in self._listed.get(node, ())
         )
+
+    def attaches(self, node: str) -> bool:
+        """Whether devices of the node have to be made ready for who gets them."""
+        return any(one.late for one in self._listed.get(node, ()))
 
     def own_cards(self, node: str) -> tuple[Device, ...]:
         """Those that the node tells of itself."""

@@ -123,6 +123,7 @@ class ClaimNeeds:
                 for (option,) in requests
                 for card in islice(slots, next(counts))
             ]
+        devices = sorted(devices, key=lambda one: (one.late, one.resource, one.index))
         places = {(one.resource, one.index): at for at, one in enumerate(devices)}
         if any(card[:2] not in places for card in cards):
             return None

@@ -131,11 +131,17 @@ class ClaimBook:
         for _, name in pod.claim_names:
             self._owners.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
 
-    def nodes_of(self, pod: views.Pod) -> Iterator[str]:
-        """Where claims of the pod are allocated."""
+    def claims_of(self, pod: views.Pod) -> Iterator[views.DeviceClaim]:
+        """Those of the pod that there are."""
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
-            yield from claim.nodes if claim is not None else ()
+            if claim is not None:
+                yield claim
+
+    def nodes_of(self, pod: views.Pod) -> Iterator[str]:
+        """Where claims of the pod are allocated."""
+        for claim in self.claims_of(pod):
+            yield from claim.nodes
 
     def apart(self, node: str, pods: Mapping[str, views.Pod], ours: Callable[[views.Pod], bool]) -> Apart:
         """What claims hold of the devices of a node though no pod does: a claim outlives its pods for a moment."""
@@ -384,6 +390,10 @@ class ClaimBook:
             result["shareID"] = str(uuid5(NAMESPACE_OID, name))
             if consumed := dict(capacities.consumed(option.capacity, listed.capacity) or ()):
                 result["consumedCapacity"] = consumed
+        if listed is not None and listed.ready:
+            result["bindingConditions"] = [*listed.ready]
+        if listed is not None and listed.failed:
+            result["bindingFailureConditions"] = [*listed.failed]
         borne = msgspec.to_builtins(option.tolerations)
         return result | ({"tolerations": [*borne]} if borne else {})
 
@@ -428,6 +438,13 @@ class ClaimWrite:
     body: Mapping[str, object]
     subresource: str = "status"
 
+    @property
+    def awaits(self) -> bool:
+        """Whether a device is allocated that has to be made ready before a pod is bound."""
+        status: Any = self.body.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results", ())
+        return any("bindingConditions" in one for one in results)
+
 
 def writes_for(
     book: ClaimBook,
@@ -470,6 +487,21 @@ def writes_for(
             kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
             writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
     return writes
+
+
+def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> list[ClaimWrite]:
+    """What gives back claims of which nobody but these pods (by UID) may use the devices, so that they can be allocated
+    anew."""
+    nothing = {"allocation": None, "reservedFor": None}
+    return [
+        ClaimWrite(
+            one.namespace,
+            one.name,
+            {"metadata": {"uid": one.uid}, "status": nothing},
+        )
+        for one in claims
+        if one.allocated and set(one.reserved) <= set(pods)
+    ]
 
 
 def stays(pod: views.Pod) -> bool:

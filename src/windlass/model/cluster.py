@@ -149,7 +149,7 @@ class ClusterModel(Translation):
 
     def awaits(self, pod: str, reason: Reason, what: str) -> None:
         """What has to be there before a pod that has its place is bound (``RESERVING_CARD``, ``AWAITING_VOLUME``,
-        ``AWAITING_NODE_LOCK``); ``""``: nothing of that kind any more."""
+        ``AWAITING_DEVICE``, ``AWAITING_NODE_LOCK``); ``""``: nothing of that kind any more."""
         waiting = self.awaited.get(pod, {})
         if waiting.get(reason, "") == what:
             return

@@ -91,6 +91,10 @@ _AWAITED = {
         "waits for its volumes to be made there",
         "look at the claim (kubectl describe pvc), and at who makes its volumes",
     ),
+    Reason.AWAITING_DEVICE: (
+        "waits for its devices to be made ready there",
+        "look at the conditions of the claim (kubectl get resourceclaim -o yaml), and at the driver of the device",
+    ),
     Reason.AWAITING_NODE_LOCK: (
         "waits until HAMi's device plug-in there is done with another pod",
         "if it stays so, look at that pod (kubectl describe pod), and at HAMi's device plug-in on the node",

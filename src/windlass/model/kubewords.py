@@ -58,7 +58,9 @@ _NO_NODES_HELP = frozenset(
 for nodes as well."""
 
 
-PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_NODE_LOCK))
+PLACED = frozenset(
+    (Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_DEVICE, Reason.AWAITING_NODE_LOCK)
+)
 """Who waits for one of these has his node: it is no failure to schedule him."""
 
 

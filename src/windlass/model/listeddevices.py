@@ -45,6 +45,10 @@ class Listed:
     milli: int = WHOLE
     shared: bool = False
     capacity: tuple[views.Capacity, ...] = ()
+    ready: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    late: bool = False
+    """Some device of its pool has to be made ready for who gets it: the pool comes after all others."""
 
     @property
     def named(self) -> bool:
@@ -117,15 +121,15 @@ def listed_of(
     slices: Iterable[views.ResourceSlice], pools: Mapping[tuple[str, str], Pool]
 ) -> tuple[Listed, ...]:
     """The devices of one node, in the order of its slices. ``pools``: theirs, and maybe others."""
+    every = list(slices)
+    late = {(one.driver, one.pool) for one in every if any(device.ready for device in one.devices)}
     counts: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
     found: list[Listed] = []
-    for one in slices:
+    for one in sorted(every, key=lambda one: (one.driver, one.pool) in late):
         key = (one.driver, one.pool)
         numbers.setdefault(key, len(numbers))
         for device in one.devices:
-            if device.unserved:
-                continue
             index = counts.get(one.driver, 0)
             counts[one.driver] = index + 1
             draws = _draws(device, pools[key].totals, f"{one.driver}/{numbers[key]}")
@@ -143,6 +147,9 @@ def listed_of(
                     milli=max((_share(units, total) for _, units, total in draws), default=WHOLE),
                     shared=device.shared,
                     capacity=device.capacity,
+                    late=key in late,
+                    ready=device.ready,
+                    failed=device.failed,
                 )
             )
     return _counted(found)

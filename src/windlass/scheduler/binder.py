@@ -83,12 +83,14 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Binds that begin together. ``settled`` is asked after ``writes``: what is in the way for good, in
-    words; ``""`` if nothing is; ``None`` while something is to be waited for. ``proven`` asks the server, last."""
+    words; ``""`` if nothing is; ``None`` while something is to be waited for. ``proven`` asks the server, last.
+    ``undo``: what takes back what was written, if nothing is bound in the end."""
 
     binds: tuple[Bind, ...]
     writes: tuple[Write, ...] = ()
     settled: Callable[[], str | None] | None = None
     proven: Callable[[], Awaitable[str]] | None = None
+    undo: Callable[[], Sequence[Write]] | None = None
 
 
 class Turns(Protocol):
@@ -229,6 +231,10 @@ class Binder:
             if not problem:
                 problem = self._recalled(batch) or (await batch.proven() if batch.proven is not None else "")
                 recalled = bool(problem)
+        if problem and batch.undo is not None:
+            failed = await self._prepare(list(batch.undo()), self._clock.monotonic())
+            if failed:
+                log.warning("not taken back", why=failed)
         if problem:
             for bind in batch.binds:
                 self._done(Outcome(bind, False, problem, recalled=recalled))

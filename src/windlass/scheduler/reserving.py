@@ -30,6 +30,7 @@ from windlass.model.reservation import Seat
 from windlass.observe import logs
 from windlass.scheduler.binder import Batch, Withdrawn, Write
 from windlass.scheduler.courtesy import Courtesy
+from windlass.scheduler.devicesawaited import DevicesAwaited
 from windlass.scheduler.nodechecks import takes
 
 FRESH_SECONDS = 60.0
@@ -84,8 +85,13 @@ class Reserver:
                 waiting.append(bind)
                 writes += [_storage(each.namespace, each.name, each.body) for each in storage]
         conditions: list[Callable[[], str | None]] = []
+        undo: Callable[[], Sequence[Write]] | None = None
         try:
-            writes += self._shared_claims(binds, now)
+            written, devices = self._early_claims(binds, now)
+            writes += written
+            if devices is not None:
+                conditions.append(devices)
+                undo = _undo(devices)
         except ClaimsChanged as error:
             problem = str(error)
             conditions.append(lambda: problem)
@@ -94,9 +100,9 @@ class Reserver:
         if (cards := self._cards(binds)) is not None:
             conditions.append(cards)
         if self._courtesy.idle:
-            return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None)
+            return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None, undo=undo)
         conditions.append(_Turn(self._courtesy, binds, self._clock))
-        return Batch(binds, tuple(writes), _all_of(conditions), lambda: self._courtesy.taken(binds))
+        return Batch(binds, tuple(writes), _all_of(conditions), lambda: self._courtesy.taken(binds), undo)
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
         """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
@@ -127,15 +133,25 @@ class Reserver:
             return resources.KAI_POD_GROUPS, kai, sent.min_member if sent is not None else 0
         return None
 
-    def _shared_claims(self, binds: Sequence[Bind], now: float) -> list[Write]:
-        """What is written about the claims of pods that share one which is not allocated yet: once, for all of them,
-        before any of them is bound."""
+    def _early_claims(self, binds: Sequence[Bind], now: float) -> tuple[list[Write], DevicesAwaited | None]:
+        """What is written about claims before any of the binds: of pods that share one which is not allocated yet,
+        once, for all of them; and of those whose devices have to be made ready, which are waited for."""
         together = self._model.sharers(binds)
+        shelf = self._model.claims.shelf
+        found: list[Write] = []
+        late: list[Bind] = []
         for bind in binds:
             self._claimed.pop(bind.task, None)
-        mine = [bind for bind in binds if bind.task in together]
-        self._claimed.update((bind.task, bind.uid) for bind in mine)
-        return [_claim(write) for bind in mine for write in self._model.claim_writes(bind, now, together)]
+            if bind.task not in together and not shelf.attaches(bind.node):
+                continue
+            writes = self._model.claim_writes(bind, now, together)
+            awaits = any(write.awaits for write in writes)
+            if awaits:
+                late.append(bind)
+            if awaits or bind.task in together:
+                self._claimed[bind.task] = bind.uid
+                found += [_claim(write) for write in writes]
+        return found, DevicesAwaited(self._model, late, now, self._clock) if late else None
 
     def claim_writes(self, bind: Bind) -> Sequence[Write]:
         """What is written about a pod's claims for devices just before it is bound. Raises :class:`Withdrawn`."""
@@ -286,6 +302,10 @@ def _bind(group: str, namespace: str, seat: Seat, pod: views.Pod) -> Bind:
 def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:
     kind = resources.PERSISTENT_VOLUME_CLAIMS if namespace else resources.PERSISTENT_VOLUMES
     return Write(kind, namespace, name, body)
+
+
+def _undo(devices: DevicesAwaited) -> Callable[[], Sequence[Write]]:
+    return lambda: [_claim(write) for write in devices.withdrawn()]
 
 
 def _claim(write: ClaimWrite) -> Write:

@@ -192,7 +192,8 @@ class Device:
     memory; :mod:`windlass.engine.mig`). ``draws``: the counters of its node that it takes from while somebody has it
     (several devices may be carved of one): name, units, how many there are. ``shared``: any number of claims may have
     parts of it, each as much as they ask for of what it has (:attr:`~windlass.spi.devices.DeviceNeed.draws`); nobody
-    has it whole. ``drawn``: name and units of what is taken of it for nobody who is known.
+    has it whole. ``drawn``: name and units of what is taken of it for nobody who is known. ``late``: claims take it
+    after all others.
     """
 
     index: int
@@ -210,6 +211,7 @@ class Device:
     draws: tuple[tuple[str, int, int], ...] = ()
     shared: bool = False
     drawn: tuple[tuple[str, int], ...] = ()
+    late: bool = False
 
 
 class HeldSlice(NamedTuple):

@@ -9,7 +9,6 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from windlass.api.errors import FieldError
 from windlass.api.field_values import canonical_quantity
 from windlass.api.quantities import from_units, parse
 from windlass.api.validation.collector import Collector
@@ -41,8 +40,7 @@ def _values(values: Sequence[Any], default: str, value: str, path: str, out: Col
         if before > after:
             out.invalid(f"{path}[{position}]", values[position], "values must be sorted in ascending order")
     if len(values) > _MOST_VALUES:  # then none of them counts
-        words = f"Too many: {len(values)}: must have at most {_MOST_VALUES} items"
-        out.add(FieldError(path, words, "FieldValueTooMany"))
+        out.too_many(path, len(values), _MOST_VALUES)
         amounts = []
     for position, amount in enumerate(amounts):
         if amount > parse(value):

@@ -14,7 +14,8 @@ from windlass.api.validation.metadata import IMMUTABLE
 Obj = Mapping[str, Any]
 _MODES = ("All", "ExactCount")
 _MOST_REQUESTS, _MOST_SELECTORS, _MOST_OPTIONS = 32, 32, 8
-_MOST_DEVICES = 128
+_MOST_DEVICES, _MOST_CONDITIONS = 128, 4
+_CONDITIONS = ("bindingConditions", "bindingFailureConditions")
 _ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
 _CONSTRAINT_ONE_OF = (
     'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
@@ -90,6 +91,7 @@ def _device(device: Obj, path: str, out: Collector) -> None:
         elif len(given) > 1:
             out.invalid(f"{path}.attributes[{name}]", dict(value), "exactly one value must be specified")
 
+    _conditions(device, path, out)
     shared = bool(device.get("allowMultipleAllocations"))
     for name, told in (device.get("capacity") or {}).items():
         policy = told.get("requestPolicy")
@@ -99,6 +101,28 @@ def _device(device: Obj, path: str, out: Collector) -> None:
             capacities.policy(
                 policy, str(told.get("value", "0")), f"{path}.capacity[{name}].requestPolicy", out
             )
+
+
+def _conditions(device: Obj, path: str, out: Collector) -> None:
+    """What a driver sets before a pod may be bound, and where it cannot be."""
+    told = {name: device.get(name) or () for name in _CONDITIONS}
+    ready = told[_CONDITIONS[0]]
+    for name, conditions in told.items():
+        if len(conditions) > _MOST_CONDITIONS:
+            out.too_many(f"{path}.{name}", len(conditions), _MOST_CONDITIONS)
+        for position, condition in enumerate(conditions):
+            where = f"{path}.{name}[{position}]"
+            if len(conditions) <= _MOST_CONDITIONS:
+                out.each(where, condition, names.qualified_name(condition))
+            if condition in conditions[:position]:
+                out.duplicate(where, condition)
+            if name == _CONDITIONS[1] and condition in ready:
+                out.invalid(
+                    where, condition, "bindingFailureConditions must not overlap with bindingConditions"
+                )
+    for name, other in (_CONDITIONS, _CONDITIONS[::-1]):
+        if told[other] and not told[name]:
+            out.invalid(f"{path}.{name}", [], f"{name} are required to use {other}")
 
 
 def _claim_spec(spec: Obj, path: str, out: Collector) -> None:

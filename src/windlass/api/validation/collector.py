@@ -36,6 +36,9 @@ class Collector:
     def duplicate(self, path: str, value: object) -> None:
         self.errors.append(FieldError.duplicate(path, value))
 
+    def too_many(self, path: str, number: int, most: int) -> None:
+        self.add(FieldError(path, f"Too many: {number}: must have at most {most} items", "FieldValueTooMany"))
+
     def each(self, path: str, value: Any, complaints: Iterable[str]) -> None:
         """One error per complaint about ``value``."""
         for words in complaints:

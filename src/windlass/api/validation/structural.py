@@ -74,13 +74,7 @@ def _bounds(node: Node, value: Any, path: str, out: Collector) -> None:
         if "minItems" in bounds and len(value) < bounds["minItems"]:
             out.invalid(path, len(value), f"{path} in body should have at least {bounds['minItems']} items")
         if "maxItems" in bounds and len(value) > bounds["maxItems"]:
-            out.add(
-                FieldError(
-                    path,
-                    f"Too many: {len(value)}: must have at most {bounds['maxItems']} items",
-                    "FieldValueTooMany",
-                )
-            )
+            out.too_many(path, len(value), bounds["maxItems"])
 
 
 def _moment(value: str, path: str, out: Collector) -> None:

@@ -8,6 +8,7 @@ becomes an entry of ``problems``; only something that is not an object with a na
 from __future__ import annotations
 
 from windlass.api.views.claims import (
+    AwaitedDevice,
     Capacity,
     ClaimRequest,
     ClaimTemplate,
@@ -78,6 +79,7 @@ from windlass.api.views.wire import Owner, controller_of, encode
 
 __all__ = [
     "DEFAULT_SCHEDULER",
+    "AwaitedDevice",
     "Capacity",
     "Claim",
     "ClaimRequest",

@@ -92,6 +92,15 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
     consumed: tuple[tuple[str, str], ...] = ()
 
 
+class AwaitedDevice(msgspec.Struct, frozen=True, gc=False):
+    """A device that was allocated and has to be made ready. ``missing``: conditions that are not true yet; ``failure``:
+    why it never will be, in its driver's words."""
+
+    name: str
+    missing: tuple[str, ...] = ()
+    failure: str = ""
+
+
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """On an allocated ResourceClaim: it stays until nobody uses its devices."""
 
@@ -118,6 +127,9 @@ class DeviceClaim(msgspec.Struct, gc=False):
     problems: tuple[FieldError, ...] = ()
     finalizers: tuple[str, ...] = ()
     config: tuple[DeviceConfig, ...] = ()
+    allocated_at: float = 0.0
+    """Unix seconds; 0.0 where nobody has said."""
+    awaited: tuple[AwaitedDevice, ...] = ()
 
     @property
     def key(self) -> str:
@@ -176,8 +188,10 @@ class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[DeviceTaint, ...] = ()
     draws: tuple[tuple[str, str, str], ...] = ()
     shared: bool = False
-    unserved: bool = False
-    """It is there only after its driver has attached it to a node that was chosen: not served."""
+    ready: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Conditions (``bindingConditions``, ``bindingFailureConditions``) that its driver sets once it is allocated: all
+    of ``ready`` before a pod may be bound, any of ``failed`` if it cannot be."""
 
 
 class ResourceSlice(msgspec.Struct, gc=False):
@@ -260,6 +274,22 @@ class _ResultWire(msgspec.Struct, gc=False, rename="camel"):
     admin_access: bool | None = None
     share: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, Quantity] | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+
+
+class _ConditionWire(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _DeviceStateWire(msgspec.Struct, gc=False):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: tuple[_ConditionWire, ...] | None = None
 
 
 class _ResultsWire(msgspec.Struct, gc=False):
@@ -282,10 +312,12 @@ class _NodesWire(msgspec.Struct, gc=False, rename="camel"):
 class _AllocationWire(msgspec.Struct, gc=False, rename="camel"):
     devices: _ResultsWire | None = None
     node_selector: _NodesWire | None = None
+    allocation_timestamp: str | None = None
 
 
 class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
     allocation: _AllocationWire | None = None
+    devices: tuple[_DeviceStateWire, ...] | None = None
     reserved_for: tuple[dict[str, Any], ...] | None = None
 
 
@@ -346,6 +378,7 @@ class _DeviceWire(msgspec.Struct, gc=False, rename="camel"):
     consumes_counters: tuple[_DrawsWire, ...] | None = None
     allow_multiple_allocations: bool | None = None
     binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
 
 
 class _PoolWire(msgspec.Struct, gc=False, rename="camel"):
@@ -398,7 +431,19 @@ def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
         problems=tuple(problems),
         finalizers=tuple(meta.finalizers or ()),
         config=_config(spec.devices.config if spec.devices is not None else None),
+        allocated_at=moment(allocation.allocation_timestamp) if allocation is not None else 0.0,
+        awaited=tuple(_awaited(one, status.devices or ()) for one in results if one.binding_conditions),
     )
+
+
+def _awaited(result: _ResultWire, states: tuple[_DeviceStateWire, ...]) -> AwaitedDevice:
+    place = (result.driver, result.pool, result.device)
+    state = next((one for one in states if (one.driver, one.pool, one.device) == place), _DeviceStateWire())
+    true = {one.type: one for one in state.conditions or () if one.status == "True"}
+    failures = [true[name] for name in result.binding_failure_conditions or () if name in true]
+    failure = f"{failures[0].type}: {failures[0].message or failures[0].reason}" if failures else ""
+    missing = tuple(name for name in result.binding_conditions or () if name not in true)
+    return AwaitedDevice("/".join(place), missing, failure)
 
 
 def _result(wire: _ResultWire) -> DeviceResult:
@@ -542,7 +587,8 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
             for name, counter in (one.counters or {}).items()
         ),
         shared=bool(wire.allow_multiple_allocations),
-        unserved=bool(wire.binding_conditions),
+        ready=wire.binding_conditions or (),
+        failed=wire.binding_failure_conditions or (),
     )
 
 
