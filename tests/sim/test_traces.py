@@ -102,6 +102,19 @@ def test_sacct_as_a_real_slurm_prints_it() -> None:
     assert (found.waiting, found.running, found.never_ran) == (1, 0, 2)
 
 
+@pytest.mark.parametrize("never", ["None", "Unknown"])
+def test_who_was_cancelled_while_he_waited_is_left_out_whatever_columns_there_are(never: str) -> None:
+    """Without ``ElapsedRaw`` a run's length is its end less its start, and he has none."""
+    text = (
+        "JobID|Submit|Start|End|Partition|AllocTRES|State\n"
+        f"12|1795365616|{never}|1795365730|gpu||CANCELLED by 0\n"
+        "13|1795365616|1795365620|1795365720|gpu|gres/gpu=2|COMPLETED\n"
+    )
+    found = sacct.record(text.splitlines(keepends=True), "jobs.txt")
+    assert [(job.id, job.duration_seconds) for job in found.jobs] == [("13", 100.0)]
+    assert found.never_ran == 1
+
+
 def test_what_a_name_cannot_explain_is_told() -> None:
     with pytest.raises(TraceError, match="line 2: 9 cells, the header has 10"):
         read(SACCT + "7|n|u|p|5|9|9||\n")

@@ -74,8 +74,8 @@ def _left_out(row: Row) -> str:
         return "waiting"
     if not ended:
         return "running" if started else "waiting"
-    unplaced = not row.cells.get(ALLOCATED, "-") and not _ran(row)
-    return "never_ran" if unplaced or not started else ""
+    unplaced = not started or (not row.cells.get(ALLOCATED, "-") and not _ran(row))
+    return "never_ran" if unplaced else ""
 
 
 def _joined(jobs: Iterable[TraceJob]) -> list[TraceJob]:
