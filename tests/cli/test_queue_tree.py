@@ -160,3 +160,23 @@ def test_parts_of_cards_count_as_parts_in_queues(windlass, cluster):
     assert held[1] - held[0] == pytest.approx(0.8)
     assert not [name for name in after["default"]["allocated"] if "qgpu" in name]
     assert after["default"]["waiting"] == before["default"]["waiting"]
+
+
+def test_what_no_queue_or_no_parent_holds_is_told(windlass, cluster) -> None:
+    """Nobody keeps a cluster's administrator from deleting a queue in which work runs."""
+    assert windlass("queue", "tree").err == ""
+    for name, parent in (("team", "gone"), ("up", "down"), ("down", "up"), ("leaf", "down")):
+        cluster.add(QUEUES, {"metadata": {"name": name}, "spec": {"parent": parent}})
+    del cluster.objects[(QUEUES, "", "research")]
+    for word in ("tree", "ls"):
+        told = windlass("queue", word).err
+        assert sorted(told.splitlines()) == [
+            "Warning: queue down: the queue above it, up, is below it as well",
+            "Warning: queue night: the queue above it, research, does not exist; nothing new starts in it: "
+            "windlass queue create research",
+            "Warning: queue research does not exist; jobs name it (waiting 2 jobs): windlass queue create research",
+            "Warning: queue team: the queue above it, gone, does not exist; nothing new starts in it: "
+            "windlass queue create gone",
+            "Warning: queue up: the queue above it, down, is below it as well",
+        ]
+    assert json.loads(windlass("queue", "ls", "-o", "json").out)["items"]

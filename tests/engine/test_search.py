@@ -160,3 +160,13 @@ def test_two_apis_take_back_from_one_another_what_is_theirs() -> None:
         a.waits(f"mine{i}", "kai", 1)
     a.rest()
     assert sum(n for name, n in a.running().items() if name.startswith("mine")) == 2
+
+
+def test_nobody_moves_for_room_that_others_leave_anyway() -> None:
+    """What a gang can do without would go first and does not suffice; with the others gone it is not needed."""
+    a = Arena("allocate", "reclaim", dialect=Dialect.VOLCANO).node("n0", 4).node("n1", 6)
+    a.queue("over", deserved=3).queue("ours", deserved=7).runs("own", "ours", "n0:1")
+    a.runs("elastic", "over", *["n0:1"] * 3, min=1).runs("big", "over", "n1:3", "n1:3", min=2)
+    decision = a.waits("claimer", "ours", 2, 2, min=2).cycle(follow=False)
+    assert sorted(e.task for e in decision.evictions) == ["ns/big-0", "ns/big-1"]
+    assert set(a.promised) == {"claimer-0", "claimer-1"}

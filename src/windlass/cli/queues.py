@@ -189,9 +189,10 @@ class KaiShare(Share):
         self.amounts["waiting"] = _beyond(self.amounts["requested"], self.amounts["allocated"])
 
 
-def gather(invocation: Invocation) -> list[Share]:
+def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> list[Share]:
     """Every queue with what it holds and what waits in it; parents include their children. Where this user may not see
-    the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues."""
+    the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
+    gets the same of queues that do not exist, by their names."""
     shares, kai = _volcano(invocation), _kai(invocation)
     everything = unless_refused(lambda: jobs.fetch(invocation, None), None)
     if everything is None:
@@ -200,9 +201,13 @@ def gather(invocation: Invocation) -> list[Share]:
         _sum_up(shares)
     going = [job for job in everything or () if not job.finished]
     nodes = _nodes_of_parts(invocation, going)
+    every = {**shares, **{share.key: share for share in kai}}
     for job in going:
-        if not (invocation.target.remote and _of_the_cluster(job)):
-            _count({**shares, **{share.key: share for share in kai}}, job, nodes)
+        if invocation.target.remote and _of_the_cluster(job):
+            continue
+        _count(every, job, nodes)
+        if nowhere is not None and job.queue not in every and KAI + job.queue not in every:
+            _count(nowhere | {job.queue: nowhere.setdefault(job.queue, _absent(job.queue))}, job, nodes)
     found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
     both = len({isinstance(share, KaiShare) for share in found}) > 1
     for share in found:
@@ -216,6 +221,13 @@ def gather(invocation: Invocation) -> list[Share]:
             for name, each in lenders.items()
         }
     return found
+
+
+def _absent(name: str) -> Share:
+    """A queue of which there is only the name."""
+    share = Share({"metadata": {"name": name}})
+    share.amounts = {which: {} for which in ("allocated", "requested", "waiting")}
+    return share
 
 
 def _sum_up(shares: Mapping[str, Share]) -> None:

@@ -93,6 +93,8 @@ class Search:
         self._spares = spares
         """Whether room alone is missing: then whoever has room again may stay."""
         self._trials = TRIALS
+        self._moves = False
+        """Whether some of those that go have another place."""
         self.possible: Callable[[], bool] = lambda: True
         """Whether the step could fit if everybody who may be asked to go were gone."""
 
@@ -207,8 +209,22 @@ class Search:
                 return None
             found = self._moved(order.units[:n], order.rest(n) if named else [])
             if found is not None:
-                return found
+                return found if named else self._fewer(order.units[:n], found)
         return None
+
+    def _fewer(self, units: list[Unit], found: list[Unit]) -> list[Unit]:
+        """Some of ``found`` if they do alone: nobody moves for room that others leave anyway."""
+        if self._terms.move is not Move.MAY or not self._moves:
+            return found
+        self._statement.rollback()
+        fewer = self.plain(Order(iter(units)))
+        if fewer is not None and set(fewer) < set(found):
+            return fewer
+        self._statement.rollback()
+        again = self._moved(units, [])
+        if again is None:
+            raise RuntimeError(f"what made room for {self._group.key} does so no more")
+        return again
 
     def _moved(self, units: list[Unit], later: list[Unit]) -> list[Unit] | None:
         """Those that go so that the step has room, all of which that must have a place having one. ``later``:
@@ -229,6 +245,7 @@ class Search:
             charged = [unit for unit in going if unit not in moved]
             taken_apart = charged and self._terms.move is Move.MUST
             if going and not taken_apart and self._valid(charged, going):
+                self._moves = len(charged) < len(going)
                 return going
             self._statement.rollback()
         return None

@@ -13,6 +13,7 @@ from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
+from windlass.cli.queuegaps import gaps
 from windlass.cli.queues import Share, depths, gather, parse_settings
 from windlass.cli.queueshares import reasons
 from windlass.cli.words import natural
@@ -44,8 +45,11 @@ _COLUMNS = [
 @standard(namespace=False)
 def list_queues(invocation: Invocation) -> int:
     """List queues: what they hold, wait for, are due, are guaranteed, deserve and may hold at most."""
-    shares = sorted(gather(invocation), key=lambda share: natural(share.name))
-    return _show(invocation, shares, {})
+    nowhere: dict[str, Share] = {}
+    shares = sorted(gather(invocation, nowhere), key=lambda share: natural(share.name))
+    done = _show(invocation, shares, {})
+    _warn(invocation, shares, nowhere)
+    return done
 
 
 @command.command("tree")
@@ -53,14 +57,22 @@ def list_queues(invocation: Invocation) -> int:
 @standard(namespace=False)
 def tree(invocation: Invocation, resource: str) -> int:
     """Show queues under their parents, and why each has the share it has."""
-    shares = gather(invocation)
+    nowhere: dict[str, Share] = {}
+    shares = gather(invocation, nowhere)
     ordered = depths(shares)
     depth = {share.key: depth for share, depth in ordered}
     done = _show(invocation, [share for share, _ in ordered], depth)
     if not invocation.structured:
         for line in reasons([share for share, _ in ordered], resource):
             invocation.out.line(line)
+    _warn(invocation, shares, nowhere)
     return done
+
+
+def _warn(invocation: Invocation, shares: list[Share], nowhere: dict[str, Share]) -> None:
+    """On the error stream: the table stays what it is."""
+    for text in gaps(shares, nowhere):
+        invocation.warn(text)
 
 
 def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
