@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from cluster_dsl import Cluster
+from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
+from windlass.spi.objects import TaskState
 
 HOUR = 3600.0
 
@@ -134,6 +136,39 @@ def test_who_can_never_run_has_nothing_emptied() -> None:
 def test_the_engine_asks_to_be_woken_when_somebody_has_waited_too_long(scene: Cluster) -> None:
     began = scene.engine.reservations.aging.since["ns/big"]
     assert scene.cycle(0.0).wake_at == began + HOUR
+
+
+def restarted(c: Cluster, name: str) -> None:
+    """A pod ends, and another comes under its name."""
+    task = c.tasks[f"ns/{name}"]
+    c.task(altered(task, uid=f"{task.uid}'", node="", devices=(), state=TaskState.PENDING))
+
+
+def test_who_found_room_has_not_waited_since_he_found_none() -> None:
+    c = cluster(nodes=1)
+    c.gang("runs", 1, "gpu=1").cycle()
+    c.gang("big", 4, "gpu=1").cycle()
+    c.finish("runs")
+    c.cycle()
+    assert c.placed("big") == 4
+    c.cycle(2 * HOUR)
+    restarted(c, "big-0")
+    c.gang("urgent", 1, "gpu=1", priority=5)
+    c.cycle()
+    assert (c.placed("big"), c.placed("urgent")) == (3, 1)
+    assert not c.engine.reservations.slots
+    c.cycle(HOUR)
+    assert list(c.engine.reservations.slots) == ["ns/big"]
+
+
+def test_another_of_the_same_name_has_not_waited_yet(scene: Cluster) -> None:
+    scene.cycle(HOUR - 60)
+    scene.remove("big")
+    scene.cycle()
+    scene.gang("big", 2, "gpu=4")
+    scene.cycle()
+    scene.cycle(60.0)
+    assert not scene.engine.reservations.slots
 
 
 def test_a_dump_keeps_it(scene: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from arena import Arena
 
+from windlass.engine.actions.tries import Tries
 from windlass.engine.solver import Solver
 
 
@@ -93,3 +94,20 @@ def test_what_stands_in_the_way_of_several_is_looked_at_once() -> None:
     a.cycle()
     (action,) = a.world.engine.claimants.values()
     assert [len(behind) for behind in action.tries._behind.values()] == [3]
+
+
+def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
+    names = [f"low{i}" for i in range(12)]
+    a = Arena("allocate", "preempt").node("n0", 1).queue("q", deserved=9)
+    a.runs("peer", "q", "n0:1", priority=1).cycle()
+    lot = a.world.engine.lot
+    for at, name in enumerate(names):
+        a.waits(name, "q", 2, priority=at).cycle()
+    tries = Tries(lot, 10.0)
+    for name in names:
+        bucket = a.world.engine.world.groups[f"ns/{name}"].bucket
+        assert bucket is not None
+        tries.fail(bucket, 0.0, None, None)
+    tries.change()
+    assert tries.again(1.0, 99) == []
+    assert [record.group for record in tries.as_records("preempt")] == [f"ns/{name}" for name in names]

@@ -134,3 +134,21 @@ def test_an_order_by_what_is_asked_for_is_not_kept_for_a_claim_that_asks_for_som
     a.waits("one", "q", 1, priority=60).waits("two", "q", 2, priority=60).cycle()
     assert "large-0" in a.evicted
     assert len(a.evicted) == 2
+
+
+@pytest.mark.parametrize("below", ["a-late", "z-late"])
+def test_a_queue_that_others_are_made_below_offers_its_work_and_theirs_once(below: str) -> None:
+    """Somebody makes a queue below one in which work runs: met before it, or after it."""
+    a = Arena("allocate").node("n0", 4).queue("team").queue("claims", deserved=4).queue(below, parent="team")
+    for name in ("team", below):
+        a.runs(f"{name}0", name, "n0:1").runs(f"{name}1", name, "n0:1")
+    a.cycle()
+    world = a.world.engine.world
+    running = RunningGroups(world.groups)
+    running.update(())
+    path = world.queues.get(a.key("claims")).path
+    claim = Claim("reclaim", Group("mine", path[0].name, dialect=a.dialect), {GPU: 1000}, 1, path, False, 1.0)
+    world.group("mine")
+    candidates = Candidates(world, running, world.policies, claim, Terms(Scope.OTHER_QUEUES))
+    units = [unit.group.key for unit in candidates.in_order(only_allowed=False)]
+    assert sorted(units) == sorted(f"{NAMESPACE}/{name}{i}" for name in ("team", below) for i in range(2))

@@ -44,6 +44,10 @@ class Aging:
         if len(self.since) > self._prune_at:
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self.waiting()))
 
+    def forget(self, key: str) -> None:
+        """The group has found room, or is gone: whether it waits for too long counts from its next try in vain."""
+        self.since.pop(key, None)
+
     def waiting(self) -> list[GroupEntry]:
         """All that have found no room and still wait; the others are forgotten."""
         found = {key: group for key in self.since if (group := self._waits(key)) is not None}

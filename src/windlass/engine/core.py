@@ -289,6 +289,8 @@ class Core:
         touched, ledger.dirty = ledger.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)
+            if group.group is None:
+                self.reservations.aging.forget(group.key)
             if group.group is None and not group.tasks:
                 del world.groups[group.key]
                 world.gate.forget(group.key)

@@ -391,7 +391,7 @@ class Candidates:
             self.wake_at = moment
 
     def _grow(self, without: Collection[str]) -> list[_Branch]:
-        """The tree of queues with candidates; each leaf a heap of the first units of its groups."""
+        """The tree of queues with candidates; those with work of their own have a heap of its first units."""
         branches: dict[str, _Branch] = {}
         roots: list[_Branch] = []
         for queue in self.queues():
@@ -407,8 +407,8 @@ class Candidates:
                     branch.heap = heap
                 else:
                     branch.branches.append(below)
-                if known is not None and below is not None:
-                    break
+                if known is not None:
+                    break  # it hangs there already; a queue that others were made below may have work of its own
                 below = branch
             else:
                 if below is not None:

@@ -59,6 +59,8 @@ class Allocate:
                 self._go_on(ctx, bucket)
             elif attempt.done or len(m.statement):  # promises that do not hold may have been given up
                 self._decide(ctx, group)
+                if attempt.done and not attempt.pipelined:
+                    m.reservations.aging.forget(group.key)
                 if attempt.pipelined and not step.extra:
                     self._park(ctx, group, attempt)
                 self._go_on(ctx, bucket)

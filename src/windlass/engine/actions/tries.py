@@ -220,14 +220,10 @@ class Tries:
 
     def as_records(self, action: str) -> list[ClaimRecord]:
         """Who got nothing, since when, and who pauses; buckets by one of their groups."""
-        places = {
-            bucket: at
-            for at, (affairs, bucket) in enumerate(self._again)
-            if self._failed.get(bucket) == affairs
-        }
-        known = sorted(
-            {*places, *self._spells, *self._obstacles}, key=lambda bucket: places.get(bucket, len(places))
+        places = dict.fromkeys(
+            [bucket for affairs, bucket in self._again if self._failed.get(bucket) == affairs]
         )
+        known = dict.fromkeys([*places, *self._obstacles, *self._spells])
         return [
             ClaimRecord(
                 min(living),
