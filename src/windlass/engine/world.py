@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from windlass.engine.budgets import BudgetBook
@@ -19,6 +21,7 @@ from windlass.engine.usage import Usage
 from windlass.engine.view import TableView
 from windlass.spi.budgets import HearsBudgets
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
+from windlass.spi.waiting import HearsWaiting
 
 
 class World:
@@ -52,6 +55,8 @@ class World:
         for hearer in policies.plugins:
             if isinstance(hearer, HearsBudgets):
                 hearer.hear_budgets(self.budgets)
+            if isinstance(hearer, HearsWaiting):
+                hearer.hear_waiting(self)
 
     @property
     def dirty(self) -> dict[str, GroupEntry]:
@@ -76,6 +81,12 @@ class World:
         else:
             self.timed.pop(entry.key, None)
         self.ledger.ends.stir(entry)
+
+    def waiting(self, group: str) -> Mapping[int, int]:
+        """See :class:`windlass.spi.waiting.Waiting`."""
+        entry = self.groups.get(group)
+        tasks = entry.pending.values() if entry is not None else ()
+        return Counter(task.cls.number for task in tasks if task.promised < 0)
 
     def apart(self, group: Group) -> bool:
         """Whether the group's pods that ask for nothing are placed outside of the gang."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,10 @@ from windlass.model.engines import make_engine
 from windlass.model.roles import speaks, wishes_of
 from windlass.model.snapshot import EVERY_SCHEDULER, load
 from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.volcano.nodeorder import MostRequested
 from windlass.plugins.volcano.task_topology import RolesInOrder, RolesTogether
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RoleWishes, Task
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RoleWishes, Task, TaskState
 
 AFFINITY = "volcano.sh/task-topology-affinity"
 APART = "volcano.sh/task-topology-anti-affinity"
@@ -59,12 +61,19 @@ class Job:
         self.engine.apply([QueueUpserted(Queue("default"))])
         self.engine.apply([NodeUpserted(Node(f"n{at}", amounts)) for at in range(nodes)])
 
+    def task(self, notes: dict[str, str], role: str, at: int, gang: str) -> Task:
+        needs = Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=wishes_of(notes, gang, role))
+        return Task(f"{gang}-{role}-{at}", f"{gang}{at}", gang, needs, role=role, index=at)
+
+    def fill(self, node: str, cpu: int) -> None:
+        """Somebody else has so much of a node."""
+        needs = Needs((("cpu", cpu * 1000),))
+        filler = Task(f"d/{node}-filler", node, "d/filler", needs, node=node, state=TaskState.RUNNING)
+        self.engine.apply([GroupUpserted(Group("d/filler", uid="f", min_member=1)), TaskUpserted(filler)])
+
     def run(self, notes: dict[str, str], *roles: str, gang: str = "d/g") -> dict[str, str]:
         """Place one pod for each entry of ``roles``; pod → node."""
-        tasks = []
-        for at, role in enumerate(roles):
-            needs = Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=wishes_of(notes, gang, role))
-            tasks.append(Task(f"{gang}-{role}-{at}", f"{gang}{at}", gang, needs, role=role, index=at))
+        tasks = [self.task(notes, role, at, gang) for at, role in enumerate(roles)]
         group = Group(gang, uid=gang, admitted=True, min_member=len(tasks))
         self.engine.apply([GroupUpserted(group), *map(TaskUpserted, tasks)])
         decision = self.engine.cycle(1.0)
@@ -84,11 +93,39 @@ def test_pods_of_a_role_keep_apart_as_long_as_there_are_nodes():
     assert sorted(found.values()) == ["n0", "n0", "n1", "n1"]
 
 
-def test_keeping_off_itself_counts_more_than_being_near_others():
+def test_who_finds_as_many_that_it_wants_near_as_it_wants_to_keep_off_is_not_kept_off():
     job = Job(2, 4, [RolesTogether(), RolesInOrder()])
     found = job.run({AFFINITY: "ps,worker", APART: "ps", ORDER: "worker,ps"}, "worker", "ps", "ps")
-    assert found["ps-1"] == found["worker-0"]
-    assert found["ps-2"] != found["ps-1"]
+    assert len(set(found.values())) == 1
+    found = Job(2, 4, [RolesTogether(), RolesInOrder()]).run(
+        {AFFINITY: "ps,worker", APART: "ps"}, "worker", "ps", "ps"
+    )
+    assert found["ps-1"] != found["ps-2"], "who keeps off itself is placed first"
+
+
+def test_the_first_pod_goes_where_there_is_room_for_all_that_belong_to_it():
+    for policies, nodes in (([RolesTogether(10.0)], {"n1"}), ([], {"n0", "n1"})):
+        job = Job(2, 4, [MostRequested(1.0), *policies, RolesInOrder()])
+        job.fill("n0", 2)
+        found = job.run({AFFINITY: "ps,worker"}, "ps", "worker", "worker")
+        assert set(found.values()) == nodes
+
+
+def test_each_bucket_has_its_node():
+    job = Job(4, 3, [MostRequested(1.0), RolesTogether(10.0), RolesInOrder()])
+    found = job.run({AFFINITY: "ps,worker", APART: "ps"}, "ps", "ps", "ps", *["worker"] * 6)
+    pods = Counter((node, name.partition("-")[0]) for name, node in found.items())
+    assert sorted(pods.values()) == [1, 1, 1, 2, 2, 2]
+
+
+def test_who_comes_later_joins_those_that_run():
+    job = Job(2, 4, [RolesTogether(), RolesInOrder()])
+    first = job.run({AFFINITY: "ps,worker"}, "ps", "worker")
+    assert len(set(first.values())) == 1
+    job.fill("n1", 0)
+    tasks = [job.task({AFFINITY: "ps,worker"}, "worker", 7, "d/g")]
+    job.engine.apply([TaskUpserted(task) for task in tasks])
+    assert {bind.node for bind in job.engine.cycle(2.0).binds} == set(first.values())
 
 
 def test_other_jobs_do_not_count():

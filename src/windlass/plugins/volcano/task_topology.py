@@ -1,91 +1,136 @@
 """Volcano's ``task-topology``: roles of a job that want to be on one node, or apart, and which goes first.
 
-A node's points grow with every pod of the same job on it whose role is wanted near, and fall with every one
-whose role is wanted apart; scaled over the nodes that take the pod, the best has 100. As in Volcano a role that
-keeps off itself counts most (4), then different roles together (3), a role together (2), different roles apart
-(1). Volcano sorts the pods of a job into buckets beforehand and counts those of a bucket that still wait as
-well; here only what is placed counts, pod after pod in the order of roles.
+The pods of a job are sorted into buckets (:mod:`windlass.plugins.volcano.buckets`). A node's points are how many pods
+of the bucket would be there: those that are, and those of the waiting ones for which there is room (room that is being
+vacated included), less the pods there that the role wants to keep off; 100 for all of the largest bucket. Buckets are
+made anew for every cycle.
+
+Pods are placed role by role, where Volcano goes bucket by bucket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.onlooker import Onlooker
 from windlass.plugins.volcano.arguments import Arguments, number
-from windlass.spi.nodes import BoolArray, FloatArray, NodeView
-from windlass.spi.objects import Needs, RoleWishes, Task
+from windlass.plugins.volcano.buckets import Buckets, Kind, concern, order
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
+from windlass.spi.objects import Needs, Task
+from windlass.spi.waiting import Waiting
 
-SELF_APART, OTHERS_NEAR, SELF_NEAR, OTHERS_APART = 4.0, 3.0, 2.0, 1.0
 LAST = 1 << 30
 
 
 class RolesTogether(Onlooker):
-    """Counts the pods of each role of each job by node; serves one engine."""
+    """Follows the pods of each role of each job by node; serves one engine."""
 
     name = "task-topology"
     dialects = VOLCANO
 
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight
-        self._roles: dict[int, RoleWishes] = {}
-        self._there: dict[tuple[str, str], dict[int, int]] = {}
+        self._waiting: Waiting | None = None
+        self._kinds: dict[int, Kind] = {}
+        self._jobs: dict[str, dict[int, dict[int, int]]] = {}
+        """Job → class → row → its pods there."""
+        self._buckets: dict[str, Buckets] = {}
+
+    def hear_waiting(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+
+    def changed(self, now: float) -> bool:
+        """A cycle begins."""
+        self._buckets.clear()
+        return False
+
+    def due(self, now: float) -> float | None:
+        return None
 
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        if needs.roles is not None:
-            self._roles[number] = needs.roles
+        roles = needs.roles
+        if roles is None or not concern(roles):
+            return
+        self._kinds[number] = Kind(number, roles, {name: units for name, units in needs.request if units > 0})
+        self._jobs.setdefault(roles.gang, {})[number] = {}
+        self._buckets.pop(roles.gang, None)
 
     def forget(self, number: int) -> None:
-        self._roles.pop(number, None)
+        kind = self._kinds.pop(number, None)
+        if kind is None:
+            return
+        job = self._jobs[kind.roles.gang]
+        del job[number]
+        if not job:
+            del self._jobs[kind.roles.gang]
+        self._buckets.pop(kind.roles.gang, None)
 
     def add(self, number: int, row: int, count: int) -> None:
-        roles = self._roles.get(number)
-        if roles is None:
+        kind = self._kinds.get(number)
+        if kind is None:
             return
-        key = (roles.gang, roles.role)
-        there = self._there.setdefault(key, {})
+        gang = kind.roles.gang
+        there = self._jobs[gang][number]
         there[row] = there.get(row, 0) + count
         if not there[row]:
             del there[row]
-            if not there:
-                del self._there[key]
+        buckets = self._buckets.get(gang)
+        if buckets is not None:
+            move = buckets.take if count > 0 else buckets.give_back
+            if not all([move(number, row) for _ in range(abs(count))]):
+                del self._buckets[gang]  # what came or went is no decision of this cycle
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return needs.roles is not None and bool(needs.roles.near or needs.roles.apart)
+        return number in self._kinds
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
-        roles = needs.roles
-        raw = np.zeros(nodes.size)
-        if roles is None:
-            return raw
-        rows = nodes.rows
-        for other in roles.near:
-            self._count(raw, rows, roles, other, SELF_NEAR if other == roles.role else OTHERS_NEAR)
-        for other in roles.apart:
-            self._count(raw, rows, roles, other, -(SELF_APART if other == roles.role else OTHERS_APART))
-        least, most = raw[rivals].min(), raw[rivals].max()
-        return 100.0 * (raw - least) / (most - least) if most > least else np.zeros(nodes.size)
+        kind = self._kinds.get(number)
+        buckets = self._buckets_of(kind) if kind is not None else None
+        if kind is None or buckets is None or not buckets.largest:
+            return np.zeros(nodes.size)
+        free = {
+            name: nodes.allocatable(name) - nodes.used(name) + nodes.releasing(name)
+            for name in buckets.resources
+        }
+        pods = buckets.together(number, nodes.rows, free) - self._kept_off(kind, nodes.rows)
+        points = pods * (100.0 / buckets.largest)
+        return np.minimum(points - min(0.0, float(points[rivals].min())), 100.0)
 
-    def _count(self, raw: FloatArray, rows: Any, roles: RoleWishes, other: str, points: float) -> None:
-        there = self._there.get((roles.gang, other))
-        if there:
-            at = np.searchsorted(rows, list(there))
-            seen = at < len(rows)
-            seen[seen] = rows[at[seen]] == np.array(list(there))[seen]
-            raw[at[seen]] += points * np.array(list(there.values()))[seen]
+    def _buckets_of(self, kind: Kind) -> Buckets | None:
+        gang = kind.roles.gang
+        found = self._buckets.get(gang)
+        if found is None and self._waiting is not None:
+            there = self._jobs[gang]
+            kinds = [self._kinds[number] for number in there]
+            found = self._buckets[gang] = Buckets(kinds, self._waiting.waiting(gang), there)
+        return found
+
+    def _kept_off(self, kind: Kind, rows: IntArray) -> IntArray:
+        """By node, the pods of the job that the role wants to keep off."""
+        found = np.zeros(len(rows), dtype=np.int64)
+        for other, there in self._jobs[kind.roles.gang].items():
+            if there and self._kinds[other].roles.role in kind.roles.apart:
+                held = np.array(list(there.items()))
+                at = np.minimum(np.searchsorted(rows, held[:, 0]), len(rows) - 1)
+                seen = rows[at] == held[:, 0]
+                np.add.at(found, at[seen], held[seen, 1])
+        return found
 
 
 class RolesInOrder:
-    """The roles that come first in the job's word are placed first, those that it does not name last."""
+    """Roles with wishes go before those without, by the job's word (those that it does not name last), and then by
+    how much their wishes count."""
 
     name = "task-topology"
 
-    def task_key(self, task: Task) -> int:
-        return task.needs.roles.place if task.needs.roles is not None else LAST
+    def task_key(self, task: Task) -> tuple[bool, int, int]:
+        roles = task.needs.roles
+        if roles is None:
+            return True, LAST, 0
+        return not concern(roles), *order(roles)
 
 
 def weight_of(arguments: Arguments) -> float:
