@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from claimobjects import NVIDIA, claim, claimer, exactly, gpu_node
+from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, queue
 from msgspec.structs import replace
 
@@ -25,7 +26,7 @@ class World:
 
     def __init__(self, *claims: str, **gpus: int) -> None:
         """``claims``: for one device each; ``gpus``: nodes with so many."""
-        self.model = ClusterModel(["windlass"])
+        self.model = ClusterModel(["windlass", "kai-scheduler"])
         self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
         self.model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
         self.engine = Engine(EngineConfig(), default_plugins())
@@ -198,15 +199,86 @@ def test_pods_of_another_gang_wait_for_who_carries_the_claim() -> None:
     assert sorted(world.cycle()) == ["h-0", "h-1"]
 
 
-def test_in_a_gang_with_sub_groups_pods_wait_for_who_carries_the_claim() -> None:
+def divided(size: int) -> list[dict[str, Any]]:
+    return [{"name": "p", "subGroupSize": size, "matchLabelKeys": ["part"]}]
+
+
+def test_pods_of_different_sub_groups_wait_for_who_carries_the_claim() -> None:
     world = World("c", a=4)
-    world.pods("g", 0, 1)
+    for number in range(2):
+        world.pods("g", number, labels={"part": str(number)})
     world.gang("g", 2)
     world.model.take(NOW)
-    policy = {"name": "p", "subGroupSize": 1, "matchLabelKeys": ["part"]}
-    world.gang("g", 2, subGroupPolicy=[policy])
+    world.gang("g", 2, subGroupPolicy=divided(1))
     assert world.cycle() == {}
     assert "pod default/g-0 carries it and waits" in world.told("g")
+
+
+def test_pods_of_one_sub_group_start_together_with_what_they_share() -> None:
+    """Each sub-group has its own claim, and one pod that uses none of it; no node holds two of them."""
+    world = World("c", "d", a=1, b=1)
+    world.gang("g", 6, subGroupPolicy=divided(3))
+    for at, name in enumerate("cd"):
+        for number in (0, 1):
+            world.pods("g", 3 * at + number, claims=(name,), labels={"part": name})
+        world.pods("g", 3 * at + 2, claims=(), labels={"part": name})
+    binds = world.cycle()
+    assert sorted(binds) == [f"g-{at}" for at in range(6)]
+    assert binds["g-0"].node == binds["g-1"].node != binds["g-3"].node == binds["g-4"].node
+    assert [len(binds[f"g-{at}"].devices) for at in range(6)] == [1, 0, 0, 1, 0, 0]
+
+
+def test_pods_of_a_sub_group_of_kai_start_together_inside_its_rack() -> None:
+    """A sub-group keeps to a rack, and of its four pods the two that share a claim to a node."""
+    world = World()
+    for name, gpus in (("a1", 1), ("a2", 0), ("b1", 1), ("b2", 1)):
+        obj = gpu_node(name, gpus)
+        obj["metadata"]["labels"]["rack"] = name[0]
+        obj["status"]["allocatable"]["cpu"] = "2"
+        world.node(obj)
+    levels = {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]}
+    tree = {"metadata": {"name": "t"}, "spec": levels}
+    world.model.upsert_topology(views.decode_topology(views.encode(tree)))
+    for one in (kai_queue("root"), kai_queue("team", "root")):
+        world.model.upsert_kai_queue(views.decode_kai_queue(views.encode(one)))
+    near = {"topology": "t", "requiredTopologyLevel": "rack"}
+    parts = [{"name": name, "minMember": 4, "topologyConstraint": near} for name in "xy"]
+    gang = kai_group("g", None, "team", subGroups=parts)
+    world.model.upsert_kai_group(views.decode_kai_pod_group(views.encode(gang)))
+    for at, part in enumerate("xy"):
+        world.claim(part)
+        for number in range(4):
+            labels = {"kai.scheduler/subgroup-name": part}
+            obj = kai_pod(f"g-{4 * at + number}", "g", "team", labels=labels, requests={"cpu": "1"})
+            if number < 2:
+                obj["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimName": part}]
+            world.model.upsert_pod(views.decode_pod(views.encode(obj)))
+    binds = world.cycle()
+    racks = [{binds[f"g-{4 * at + number}"].node[0] for number in range(4)} for at in range(2)]
+    assert [len(rack) for rack in racks] == [1, 1]
+    assert racks[0] != racks[1]
+    for at in (0, 4):
+        assert binds[f"g-{at}"].node == binds[f"g-{at + 1}"].node
+        assert [len(binds[f"g-{at + number}"].devices) for number in range(4)] == [1, 0, 0, 0]
+
+
+def test_a_sub_group_that_no_node_has_room_for_together_keeps_its_gang_waiting() -> None:
+    world = World("c", a=1)
+    world.gang("g", 3, subGroupPolicy=divided(3))
+    world.pods("g", 0, 1, 2, cpu="60", labels={"part": "x"})
+    assert world.cycle() == {}
+    assert world.told("g") == (
+        "Only 0 of the 3 pods that must start together fit as near to one another as they have to be."
+    )
+
+
+def test_a_sub_group_starts_without_those_that_share_what_no_node_has() -> None:
+    world = World("c", a=4)
+    world.claim("d", 4)
+    world.gang("g", 2, subGroupPolicy=divided(2))
+    world.pods("g", 0, 1, labels={"part": "x"})
+    world.pods("g", 2, 3, claims=("d",), labels={"part": "x"})
+    assert sorted(world.cycle()) in (["g-0", "g-1"], ["g-2", "g-3"])
 
 
 def test_more_pods_than_a_claim_serves_are_told_so() -> None:

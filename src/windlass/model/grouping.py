@@ -94,24 +94,28 @@ class Grouping(Observed):
             return None
         if (near := self._near(key)) is not None:
             group = nearness.applied(group, near, self.pods_of(key))
-        return self._with_sharers(group) if key in self._near_groups and not group.subgroups else group
+        return self._with_sharers(group) if key in self._near_groups else group
 
     def _with_sharers(self, group: Group) -> Group:
         pods = [pod for pod in self.pods_of(group.key) if stays(pod)]
-        found: dict[str, list[views.Pod]] = {}
+        found: dict[str, dict[str, list[views.Pod]]] = {}
         seen: set[str] = set()
         for pod in pods:
             if pod.key not in seen and sharers.shares(pod):
                 claim, mates = self._sharing(pod, group.key)
                 seen.update(mates)
                 if claim:
-                    found[claim] = list(mates.values())
-        return sharers.applied(group, found, len(pods), self.assumed)
+                    part = self._own_part(pod, group.key)
+                    found.setdefault(part, {})[claim] = list(mates.values())
+        for part, sharing in sorted(found.items()):
+            members = sum(self._own_part(pod, group.key) == part for pod in pods)
+            group = sharers.applied(group, part, sharing, members, self.assumed)
+        return group
 
     def _sharing(self, pod: views.Pod, key: str) -> tuple[str, dict[str, views.Pod]]:
         """The pods of a gang that share claims with one of them, itself among them, and by which claim they are
-        known; ``""`` and none where there are no others, or the gang is divided otherwise."""
-        if groups.is_implicit(key) or not (sharers.shares(pod) and stays(pod)) or self._divided(pod, key):
+        known; ``""`` and none where there are no others, or they are in different sub-groups."""
+        if groups.is_implicit(key) or not (sharers.shares(pod) and stays(pod)):
             return "", {}
         claim, mates = self.claims.sharers(
             pod,
@@ -120,15 +124,28 @@ class Grouping(Observed):
                 other.scheduler_name == pod.scheduler_name and stays(other) and groups.group_key(other) == key
             ),
         )
-        return (claim, mates) if len(mates) > 1 else ("", {})
+        parts = {self._own_part(mate, key) for mate in mates.values()}
+        apart = len(parts) > 1 or (parts == {""} and self._divided(key))
+        return (claim, mates) if len(mates) > 1 and not apart else ("", {})
 
-    def _divided(self, pod: views.Pod, key: str) -> bool:
-        """Whether a group has sub-groups, by its object or by what the pod says."""
+    def _own_part(self, pod: views.Pod, key: str) -> str:
+        """The sub-group of a gang that a pod is in, by its object or by what the pod says; ``""`` for none."""
+        if groups.kind_prefix(key) == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            part = pod.labels.get(names.SUBGROUP_KAI, "")
+            known = kai is not None and any(one.name == part for one in kai.subgroups)
+            return part if known else nearness.segment_of(pod)
+        view = self.groups.get(key)
+        policies = view.subgroup_policies if view is not None else ()
+        return subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod)
+
+    def _divided(self, key: str) -> bool:
+        """Whether the object of a group names sub-groups."""
         if groups.kind_prefix(key) == groups.KAI:
             kai = self.kai_groups.get(groups.shown_key(key))
             return kai is not None and bool(kai.subgroups)
         view = self.groups.get(key)
-        return (view is not None and bool(view.subgroup_policies)) or bool(nearness.segment_of(pod))
+        return view is not None and bool(view.subgroup_policies)
 
     def _near(self, key: str) -> nearness.Near | None:
         """How near to one another the group's pods are to be; ``None`` if nobody says anything."""

@@ -4,13 +4,14 @@ Such pods are a part of their gang of which all lie on one node: devices that no
 all that shares them. As long as none of them has a place, all of them start or none: each is a consumer of the same
 allocation, which is written once, for all of them. Who comes later goes where the others are.
 
-A pod is in one part of its gang at most: in a gang that has sub-groups already, pods wait for the one that carries
-what they share.
+In a gang that has sub-groups already they are a part of their sub-group, if all of them are in the same; pods of
+different sub-groups wait for the one that carries what they share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from msgspec.structs import replace as altered
 
@@ -37,14 +38,26 @@ def begun(pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
     return any(pod.node_name or pod.key in assumed for pod in pods)
 
 
-def applied(group: Group, found: dict[str, list[views.Pod]], members: int, assumed: Collection[str]) -> Group:
-    """The group with its parts. ``found``: claim → the pods that share it; ``members``: how many pods it has. A
-    part that the gang's minimum can do without is not asked for."""
-    if not found:
-        return group
-    sizes = {claim: 0 if begun(pods, assumed) else len(pods) for claim, pods in sorted(found.items())}
+def applied(
+    group: Group, inside: str, found: dict[str, list[views.Pod]], members: int, assumed: Collection[str]
+) -> Group:
+    """The group with parts inside one of its sub-groups (empty: of itself). ``found``: claim → the pods that share it;
+    ``members``: how many pods that has. A part that its minimum can do without is not asked for."""
     parts = tuple(
-        SubGroup(part_of(claim), min_members=size, topology=ONE_NODE) for claim, size in sizes.items()
+        SubGroup(part_of(claim), inside, 0 if begun(pods, assumed) else len(pods), topology=ONE_NODE)
+        for claim, pods in sorted(found.items())
     )
-    needed = sum(members - len(pods) < group.min_member for pods in found.values())
-    return altered(group, subgroups=parts, min_subgroups=needed)
+    if not inside:
+        needed = sum(members - len(pods) < group.min_member for pods in found.values())
+        return altered(group, subgroups=(*group.subgroups, *parts), min_subgroups=needed)
+    whole = tuple(_with(one, found, members) if one.name == inside else one for one in group.subgroups)
+    return altered(group, subgroups=(*whole, *parts))
+
+
+def _with(part: SubGroup, found: dict[str, list[views.Pod]], members: int) -> SubGroup:
+    """A sub-group some of whose pods are parts of it: the others are its own. Its minimum is theirs and those parts'
+    without which it cannot be met."""
+    sizes = [len(pods) for pods in found.values()]
+    needed = [size for size in sizes if members - size < part.min_members]
+    own = min(max(0, part.min_members - sum(needed)), members - sum(sizes))
+    return replace(part, min_members=own, min_subgroups=len(needed))

@@ -31,7 +31,6 @@ from windlass.model import (
     reservedcards,
     roles,
     sharers,
-    subgroups,
     tasks,
 )
 from windlass.model.adoption import Fence, Peer
@@ -438,8 +437,6 @@ class Translation(Grouping):
             return None
         if alone is not None:
             self._send_group(alone, out)
-        view = self.groups.get(key)
-        policies = view.subgroup_policies if view is not None else ()
         task = tasks.task_of(
             pod,
             key,
@@ -447,7 +444,7 @@ class Translation(Grouping):
             self.classes,
             now=self._now,
             dialect=dialect,
-            subgroup=subgroups.part_of(policies, pod.labels) if policies else self._part_of(pod, key),
+            subgroup=self._part_of(pod, key),
             node=self.nodes.get(pod.node_name),
             budgets=self._budgets.of(pod),
         )
@@ -457,9 +454,9 @@ class Translation(Grouping):
         return self._as_claimed(pod, task)
 
     def _part_of(self, pod: views.Pod, group: str) -> str:
-        """The part of a gang without sub-groups of its own that a pod is in; ``""`` for none."""
+        """The part of a gang that a pod is in; ``""`` for none."""
         claim, _ = self._sharing(pod, group) if pod.shape.claims else ("", {})
-        return sharers.part_of(claim) if claim else nearness.segment_of(pod)
+        return sharers.part_of(claim) if claim else self._own_part(pod, group)
 
     def _starting_with(self, pod: views.Pod, group: str) -> Collection[str]:
         """The pods that a pod starts with, on one node, because they share claims."""
