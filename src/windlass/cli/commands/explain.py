@@ -10,6 +10,7 @@ from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts, events
+from windlass.cli.ailing import ailing
 from windlass.cli.failures import aimed_remedy
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
@@ -54,7 +55,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
     else:
-        out.write(_running(found, remote=invocation.target.remote))
+        out.write(_running(found, ailing(invocation, found), remote=invocation.target.remote))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
@@ -200,7 +201,7 @@ def _unexplained(job: Job, late: str) -> str:
     )
 
 
-def _running(job: Job, *, remote: bool) -> str:
+def _running(job: Job, trouble: str, *, remote: bool) -> str:
     up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
     queue = f"its queue, {job.queue}, had the room and these nodes fitted"
     if job.scheduler and (remote or job.scheduler != _OF_A_BOX):
@@ -210,6 +211,7 @@ def _running(job: Job, *, remote: bool) -> str:
         [
             ("runs on", places(job.nodes, most=20)),
             ("pods", f"{up} of {job.members} running"),
+            ("trouble", trouble),
             ("devices", device_lines(job)),
             ("why there", queue),
             ("note", placeholder),

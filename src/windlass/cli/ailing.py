@@ -1,0 +1,56 @@
+"""What is wrong with the nodes of a job that runs: its pods are ``Running`` for as long as nobody says otherwise, and a
+node that does not answer says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.api.resources import NODES
+from windlass.cli.failures import unless_refused
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job
+from windlass.cli.words import moment, natural, plural
+from windlass.kits.timestamps import age
+
+_NODES = 32
+"""So many nodes of a job are looked at."""
+_LATE_SECONDS = 30.0
+"""A pod that is there so long after the end of its grace period is stuck."""
+
+
+def ailing(invocation: Invocation, job: Job) -> str:
+    """A line for each node that is gone or not ready, as far as this user may see nodes, and for each on which pods are
+    stuck."""
+    return "\n".join([*_of_nodes(invocation, job), *_of_pods(job, invocation.clock.now())])
+
+
+def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
+    client, now = invocation.client, invocation.clock.now()
+    for name in sorted(job.nodes, key=natural)[:_NODES]:
+        node = unless_refused(lambda name=name: client.find(NODES, name), {})
+        state = "is gone" if node is None else _unready(node, now)
+        if state:
+            yield f"{name} {state}: nobody knows whether its {plural(job.nodes[name], 'pod')} still run"
+
+
+def _unready(node: Mapping[str, Any], now: float) -> str:
+    """Empty for a node that is ready, or of which nothing is known."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((one for one in conditions if one.get("type") == "Ready"), None)
+    if ready is None or ready.get("status") == "True":
+        return ""
+    since = moment(ready.get("lastTransitionTime"))
+    return "is not ready" + (f" for {age(now - since)}" if since else "")
+
+
+def _of_pods(job: Job, now: float) -> Iterator[str]:
+    stuck: dict[str, list[float]] = {}
+    for pod in job.pods:
+        end = moment(pod["metadata"].get("deletionTimestamp"))
+        node = (pod.get("spec") or {}).get("nodeName")
+        if end and node and now - end > _LATE_SECONDS:
+            stuck.setdefault(node, []).append(end)
+    for node, ends in sorted(stuck.items()):
+        late = age(now - min(ends))
+        yield f"{plural(len(ends), 'pod')} on {node} should have been gone {late} ago: until then the room is held"

@@ -1,0 +1,47 @@
+"""``windlass explain`` of a job that runs, as far as anybody knows: its nodes may know better, or nobody does."""
+
+from __future__ import annotations
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster
+
+from windlass.api.resources import NODES, PODS
+from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
+
+NOW = FakeClock().now()
+"""Of every command: the clock stands still."""
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+def trouble(windlass) -> list[str]:
+    lines = windlass("explain", "train").out.splitlines()
+    start = next((at for at, line in enumerate(lines) if line.startswith("  trouble:")), None)
+    if start is None:
+        return []
+    end = next(at for at, line in enumerate(lines[start + 1 :], start + 1) if line[2] != " ")
+    return [line.removeprefix("  trouble:").strip() for line in lines[start:end]]
+
+
+def test_a_node_that_is_not_ready_is_told(windlass, cluster) -> None:
+    assert trouble(windlass) == []
+    (ready,) = [
+        one for one in cluster.objects[(NODES, "", "box")]["status"]["conditions"] if one["type"] == "Ready"
+    ]
+    ready |= {"status": "Unknown", "lastTransitionTime": rfc3339(NOW - 240)}
+    assert trouble(windlass) == ["box is not ready for 4m: nobody knows whether its 2 pods still run"]
+    del cluster.objects[(NODES, "", "box")]
+    assert trouble(windlass) == ["box is gone: nobody knows whether its 2 pods still run"]
+
+
+def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
+    metadata = cluster.objects[(PODS, "default", "train-main-0")]["metadata"]
+    metadata["deletionTimestamp"] = rfc3339(NOW - 10)
+    assert trouble(windlass) == []
+    metadata["deletionTimestamp"] = rfc3339(NOW - 300)
+    assert trouble(windlass) == ["1 pod on box should have been gone 5m ago: until then the room is held"]
