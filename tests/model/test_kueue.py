@@ -151,6 +151,51 @@ def test_a_cohort_with_limits() -> None:
         assert words in told
 
 
+TREE = """
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: org}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: ml}
+spec:
+  parentName: org
+  resourceGroups:
+  - coveredResources: [gpu]
+    flavors:
+    - {name: a100, resources: [{name: gpu, nominalQuota: 1, lendingLimit: 2, borrowingLimit: 4}]}
+    - {name: h100, resources: [{name: gpu, nominalQuota: 0, borrowingLimit: 0}]}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: deep}, spec: {parentName: ml}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: vision}
+spec:
+  cohortName: deep
+  resourceGroups:
+  - coveredResources: [gpu]
+    flavors:
+    - {name: a100, resources: [{name: gpu, nominalQuota: 6}]}
+    - {name: h100, resources: [{name: gpu, nominalQuota: 3}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: fold}
+spec:
+  cohortName: org
+  resourceGroups:
+  - {coveredResources: [gpu], flavors: [{name: a100, resources: [{name: gpu, nominalQuota: 8}]}]}
+"""
+
+
+def test_a_cohort_lends_no_more_of_all_below_it_than_it_says() -> None:
+    """Of 7 a100 that it and its members have 2 may be lent; of their h100 all."""
+    found = specs(of(TREE))
+    assert found["ml"]["guarantee"] == {"resource": {"gpu": "5"}}
+    assert (found["ml"]["deserved"], found["ml"]["capability"]) == ({"gpu": "10"}, {"gpu": "14"})
+    assert not [name for name in ("org", "deep", "vision", "fold") if "guarantee" in found[name]]
+
+
 def test_what_waits_becomes_a_gang_and_what_runs_does_not() -> None:
     (group,) = of(COHORT).groups
     assert group["metadata"] == {"name": "job-train-1", "namespace": "a"}

@@ -4,7 +4,7 @@
 |---|---|
 | Cohort, also one that is only named | a queue above its members; deserves what they do together, and its own quota |
 | ClusterQueue | a queue; ``deserved`` is the nominal quota, over all flavors |
-| ``lendingLimit`` | ``guarantee``: the nominal quota without what may be lent |
+| ``lendingLimit`` | ``guarantee``: the nominal quota without what may be lent; of a Cohort, that of all below it |
 | ``borrowingLimit`` | ``capability``: the nominal quota with what may be borrowed (nothing without a cohort) |
 | ``reclaimWithinCohort`` | ``reclaimable``: false where nobody in the cohort takes back |
 | ``queueingStrategy`` | ``dequeueStrategy``: ``fifo`` or ``traverse`` |
@@ -53,11 +53,15 @@ def translate(objects: Iterable[Mapping[str, Any]]) -> Translation:
 
 @dataclass(slots=True)
 class _Quota:
-    """Over all flavors, in engine units. ``borrowed``/``lent`` only for resources that are limited in every flavor."""
+    """Over all flavors, in engine units. ``borrowed`` only for resources that are limited in every flavor."""
 
     nominal: Amounts = field(default_factory=dict)
     borrowed: Amounts = field(default_factory=dict)
     kept: Amounts = field(default_factory=dict)
+    lent: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Resource and flavor → what may be lent, where that is limited."""
+    by_flavor: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Resource and flavor → the nominal quota."""
     flavors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
@@ -163,6 +167,8 @@ class _Work:
         if total:
             spec["deserved"] = _texts(total)
         quota = _quota(self._cohorts[name])
+        if above and (kept := self._kept_below(name, quota)):
+            spec["guarantee"] = {"resource": _texts(kept)}
         if total and not above:
             spec["capability"] = _texts(total)
         elif quota.borrowed:
@@ -170,6 +176,27 @@ class _Work:
                 {key: total.get(key, 0) + more for key, more in quota.borrowed.items()}
             )
         return _queue(self._cohort_name(name), spec)
+
+    def _kept_below(self, cohort: str, quota: _Quota) -> Amounts:
+        """What a cohort does not lend to those beside it, of all that its members and itself are entitled to."""
+        kept: Amounts = {}
+        for (resource, flavor), most in quota.lent.items():
+            there = sum(
+                _quota(spec).by_flavor.get((resource, flavor), 0)
+                for spec in (*self._specs.values(), *self._cohorts.values())
+                if self._is_within(spec, cohort)
+            )
+            there += quota.by_flavor.get((resource, flavor), 0)
+            if there > most:
+                _add(kept, {resource: there - most})
+        return kept
+
+    def _is_within(self, spec: Mapping[str, Any], cohort: str) -> bool:
+        """Whether a ClusterQueue or a Cohort is somewhere below a cohort."""
+        above = _cohort_of(spec)
+        while above and above != cohort:
+            above = self._above(above)
+        return bool(above)
 
     def _cluster_queue(self, name: str) -> Json:
         given = self._specs[name]
@@ -318,9 +345,10 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
     for group in spec.get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             for entry in flavor.get("resources") or ():
-                name = str(entry["name"])
+                name, place = str(entry["name"]), (str(entry["name"]), str(flavor["name"]))
                 nominal = _units(name, entry["nominalQuota"])
                 quota.flavors[name].add(str(flavor["name"]))
+                quota.by_flavor[place] = nominal
                 quota.nominal[name] = quota.nominal.get(name, 0) + nominal
                 if entry.get("borrowingLimit") is None:
                     endless.add(name)
@@ -328,7 +356,8 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
                     more = _units(name, entry["borrowingLimit"])
                     quota.borrowed[name] = quota.borrowed.get(name, 0) + more
                 if entry.get("lendingLimit") is not None:
-                    kept = max(0, nominal - _units(name, entry["lendingLimit"]))
+                    quota.lent[place] = _units(name, entry["lendingLimit"])
+                    kept = max(0, nominal - quota.lent[place])
                     quota.kept[name] = quota.kept.get(name, 0) + kept
     for name in endless:
         quota.borrowed.pop(name, None)
