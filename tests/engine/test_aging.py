@@ -171,6 +171,20 @@ def test_another_of_the_same_name_has_not_waited_yet(scene: Cluster) -> None:
     assert not scene.engine.reservations.slots
 
 
+def test_an_elastic_group_has_nothing_emptied_by_its_own_leaving() -> None:
+    """It has been promised room for one of two more, and has waited too long for the other."""
+    c = cluster(nodes=1).nodes("n2 gpu=2 cpu=64")
+    c.running("goes", "n1", "gpu=1").running("stays", "n2", "gpu=2")
+    c.gang("grows", 5, "gpu=1", min=2).cycle()
+    c.change_task("goes-0", state=TaskState.RELEASING)
+    c.cycle()
+    group = c.engine.world.groups["ns/grows"]
+    assert (c.placed("grows"), group.promises) == (3, 1)
+    c.cycle(HOUR)
+    (slot,) = c.engine.reservations.slots.values()
+    assert (slot.group.key, list(slot.nodes.values()), group.promises) == ("ns/grows", ["n2"], 1)
+
+
 def test_a_dump_keeps_it(scene: Cluster) -> None:
     scene.cycle(HOUR)
     twin = Engine.load(scene.engine.dump(), default_plugins())

@@ -45,6 +45,25 @@ def test_what_is_left_of_a_gang_is_evicted_after_its_grace() -> None:
 
 
 @pytest.mark.parametrize("grace", [None, -1.0])
+def test_a_grace_that_is_taken_back_stops_the_clock(grace: float | None) -> None:
+    c = broken()
+    c.cycle()
+    c.change_group("g", stale_grace=grace)
+    assert evicted(c, 100.0) == []
+    assert c.status["ns/g"].stale_since is None
+    c.change_group("g", stale_grace=60.0)
+    assert evicted(c) == []
+    assert evicted(c, 60.0) == ["g-1", "g-2"]
+
+
+def test_a_gang_whose_object_is_gone_is_left_alone() -> None:
+    c = broken()
+    c.cycle()
+    c.remove_group("g")
+    assert evicted(c, 100.0) == []
+
+
+@pytest.mark.parametrize("grace", [None, -1.0])
 def test_without_a_grace_it_may_stay(grace: float | None) -> None:
     c = broken(stale_grace=grace)
     c.cycle()

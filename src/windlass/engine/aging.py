@@ -112,14 +112,15 @@ class Aging:
         return sorted(live, key=lambda row: (-room[row], len(table.tasks[row]), table.names[row]))
 
     def _placed(self, statement: Statement, group: GroupEntry, rows: list[int]) -> Holding | None:
-        """What the group would hold by row if all that runs on ``rows`` were leaving."""
+        """What the group would hold by row if all others that run on ``rows`` were leaving."""
         step = group.step
         if step is None:
             return None
         mark = statement.checkpoint()
         for row in rows:
             for entry in list(self._world.table.tasks[row].values()):
-                if entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
+                leaves = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
+                if leaves and entry.group is not group:
                     statement.evict(entry, "aging")
         before = statement.checkpoint()
         done = self._allocation.attempt(statement, group, step, future=True).done

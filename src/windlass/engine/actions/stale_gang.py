@@ -55,7 +55,10 @@ class StaleGangEviction:
         """Start and stop the clocks of groups that may have come below their minimum, or above."""
         for group in groups:
             spec = group.group
-            if spec is None or spec.stale_grace is None or spec.stale_grace < 0:
+            grace = None if spec is None else spec.stale_grace
+            if spec is None or grace is None or grace < 0:
+                group.stale_since = None  # it may have had one
+                watched.pop(group.key, None)
                 continue
             if group.active and not group.succeeded and not group.ready():
                 if group.stale_since is None:
