@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.engine.groups import alike
+from windlass.engine.statement import Outbox
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
 
@@ -444,3 +445,59 @@ def test_no_claim_places_a_group_in_room_that_is_kept_from_it(action: str) -> No
     submit(c, "urgent", 2, 86400, priority=5)
     run(c)
     assert c.placed("urgent") == 2
+
+
+def kept_for(c: Cluster) -> dict[str, float]:
+    """Who has a reservation, and in how many seconds it starts."""
+    return {key.removeprefix("ns/"): r.start - c.now for key, r in c.engine.reservations.slots.items()}
+
+
+def test_whom_others_leave_for_is_reckoned_with_before_they_have_gone() -> None:
+    """Two nodes; one is left for a group that runs for 300 s, then it is the turn of one that needs both."""
+    c = cluster(nodes=2)
+    c.gang("first", 1, "gpu=8")
+    run(c)
+    submit(c, "beside", 5, 400)
+    run(c)
+    c.change_task("first-0", state=TaskState.RELEASING)
+    c.gang("next", 1, "gpu=8")
+    c.change_group("next", run_estimate=300.0)
+    run(c)
+    assert c.engine.world.groups["ns/next"].promises == 1
+    c.gang("head", 2, "gpu=8")
+    c.change_group("head", run_estimate=500.0)
+    run(c)
+    assert kept_for(c) == {"head": 400.0}
+    submit(c, "long", 3, 2000)
+    submit(c, "short", 3, 350)
+    run(c)
+    assert (c.placed("long"), c.placed("short")) == (0, 3)
+    run(c, 10.0)
+    assert kept_for(c) == {"head": 390.0}
+    c.remove_task("first-0")
+    run(c, 10.0)
+    assert c.placed("next") == 1
+    assert kept_for(c) == {"head": 380.0}
+
+
+def test_who_comes_back_and_was_there_before_has_the_reservation(scene: Cluster) -> None:
+    """He asks for what there is no room for, so he is not tried; the reservation is the first one's all the same."""
+    assert kept_for(scene) == {"head": 100.0}
+    scene.gang("back", 6, "gpu=1")
+    scene.change_group("back", created=0.5, run_estimate=50.0)
+    run(scene)
+    assert kept_for(scene) == {"back": 100.0}
+
+
+def test_who_is_promised_room_by_a_claim_leaves_the_reservation_to_the_next(scene: Cluster) -> None:
+    submit(scene, "third", 6, 700)
+    run(scene)
+    assert kept_for(scene) == {"head": 100.0}
+    for at in range(5):
+        scene.change_task(f"first-{at}", state=TaskState.RELEASING)
+    engine, row = scene.engine, scene.engine.world.table.row("n1")
+    for entry in list(engine.world.groups["ns/head"].pending.values()):
+        engine._statement.pipeline(entry, row)
+    engine._statement.commit(Outbox.empty())
+    run(scene)
+    assert kept_for(scene) == {"third": 500.0}

@@ -8,13 +8,16 @@ moment to begin and to end, and its end is heard of somewhat later. After that, 
 taken to run on for as long as it was estimated, again and again doubled (as predicted run times are corrected in
 backfilling schedulers: Tsafrir, Etsion, Feitelson, "Backfilling Using System-Generated Predictions", IEEE TPDS 18(6),
 2007).
+
+Who waits for room that he is promised counts as if he started now: whom it was freed for, and when he ends, is known as
+soon as others are asked to go, and not only when they have gone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from windlass.engine.groups import OCCUPYING, STUCK, TERMINATING, GroupEntry, TaskEntry, alike
+from windlass.engine.groups import OCCUPYING, PENDING, STUCK, TERMINATING, GroupEntry, TaskEntry, alike
 
 GRACE_SECONDS = 30.0
 """As much as Kubernetes gives pods to end (``terminationGracePeriodSeconds``), and Slurm jobs (``KillWait``)."""
@@ -23,7 +26,8 @@ End = tuple[float, str, list[TaskEntry]]
 
 
 def end_of(entry: TaskEntry, now: float) -> float | None:
-    """When a task that holds resources is expected to end, in Unix seconds; ``None`` if nothing is known.
+    """When a task that holds resources, or waits for promised ones, is expected to end, in Unix seconds; ``None`` if
+    nothing is known.
 
     Once it is known that a task has started, this changes with time only when the moment has come."""
     if entry.state is TERMINATING:
@@ -47,8 +51,17 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     return end if hard is None else min(end, hard)
 
 
+def place_of(entry: TaskEntry) -> int:
+    """The row on which a task makes room at its end: where it is, or where room is promised to it; -1 if it has none,
+    or is leaving."""
+    if entry.state is PENDING:
+        return entry.promised
+    return entry.row if entry.state in OCCUPYING and entry.state is not TERMINATING else -1
+
+
 class Ends:
-    """The known ends of what runs and is not leaving, of groups of which anything is known."""
+    """The known ends of what runs, or is promised its room, and is not leaving, of groups of which anything is
+    known."""
 
     def __init__(self) -> None:
         self._stirred: dict[str, GroupEntry] = {}
@@ -94,7 +107,7 @@ class Ends:
         found: dict[float, list[TaskEntry]] = {}
         floating = False
         for entry in group.tasks.values() if group.timed else ():
-            if entry.state in OCCUPYING and entry.state is not TERMINATING:
+            if place_of(entry) >= 0:
                 moment = end_of(entry, now)
                 if moment is not None:
                     found.setdefault(moment, []).append(entry)
@@ -118,4 +131,5 @@ class Ends:
             self._of[key] = ends
         else:
             del self._of[key]
-        self.moved.update([entry.row for end in (*before, *ends) for entry in end[2] if entry.row >= 0])
+        rows = [place_of(entry) for end in (*before, *ends) for entry in end[2]]
+        self.moved.update([row for row in rows if row >= 0])

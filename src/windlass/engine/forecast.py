@@ -277,10 +277,12 @@ class _Planning:
             heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
 
     def _end(self, key: str, entries: Iterable[TaskEntry]) -> None:
-        """What runs ends."""
+        """What runs, or waits for promised room, ends."""
         self.gone.append(key)
         for entry in entries:
-            if entry.state is not TaskState.RELEASING:
+            if entry.promised >= 0 and entry.row < 0:
+                self.statement.unpromise(entry)
+            elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
                 self._leave(entry, 1)
                 self._ledger.leaving[entry.key] = entry
                 self._left.append(entry)

@@ -61,7 +61,7 @@ class Holds:
             self._ledger.withdraw(entry)
             return
         row, entry.promised = entry.promised, -1
-        group.promises -= 1
+        self._ledger.expect(entry, row, -1)
         hold = Hold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
         entry.kept, entry.kept_zones = (), None
         self.by_group.setdefault(group.key, []).append(hold)
@@ -83,7 +83,7 @@ class Holds:
                 self._forget(hold)
                 entry.promised, entry.kept, entry.kept_zones = hold.row, hold.cuts, hold.zones
                 self._pass_on(hold, hold.who, entry.key)
-                group.promises += 1
+                self._ledger.expect(entry, hold.row, 1)
                 return
 
     def restore(self, hold: Hold) -> None:

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
-from windlass.engine.ends import End, end_of
+from windlass.engine.ends import End, end_of, place_of
 from windlass.engine.fit import NodeFit
 from windlass.engine.forecast import MOST_EVENTS, Forecast
-from windlass.engine.groups import TERMINATING, GroupEntry, run_time
+from windlass.engine.groups import GroupEntry, TaskEntry, run_time
 from windlass.engine.reservation import Reservation
 from windlass.engine.steps import Run
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
@@ -39,6 +39,8 @@ _Asked = Sequence[tuple[int, int]]
 """Columns and units."""
 _Planes = list[list[int]]
 """By plane of the table, units by column."""
+_Ending = tuple[float, _Asked, int]
+"""Moment, what becomes free, and the plane of the table in which it is booked: used or promised."""
 _Ranked = tuple[int, int, int]
 """Key, row, and how many it takes."""
 _moment = itemgetter(0)
@@ -71,7 +73,7 @@ class Horizon:
         """By row, those of them that hold something there, in their order."""
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         """By row and column, what is left at the horizon."""
-        self._ending: dict[int, list[tuple[float, _Asked]]] = {}
+        self._ending: dict[int, list[_Ending]] = {}
         """By row, when what becomes free."""
         self._shape: tuple[int, ...] = ()
         """Changes with the nodes, and with what policies say of them."""
@@ -216,14 +218,22 @@ class Horizon:
             for row in window.rows:
                 here.setdefault(row, []).append(window)
 
-    def _ends_on(self, row: int) -> list[tuple[float, _Asked]]:
-        found: list[tuple[float, _Asked]] = []
-        for entry in self._table.tasks[row].values():
+    def _ends_on(self, row: int) -> list[_Ending]:
+        table = self._table
+        found = self._known(table.tasks[row].values(), row, USED)
+        if row in table.expected:
+            found += self._known(table.expected[row].values(), row, PROMISED)
+        return found
+
+    def _known(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Ending]:
+        """When those end who make room on the row then; ``plane``: as what theirs is booked."""
+        found: list[_Ending] = []
+        for entry in entries:
             group = entry.group
-            if group is not None and group.timed and entry.state is not TERMINATING:
+            if group is not None and group.timed and place_of(entry) == row:
                 end = end_of(entry, self._now)
                 if end is not None:
-                    found.append((end, entry.cls.fit.judge.plain_asked))
+                    found.append((end, entry.cls.fit.judge.plain_asked, plane))
         return found
 
     def _broken(self, row: int) -> _Window | None:
@@ -234,7 +244,7 @@ class Horizon:
         free, ending = _free(self._table.planes[row].tolist()), self._ending[row]
         for nth, window in enumerate(here):
             left = free.copy()
-            for end, asked in ending:
+            for end, asked, _ in ending:
                 if end <= window.start:
                     for column, units in asked:
                         left[column] += units
@@ -257,8 +267,9 @@ class Horizon:
         ends, free = self._ends, self._free
         for at in range(bisect_right(ends, early, key=_moment), bisect_right(ends, late, key=_moment)):
             for entry in ends[at][2]:
-                if entry.row not in unknown:
-                    free[entry.row] += sign * entry.cls.vector
+                row = place_of(entry)
+                if row not in unknown:
+                    free[row] += sign * entry.cls.vector
         for row in unknown:
             free[row] = _free(self._then(row))
 
@@ -266,10 +277,13 @@ class Horizon:
         """A row of the table as it will be at the horizon."""
         planes: _Planes = self._table.planes[row].tolist()
         moment, releasing = self._moment, planes[RELEASING]
-        for end, asked in self._ending[row]:
+        for end, asked, plane in self._ending[row]:
             if end <= moment:
                 for column, units in asked:
-                    releasing[column] += units
+                    if plane == USED:
+                        releasing[column] += units
+                    else:
+                        planes[plane][column] -= units
         for window in self._here.get(row, ()):
             if window.start <= moment < window.end:
                 held = planes[window.plane]
@@ -305,8 +319,9 @@ class Horizon:
             rows = set()
             while at < last and ends[at][0] == moment:
                 for entry in ends[at][2]:
-                    free[entry.row] += entry.cls.vector
-                    rows.add(entry.row)
+                    row = place_of(entry)
+                    free[row] += entry.cls.vector
+                    rows.add(row)
                 at += 1
             while own and own[0][0] == moment:
                 for row, held in self._windows[own.pop(0)[1]].rows.items():

@@ -16,7 +16,7 @@ from windlass.engine.classes import TaskClass, request_of
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.devices import bits
-from windlass.engine.ends import end_of
+from windlass.engine.ends import end_of, place_of
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, promised
 from windlass.engine.parking import Bucket, Signature, line_of
@@ -190,6 +190,8 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
             problems.append(f"{entry.key} is {entry.state.value} and promised room")
         if entry.promised >= 0:
             expected[entry.promised, PROMISED] += vector
+        if (table.expected.get(entry.promised, {}).get(entry.key) is entry) != (entry.promised >= 0):
+            problems.append(f"{entry.key} is not expected where room is promised to it")
     for hold in world.ledger.holds:
         expected[hold.row, PROMISED] += table.request_vector(request_of(hold.cls.needs.node_request))
     add_card_charges(engine, expected)
@@ -373,7 +375,7 @@ def _ends(engine: Core) -> list[str]:
     wanted: dict[tuple[float, str], list[TaskEntry]] = {}
     for key, group in engine.world.groups.items():
         for entry in group.tasks.values() if key in engine.world.timed else ():
-            if entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
+            if place_of(entry) >= 0:
                 moment = end_of(entry, ends.now)
                 if moment is not None:
                     wanted.setdefault((moment, key), []).append(entry)

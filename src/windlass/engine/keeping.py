@@ -15,12 +15,11 @@ import numpy as np
 
 from windlass.engine.cards import KEPT, Cuts
 from windlass.engine.devices import WHOLE
-from windlass.engine.ends import end_of
+from windlass.engine.ends import end_of, place_of
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.keptcards import CardKeeper
 from windlass.engine.reservation import Amounts, Reservation
 from windlass.engine.table import PROMISED, NodeTable
-from windlass.spi.objects import TaskState
 
 Units = dict[int, int]
 """Column → units."""
@@ -100,14 +99,12 @@ class Keeping:
             table.cards.put(row, name, cuts, KEPT, sign)
 
     def _ends(self, row: int, now: float) -> list[_End]:
-        """Those on a node of whom it is known when they end; what terminates covers promises already."""
-        found = []
-        for entry in self._table.tasks[row].values():
-            if entry.state is not TaskState.RELEASING:
-                end = end_of(entry, now)
-                if end is not None:
-                    found.append((end, entry))
-        return found
+        """Those on a node, or with room promised to them there, of whom it is known when they end; what terminates
+        covers promises already."""
+        table = self._table
+        here = [*table.tasks[row].values(), *table.expected.get(row, {}).values()]
+        known = [(end_of(entry, now), entry) for entry in here if place_of(entry) == row]
+        return [(end, entry) for end, entry in known if end is not None]
 
     # ------------------------------------------------------------------ with parts of cards
 
@@ -124,7 +121,7 @@ class Keeping:
         taken: Units = {}
         kept: Units = {}
         for r in here:
-            ending = [entry for end, entry in known if now < r.start and end <= r.start]
+            ending = [e for end, e in known if e.row >= 0 and now < r.start and end <= r.start]
             vacated = self._keep_cards(keeper, r, row, ending, parts)
             leaving = _held(ending, self._table.width).tolist()
             for column, units in r.asked[row]:

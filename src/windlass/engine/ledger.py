@@ -172,10 +172,22 @@ class Ledger:
         return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
 
     def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
-        group = entry.group
+        self.expect(entry, row, sign)
+        self.count_promise(entry.group, entry.cls, row, sign)
+
+    def expect(self, entry: TaskEntry, row: int, sign: int) -> None:
+        """Whose a promise is: the task's from now on (1), or no longer (-1). What is promised stands elsewhere."""
+        group, expected = entry.group, self.table.expected
+        if sign > 0:
+            expected.setdefault(row, {})[entry.key] = entry
+        else:
+            del expected[row][entry.key]
+            if not expected[row]:
+                del expected[row]
         if group is not None:
             group.promises += sign
-        self.count_promise(group, entry.cls, row, sign)
+            if group.timed:
+                self.ends.stir(group)
 
     def count_promise(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
         """Enter a promise to a task of the group in the books (1), or take it out (-1)."""

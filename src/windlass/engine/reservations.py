@@ -37,7 +37,7 @@ from windlass.engine.positions import all_hopeless
 from windlass.engine.precedence import Precedence
 from windlass.engine.reservation import UNKNOWN, Amounts, Reservation
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Step
+from windlass.engine.steps import Step, is_promised
 from windlass.engine.world import World
 
 DEPTH = 16
@@ -108,8 +108,8 @@ class Reservations:
         return sorted([*[r.group for r in self.slots.values()], *others], key=_rank)[: self._depth]
 
     def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
-        """Those whose groups wait no more, the keys of those whose nodes are gone or that ask for something else, and
-        those of the others whose time has come."""
+        """Those whose groups wait no more, or for room that is promised to them by now, the keys of those whose nodes
+        are gone or that ask for something else, and those of the others whose time has come."""
         gone: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
@@ -117,7 +117,7 @@ class Reservations:
         same_nodes, self._nodes_seen = mark == self._nodes_seen, mark
         for key, r in self.slots.items():
             group = r.group
-            if group.bucket is None or group.group is None or groups.get(key) is not group:
+            if group.bucket is None or group.group is None or groups.get(key) is not group or _served(group):
                 gone.append(r)
             elif not (r.asks() if same_nodes else self._stands(r)):
                 broken.add(key)
@@ -164,7 +164,7 @@ class Reservations:
         found = [one for one in self.aging.due(now) if one.key not in slots]
         if found and any(r.start >= UNKNOWN for r in slots.values()):
             found = []
-        if self._depth > 1:
+        if self._depth > 1 or slots:
             new = [one for one in touched if one.bucket in self.roomless and one.key not in slots]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
@@ -296,7 +296,7 @@ class Reservations:
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
         """A group found no room: keep some for it, if it is its turn and its start is known."""
-        if group.bucket is None or not self._depth or attempt.pipelined:
+        if group.bucket is None or not self._depth or attempt.pipelined or _served(group):
             return
         if attempt.refusals:
             self.roomless.pop(group.bucket, None)
@@ -321,12 +321,13 @@ class Reservations:
         if group not in ranked:
             return
         before = self.slots
-        self._plan(statement, ranked, now)
+        self._make(statement, ranked, now)
         if group.key not in self.slots:
             if len(ranked) <= len(kept):
                 self.slots = before
             else:  # it could not be told amid what is being decided: it is asked once more when that stands
                 self.vacant = True
+        self._let_go(before)
 
     def why_none(self, group: GroupEntry) -> str:
         """Why no room is kept for a group that waits for room, where that is because nobody can tell when others end;
@@ -414,6 +415,14 @@ class Reservations:
     def _plan(
         self, statement: Statement, groups: Sequence[GroupEntry], now: float, broken: Collection[str] = ()
     ) -> None:
+        """Have reservations made for these groups, and others look at what is kept no more."""
+        before = self.slots
+        self._make(statement, groups, now, broken)
+        self._let_go(before)
+
+    def _make(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, broken: Collection[str] = ()
+    ) -> None:
         """Make reservations for these groups as far as their starts can be told, and for one more that has waited
         for too long. Those that come before all who have none, or whose own is ``broken``, stay as they are where
         they can."""
@@ -437,6 +446,9 @@ class Reservations:
         waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
         if waiting is not None:
             self._empty(statement, waiting, before.get(waiting.key))
+
+    def _let_go(self, before: Mapping[str, Reservation]) -> None:
+        """Others may come for what was kept ``before``, and is not any more."""
         freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
         if freed:
             self._world.table.improved |= freed & set(self._world.table.rows.values())
@@ -507,6 +519,11 @@ class Reservations:
     @staticmethod
     def _first_kept(kept: Sequence[Reservation], until: float) -> str:
         return next(r.group.key for r in kept if r.binds(until))
+
+
+def _served(group: GroupEntry) -> bool:
+    """Whether the group has been promised all that it waits for, by those who make others go."""
+    return group.promises > 0 and group.step is not None and is_promised(group, group.step)
 
 
 def _begun(reservation: Reservation) -> bool:

@@ -279,6 +279,12 @@ def _all_runs(part: Part) -> Iterable[Run]:
         yield from _all_runs(child)
 
 
+def is_promised(group: GroupEntry, step: Step) -> bool:
+    """Whether the group waits for promised room already."""
+    there = len(promised(group))
+    return there >= (len(group.pending) if step.extra else max(step.members, 1))
+
+
 # ---------------------------------------------------------------------- in sum
 
 

@@ -68,6 +68,8 @@ class NodeTable:
         self.names: list[str] = []
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[str, TaskEntry]] = []
+        self.expected: dict[int, dict[str, TaskEntry]] = {}
+        """Row → the tasks that room is promised to there."""
         self.devices = DeviceTable()
         self.zones: dict[int, NodeZones] = {}
         """Row → the node's NUMA zones, where they are known."""

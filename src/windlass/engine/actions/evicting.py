@@ -27,13 +27,13 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.flavors import pinned_by
-from windlass.engine.groups import GroupEntry, TaskEntry, promised
+from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.offers import Pool
 from windlass.engine.parking import Bucket
 from windlass.engine.queues import QueueEntry
 from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
-from windlass.engine.steps import Step, whole_step
+from windlass.engine.steps import Step, is_promised, whole_step
 from windlass.engine.stops import Stop, grants, stops_of
 from windlass.engine.table import NodeTable
 from windlass.engine.victims import Candidates
@@ -399,12 +399,6 @@ def keep_waiting(m: Machinery, ctx: CycleContext, group: GroupEntry) -> None:
     waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
     m.lot.park(bucket, waits)
     ctx.parked[bucket] = None
-
-
-def is_promised(group: GroupEntry, step: Step) -> bool:
-    """Whether the group waits for promised room already."""
-    there = len(promised(group))
-    return there >= (len(group.pending) if step.extra else max(step.members, 1))
 
 
 def _sooner(first: float | None, second: float | None) -> float | None:

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace as altered
 
-from windlass.engine.actions.evicting import is_promised, keep_waiting
+from windlass.engine.actions.evicting import keep_waiting
 from windlass.engine.classes import TaskClass
 from windlass.engine.clearing import Clearing
 from windlass.engine.cycle import CycleContext, Machinery
@@ -34,7 +34,7 @@ from windlass.engine.parking import Bucket
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.sharing import AFTER_ALL, BEFORE_ALL, Account
 from windlass.engine.sharingrecord import Number, number
-from windlass.engine.steps import Step, whole_step
+from windlass.engine.steps import Step, is_promised, whole_step
 from windlass.spi.quantities import is_device
 from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
 
