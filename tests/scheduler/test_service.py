@@ -468,7 +468,7 @@ async def test_spreading_that_no_node_can_serve_holds_the_pod_and_says_why(api: 
         await running.settle(1.0)
         assert api.bound() == ["wishful"]
         message = api.conditions(PODS, "default/spread")["PodScheduled"]["message"]
-        assert "spread of no pod per zone, at most 1 apart" in message
+        assert "excluded by the topology spread constraints (no label zone)" in message
 
 
 async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi) -> None:
