@@ -272,6 +272,35 @@ def test_of_the_parts_that_a_driver_could_make_those_are_shown_that_somebody_has
     assert (shown[2:4], shown[-1]) == (["1", "0.5"], "user(0.5)")
 
 
+def test_parts_of_a_device_that_claims_share(windlass: Any, cluster: FakeCluster) -> None:
+    cluster.add(NODES, node("n", 0))
+    told = {"memory": {"value": "80Gi"}}
+    shared = device("gpu", allowMultipleAllocations=True, capacity=told)
+    cluster.add(RESOURCE_SLICES, devices_of("n", "gpu.example.com", shared))
+    for name, gib in (("a", 20), ("b", 50)):
+        result = {
+            "request": "gpu",
+            "driver": "gpu.example.com",
+            "pool": "n",
+            "device": "gpu",
+            "shareID": name,
+        }
+        result["consumedCapacity"] = {"memory": f"{gib}Gi"}  # type: ignore[assignment]
+        status = {"allocation": {"devices": {"results": [result]}}}
+        metadata = {"name": name, "namespace": "default"}
+        cluster.add(RESOURCE_CLAIMS, {"metadata": metadata, "spec": {}, "status": status})
+        user = pod(name, "n", {})
+        user["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": name}]
+        cluster.add(PODS, user)
+    (item,) = json.loads(windlass("gpu", "n", "-o", "json").out)["items"]
+    assert [(one["pod"], one["computePercent"]) for one in item["holders"]] == [
+        ("default/a", 25.0),
+        ("default/b", 62.5),
+    ]
+    shown = {fields[0]: fields for fields in lines(windlass("node", "ls").out)}["n"]
+    assert (shown[2:4], shown[-1]) == (["1", "0.125"], "b(0.625)")
+
+
 def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluster: FakeCluster) -> None:
     """AMD's labels, the part of memory of an MPS replica, and slices that a node lists as amounts."""
     amd = node("amd-node", 0, **{"amd.com/gpu.product-name": "MI300X", "amd.com/gpu.vram": "192G"})

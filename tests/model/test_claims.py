@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from claimobjects import GPU, NVIDIA, claim, claimer, exactly, gpu_node, selector
+from claimobjects import GPU, NVIDIA, claim, claimer, device_class, exactly, gpu_node, selector
 from kubeobjects import node, pod
 
 from windlass.api import views
@@ -408,6 +408,25 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
         ("gpu.nvidia.com/n/bad", CardMode.NAMED),
     ]
     assert found.allocatable["gpu.nvidia.com/accelerator"] == 3000
+
+
+@pytest.mark.parametrize("reach", [{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": []}}])
+def test_devices_that_several_nodes_reach_are_told(reach: dict[str, Any]) -> None:
+    far = resource_slice("n", listed("a"))
+    del far["spec"]["nodeName"]
+    far["spec"] |= reach
+    world = World(("node", gpu_node("n")), ("slice", far), ("claim", claim("c", exactly("gpu", "far"))))
+    world.add(
+        "class", device_class("far", "gpu.nvidia.com", selectors=selector("device.driver == 'far.com'"))
+    )
+    world.add("pod", claimer(claim="c"))
+    assert "no device of the cluster" in world.told()
+    far["spec"]["driver"] = "far.com"
+    world.add("slice", far)
+    assert (
+        f"device far.com/n/a is in ResourceSlice {far['metadata']['name']}, which several nodes"
+        in world.told()
+    )
 
 
 def test_devices_go_with_their_slice() -> None:

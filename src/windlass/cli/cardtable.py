@@ -8,7 +8,7 @@ have stands in their annotations (:mod:`windlass.api.deviceparts`), or in the cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.api import cards as wire
@@ -17,6 +17,7 @@ from windlass.api.cards import Card
 from windlass.api.deviceparts import WHOLE, Part
 from windlass.api.devicewords import containers_asking, profile_of
 from windlass.cli import amounts
+from windlass.model.capacities import share_of
 from windlass.model.cards import cards_of
 from windlass.model.claims import ClaimBook
 from windlass.model.holdings import UUID_WORDS, parts_held, slot_resource
@@ -164,7 +165,7 @@ def _hold_named(rows: list[Row], pod: Object, node: views.Node, claims: ClaimBoo
         return False
     at = {(row.card.resource, row.card.index): row for row in rows}
     found = [
-        (at[slot], use.part)
+        (at[slot], replace(use.part, milli=share_of(use.draws)) if use.share else use.part)
         for slot, use in parts_held(views.decode_pod(views.encode(pod)), node, claims)
         if slot in at
     ]

@@ -88,9 +88,8 @@ class Seating:
             for name, sums in found.draws.items()
         }
         """What is taken of the cards that claims share, by name."""
-        for seat in self.seats:
-            for name, units in seat.card.device.drawn:
-                self._taken[name] = self._taken.get(name, 0) + units
+        for name, units in found.kit.drawn:
+            self._taken[name] = self._taken.get(name, 0) + units
 
     @staticmethod
     def _counted(sums: Sequence[int], *, later: bool) -> int:

@@ -128,12 +128,14 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kit:
-    """The cards of a node; equal ones are one object. ``code`` tells kits apart. UUIDs are not part of it."""
+    """The cards of a node; equal ones are one object. ``code`` tells kits apart. UUIDs are not part of it. ``drawn``:
+    what is taken of those that claims share for nobody who is known."""
 
     code: int
     cards: tuple[Card, ...]
     slots: dict[tuple[str, int], int]
     """(resource, index) → slot."""
+    drawn: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -256,7 +258,8 @@ class CardTable:
         if found is None:
             cards = tuple(Card(device, known=known) for device, known in key)
             slots = {(card.device.resource, card.device.index): slot for slot, card in enumerate(cards)}
-            found = self._kits[key] = Kit(len(self._kits), cards, slots)
+            drawn = tuple(one for card in cards for one in card.device.drawn)
+            found = self._kits[key] = Kit(len(self._kits), cards, slots, drawn)
             self.kits.append(found)
             self.facts.clear()
             for device, _ in key:

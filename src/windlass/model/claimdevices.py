@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from windlass.api import cel, views
 from windlass.api.deviceasks import GPU, MIB, WHOLE
 from windlass.api.views.claims import ALL, DeviceTaint
 from windlass.model import capacities
-from windlass.model.listeddevices import DeviceName, Listed, Pool, listed_of
+from windlass.model.listeddevices import DeviceName, Listed, Pool, listed_of, subject_in
 from windlass.spi.devices import CardMode, DeviceNeed, Draws
 from windlass.spi.objects import Device
 
@@ -205,6 +206,8 @@ class Shelf:
         except cel.CelFailure as error:
             return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
         found = Matched(kinds, listed)
+        if not found and (far := self._far(tests)):
+            return Matched(), (), far
         kinds = tuple(kind for kind in kinds if _gives(_capacity_of(kind), option))
         listed = tuple(one for one in listed if _gives(one.capacity, option))
         if found and not kinds and not listed:
@@ -226,6 +229,19 @@ class Shelf:
             tuple(sorted(taints, key=lambda one: (one.key, one.value, one.effect))),
             "",
         )
+
+    def _far(self, tests: Sequence[Callable[[cel.Subject], Any]]) -> str:
+        """Why devices for which all tests hold are not to be had: several nodes reach them."""
+        for item in self._of_node.get("", {}).values():
+            for device in item.devices:
+                with suppress(cel.CelFailure):
+                    if all(test(subject_in(item.driver, device)) for test in tests):
+                        return (
+                            f"device {item.driver}/{item.pool}/{device.name} is in ResourceSlice {item.name}, which "
+                            "several nodes may reach (nodeSelector, allNodes or perDeviceNodeSelection): that is not "
+                            "served; name devices that a slice lists by nodeName"
+                        )
+        return ""
 
     def per_node(self, matched: Matched) -> set[int]:
         """How many of the devices nodes have, nodes without any left out."""

@@ -140,7 +140,7 @@ def listed_of(
                     one.pool,
                     device.name,
                     index,
-                    _subject(one.driver, device),
+                    subject_in(one.driver, device),
                     known=pools[key].whole,
                     taints=device.taints,
                     draws=draws,
@@ -191,7 +191,8 @@ def _units(text: str) -> int:
         return 0
 
 
-def _subject(driver: str, device: views.SliceDevice) -> cel.Subject:
+def subject_in(driver: str, device: views.SliceDevice) -> cel.Subject:
+    """A device of a slice, as selectors see it."""
     attributes: dict[str, dict[str, Any]] = {}
     for name, value in device.attributes:
         domain, plain = _domain(name, driver)
