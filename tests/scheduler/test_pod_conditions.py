@@ -39,6 +39,23 @@ async def test_it_tells_since_when_and_of_which_version(api: SchedulerApi) -> No
         assert then["lastTransitionTime"] == first["lastTransitionTime"]  # it has waited all the time
 
 
+async def test_what_it_says_of_nodes_follows_them_though_they_do_not_help(api: SchedulerApi) -> None:
+    api.add(pod("a", requests={"nvidia.com/gpu": "4"}))
+    async with Running(api) as running:
+        await running.settle(5.0)
+        told = [api.conditions(PODS, "default/a")["PodScheduled"]["message"]]
+        assert "1 node" in told[0] or "0/1 nodes" in told[0]
+        writes = len(api.writes("pods"))
+        for number in range(2, 7):  # five in a second are told of once or twice
+            api.add(node(f"n{number}", gpus=2))
+            await running.settle(0.2)
+        for _ in range(4):
+            await running.settle(30.0)
+        told.append(api.conditions(PODS, "default/a")["PodScheduled"]["message"])
+        assert "0/6 nodes" in told[1]
+        assert len(api.writes("pods")) - writes <= 2 * 2, "the condition and the explanation, twice"
+
+
 def test_where_the_server_does_not_count_versions_none_is_told() -> None:
     old = views.decode_pod(msgspec.json.encode(pod("a")))
     assert old.generation == 0

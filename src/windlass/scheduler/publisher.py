@@ -116,6 +116,10 @@ class Publisher:
 
     # ------------------------------------------------------------------ what is to be shown
 
+    def nodes(self) -> None:
+        """Nodes came, left or changed."""
+        self.waits.renew_all_near()
+
     def queue(self, usage: QueueUsage) -> None:
         """A queue's figures changed."""
         if not self._desk.options.beside:  # else the other scheduler still counts them

@@ -33,6 +33,8 @@ class Showing:
         self._engine = engine
         self._refused = refused
         self.said: dict[str, GroupStatus] = {}
+        self._nodes = 0
+        """As of which shape of the table of nodes the others have been told."""
 
     def waiting(self) -> list[str]:
         """Groups that are told why they wait."""
@@ -69,6 +71,10 @@ class Showing:
         for key in changed:
             self.group(key, now)
         self._nominate(decision)
+        nodes = self._engine().world.table.shape
+        if nodes != self._nodes:
+            self._nodes = nodes
+            crew.publisher.nodes()
         crew.publisher.moments(moments_of(decision, crew.model, crew.time()))
         for usage in decision.queues:
             crew.publisher.queue(usage)

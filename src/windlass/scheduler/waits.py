@@ -14,6 +14,8 @@ GROWING_SECONDS = 5.0
 """For so long a gang whose pods keep coming is not told to lack some."""
 NEAR = 50
 """Of so many first of a queue the position is kept up to date."""
+HOPELESS = 100
+"""Of so many without one, of all queues, the figures are."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class Waits:
         self._desk = desk
         self._waits: dict[str, Wait] = {}
         self._near: dict[str, set[str]] = {}
+        self._hopeless: set[str] = set()
+        """Some of those that have no place in a queue, as nothing that ends would help them."""
         self._reasons: dict[str, int] = {}
 
     def __contains__(self, key: str) -> bool:
@@ -97,13 +101,22 @@ class Waits:
         for key in self._near.get(queue, ()):
             self.renew(key)
 
-    def renew(self, key: str) -> None:
-        """Look again at what is shown of a group, when its time has come."""
+    def renew_all_near(self) -> None:
+        """Nodes came, left or changed: whom that does not help has other figures now."""
+        for keys in (*self._near.values(), self._hopeless):
+            for key in keys:
+                self.renew(key, self._desk.options.pod_rewrite_seconds)
+
+    def renew(self, key: str, calm: float = 0.0) -> None:
+        """Look again at what is shown of a group, when its time has come: ``calm`` seconds after it was told last, or
+        as the options say."""
         wait = self._waits[key]
         now = self._desk.clock.monotonic()
-        same = wait.told is not None and wait.told.code is wait.current.code
-        calm = self._desk.options.rewrite_seconds if same else self._desk.options.quiet_seconds
-        wait.due = max(now, wait.at + calm)
+        if not calm:
+            same = wait.told is not None and wait.told.code is wait.current.code
+            calm = self._desk.options.rewrite_seconds if same else self._desk.options.quiet_seconds
+        due = max(now, wait.at + calm)
+        wait.due = due if wait.basis is not None else max(now, min(due, wait.due))
         wait.basis = None
         self._desk.wish(f"group {key}", wait.due - now)
 
@@ -113,6 +126,7 @@ class Waits:
         if wait is not None:
             self._count(wait.current, -1)
             self._near.get(wait.queue, set()).discard(key)
+            self._hopeless.discard(key)
 
     def _count(self, explanation: Explanation, change: int) -> None:
         code = str(explanation.code)
@@ -131,6 +145,9 @@ class Waits:
             return wait.told
         wait.basis, wait.told, wait.at = wait.current, self._desk.explain(key) or wait.current, now
         self._near.get(wait.queue, set()).discard(key)
+        self._hopeless.discard(key)
+        if not wait.told.position and len(self._hopeless) < HOPELESS:
+            self._hopeless.add(key)
         if wait.told.position and wait.told.position <= NEAR:
             wait.queue = self._desk.model.queue_of(key)
             self._near.setdefault(wait.queue, set()).add(key)
