@@ -34,9 +34,9 @@ def test_a_node_that_is_not_ready_is_told(windlass, cluster) -> None:
         one for one in cluster.objects[(NODES, "", "box")]["status"]["conditions"] if one["type"] == "Ready"
     ]
     ready |= {"status": "Unknown", "lastTransitionTime": rfc3339(NOW - 240)}
-    assert trouble(windlass) == ["box is not ready for 4m: nobody knows whether its 2 pods still run"]
+    assert trouble(windlass) == ["box is not ready for 4m: what is said of its 2 pods may be old"]
     del cluster.objects[(NODES, "", "box")]
-    assert trouble(windlass) == ["box is gone: nobody knows whether its 2 pods still run"]
+    assert trouble(windlass) == ["box is gone: what is said of its 2 pods may be old"]
 
 
 def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
@@ -45,3 +45,11 @@ def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
     assert trouble(windlass) == []
     metadata["deletionTimestamp"] = rfc3339(NOW - 300)
     assert trouble(windlass) == ["1 pod on box should have been gone 5m ago: until then the room is held"]
+
+
+def test_of_a_job_without_a_pod_on_a_node_nothing_is_said_of_where(windlass, cluster) -> None:
+    clusterscenes.job(cluster, "again", phase="Restarting", replicas=2)
+    told = windlass("explain", "again").out
+    assert "0 of 2 running" in told
+    assert "why there" not in told
+    assert "why there" in windlass("explain", "train").out

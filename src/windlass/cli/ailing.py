@@ -31,7 +31,7 @@ def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
         node = unless_refused(lambda name=name: client.find(NODES, name), {})
         state = "is gone" if node is None else _unready(node, now)
         if state:
-            yield f"{name} {state}: nobody knows whether its {plural(job.nodes[name], 'pod')} still run"
+            yield f"{name} {state}: what is said of its {plural(job.nodes[name], 'pod')} may be old"
 
 
 def _unready(node: Mapping[str, Any], now: float) -> str:

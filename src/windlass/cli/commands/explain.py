@@ -213,7 +213,7 @@ def _running(job: Job, trouble: str, *, remote: bool) -> str:
             ("pods", f"{up} of {job.members} running"),
             ("trouble", trouble),
             ("devices", device_lines(job)),
-            ("why there", queue),
+            ("why there", queue if job.nodes else ""),
             ("note", placeholder),
         ],
         indent="  ",
