@@ -182,3 +182,20 @@ def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
     assert ledger.overflow(other, node) == (
         "node n: capacity memory of its devices is drawn to 1.25 of what there is"
     )
+
+
+def test_an_engine_that_was_written_down_knows_the_parts() -> None:
+    scene = ClaimScene()
+    scene.node("n", shared("n", 80, 80))
+    scene.ask("a", memory(50), memory(20, "b"))
+    scene.decide()
+    scene.ask("b", memory(70))
+    scene.engine.apply(scene.model.take(scene.now))
+    scene.engine = Engine.load(scene.engine.dump(), default_plugins())
+    check(scene.engine)
+    assert scene.decide() == {"b": ("n", [("a", "gpu-1")])}
+    scene.engine = Engine.load(scene.engine.dump(), default_plugins())
+    scene.ask("c", memory(20))
+    assert scene.decide() == {}
+    scene.end("a")
+    assert scene.decide() == {"c": ("n", [("a", "gpu-0")])}

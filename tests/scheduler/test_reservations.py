@@ -70,6 +70,7 @@ shares = st.builds(
     st.sampled_from(["", "1g.10gb"]),
     st.integers(-1, 6),
     st.sampled_from([0, 81920]),
+    st.sampled_from([(), (("gpu.example.com/n/gpu-0:memory", 5, 10),)]),
 )
 holdings = st.none() | st.builds(
     ZoneHolding, st.just(((0, (("cpu", 4000),)),)), st.just(((0, 1),)), st.just((("nvidia.com/gpu", 2),))

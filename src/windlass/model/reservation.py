@@ -98,7 +98,8 @@ def _unpacked(text: str) -> bytes:
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:
     """The short form where all shares are whole cards of one kind, else a list of fields per share."""
     kinds = {(s.resource, s.card_mib) for s in shares}
-    whole = all((s.milli, s.memory_mib, s.profile, s.start) == (WHOLE, 0, "", -1) for s in shares)
+    plain = (WHOLE, 0, "", -1, ())
+    whole = all((s.milli, s.memory_mib, s.profile, s.start, s.draws) == plain for s in shares)
     if not shares:
         return ""
     if len(kinds) > 1 or not whole:
