@@ -32,6 +32,7 @@ PROSE = {
     "docs/concepts/time-sharing.md",
     "docs/concepts/volcano-differences.md",
     "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
+    "docs/guides/autoscaling.md",  # ``test_autoscaler.py`` plays it
     "docs/guides/extender.md",
     "docs/guides/scheduler-configuration.md",
     "docs/guides/volcano.md",

@@ -79,6 +79,21 @@ async def test_nothing_is_said_before_the_nodes_are_known(api: Watched) -> None:
         assert api.called() == set()
 
 
+async def test_who_asks_for_its_nodes_by_a_request_calls_for_none_beside(api: Watched) -> None:
+    """The pod would take a free node in the autoscaler's mind, which then counts it out for the request."""
+    asked = {"autoscaling.x-k8s.io/consume-provisioning-request": "g"}
+    api.add(
+        node("n1", gpus=1), group("g", 2), *members(2, annotations=asked), group("h", 2), *members(2, "h")
+    )
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert api.called() == {"h0", "h1"}
+        assert api.said["g0"] == api.said["g1"] == ["SchedulingGated"]
+        api.add(node("n2", gpus=4))
+        await running.settle(PROMPT_SECONDS)
+        assert len(api.bound()) == 4
+
+
 async def test_binds_that_fail_call_for_nothing(api: Watched) -> None:
     api.add(node("n1", gpus=2), group("g", 2), *members(2))
     api.refuse_bind = lambda *_: errors.forbidden(PODS, "g0", "a webhook says no")
@@ -102,6 +117,19 @@ async def test_room_that_is_being_vacated_calls_for_nothing(api: Watched) -> Non
         api.finish_deletions()
         await running.settle(2.0)
         assert api.bound() == ["g0", "g1"]
+
+
+async def test_who_may_not_pass_another_calls_for_nothing_and_the_other_does(api: Watched) -> None:
+    """There is room for it, and that is kept for who comes first."""
+    hour = {"windlass.dev/run-estimate": "1h"}
+    api.add(node("n1", gpus=2), pod("there", node="n1", annotations=hour))
+    api.add(group("first", 2), *members(2, "first", annotations=hour))
+    async with Running(api) as running:
+        await running.settle(5.0)
+        api.add(group("g", 1), *members(1))
+        await running.settle(20.0)
+        assert api.said["g0"] == ["SchedulingGated"]
+        assert api.called() == {"first0", "first1"}
 
 
 async def test_a_queue_at_its_limit_calls_for_nothing_until_nodes_are_what_lacks(api: Watched) -> None:

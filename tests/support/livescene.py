@@ -144,10 +144,17 @@ class Scene:
         await self.client.create(POD_GROUPS, obj)
 
     async def pod(
-        self, name: str, *, group: str = "", gpus: int = 1, scheduler: str = "", **spec: Any
+        self,
+        name: str,
+        *,
+        group: str = "",
+        gpus: int = 1,
+        scheduler: str = "",
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
     ) -> None:
         amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-        notes = {"scheduling.volcano.sh/queue-name": self.queue}
+        notes = {"scheduling.volcano.sh/queue-name": self.queue, **(annotations or {})}
         if group:
             notes["scheduling.k8s.io/group-name"] = group
         obj = {

@@ -49,6 +49,8 @@ MOVABLE = "windlass.dev/movable"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """On a pod: ``"false"`` keeps the cluster autoscaler from draining its node, and Windlass from moving the pod to make
 room (consolidation). Who claims by right (reclaim, preempt) is not hindered."""
+NODES_REQUESTED = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""On a pod: the ProvisioningRequest by which its nodes are asked for, all or none. It then calls for none itself."""
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 """On a PodGroup: when its work was last saved (RFC 3339); what it has done since is what an eviction would lose."""
 TIME_SHARE = "windlass.dev/time-share"

@@ -58,6 +58,7 @@ _NO_NODES_HELP = frozenset(
 for nodes as well."""
 
 
+UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 PLACED = frozenset(
     (Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_DEVICE, Reason.AWAITING_NODE_LOCK)
 )
@@ -69,12 +70,12 @@ def pod_reason(told: Explanation) -> str:
     for nodes: it stands only where more of them could help, and nothing else is in the way. A share of what there is
     grows with it, so where the nodes lack room as well, more of them help."""
     if any(blocker.code in _NO_NODES_HELP for blocker in told.blockers):
-        return "SchedulingGated"
+        return GATED
     if told.code in _MORE_NODES_HELP:
-        return "Unschedulable"
+        return UNSCHEDULABLE
     if told.code is Reason.WAITING_FOR_SHARE and node_summary(told):
-        return "Unschedulable"
-    return "SchedulerError" if told.code is Reason.BIND_FAILED else "SchedulingGated"
+        return UNSCHEDULABLE
+    return "SchedulerError" if told.code is Reason.BIND_FAILED else GATED
 
 
 def with_summary(told: Explanation) -> str:

@@ -12,7 +12,7 @@ from windlass.api.reasons import Explanation
 from windlass.client.recorder import ObjectRef
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import is_implicit
-from windlass.model.kubewords import PLACED, pod_reason, with_summary
+from windlass.model.kubewords import GATED, PLACED, UNSCHEDULABLE, pod_reason, with_summary
 from windlass.scheduler.desk import ECHO_SECONDS, Desk, record
 from windlass.scheduler.podconditions import condition
 from windlass.scheduler.waits import Wait, Waits
@@ -126,7 +126,7 @@ class PodWords:
         """That it waits and why, and where room is being made for it, in one patch."""
         status: dict[str, Any] = {}
         message = with_summary(told) if told is not None else ""
-        reason = pod_reason(told) if told is not None else ""
+        reason = _reason(pod, told) if told is not None else ""
         says = told is not None and not pod.shape.gates
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             scheduled = condition(pod, "PodScheduled", "False", reason, message)
@@ -145,3 +145,10 @@ class PodWords:
         if "conditions" in status and told is not None and told.code not in PLACED:
             ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
             self._desk.recorder.event(ref, "Warning", "FailedScheduling", message)
+
+
+def _reason(pod: views.Pod, told: Explanation) -> str:
+    """Nodes that are asked for as a whole are not called for by each pod as well: what grows clusters would put the pod
+    on a node that is free, in its mind, and count that node out for the request."""
+    reason = pod_reason(told)
+    return GATED if reason == UNSCHEDULABLE and names.NODES_REQUESTED in pod.annotations else reason

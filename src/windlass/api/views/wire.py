@@ -164,6 +164,7 @@ _KEPT_PREFIXES = (
     "aliyun.com/",
     "hami.io/",
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "autoscaling.x-k8s.io/consume-provisioning-request",
 )
 
 
