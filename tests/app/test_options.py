@@ -129,6 +129,14 @@ def test_a_second_up_compares_what_the_image_map_says(tmp_path: Path):
     assert conflict.remedies[0] == "windlass down && windlass up --images FILE"
 
 
+@pytest.mark.parametrize("role", ["scheduler", "controller"])
+def test_what_a_process_does_not_understand_is_told_by_its_own_usage(role: str):
+    with pytest.raises(WindlassError, match="not understood: --bogus") as caught:
+        parser().parse_args([role, "--bogus"])
+    assert caught.value.evidence.startswith(f"usage: windlass {role} ")
+    assert caught.value.remedies == (f"windlass {role} --help",)
+
+
 def test_children_are_told_by_flags():
     words = ["server", "--state", "/s", "--parent", "7", "--tcp-fd", "3", "--unix-fd", "4"]
     options = child_options(parser().parse_args(words))

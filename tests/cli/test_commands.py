@@ -139,6 +139,34 @@ def test_quota_names_its_remedy():
     assert error.remedies == ("windlass get resourcequota -A",)
 
 
+@pytest.mark.parametrize("line", ["help WL-GPU-413", "crds", "completion bash"])
+def test_an_output_that_cannot_be_written_is_told(line):
+    command = f"{sys.executable} -m windlass {line}"
+    done = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "error[WL-OUTPUT-500]: the output cannot be written: No space left on device\n"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_streams_are_nobodys():
+    command = f"{sys.executable} -m windlass help"
+    done = subprocess.run(["sh", "-c", f"{command} WL-GPU-413 >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run(["sh", "-c", f"{command} WL-GPU-999 2>&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_a_namespace_that_is_missing_may_be_made(windlass):
+    from windlass.cli.failures import missing
+
+    assert missing("namespaces", "team", ["default"]).remedies == (
+        "kubectl create namespace team",
+        "windlass get namespaces",
+    )
+
+
 def test_the_version_is_told_without_importing_the_command():
     script = "import sys; sys.argv = ['windlass', '--version']; from windlass.__main__ import main; main(); " \
              "print([m for m in ('click', 'asyncio', 'numpy', 'msgspec') if m in sys.modules])"  # fmt: skip

@@ -320,6 +320,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "While a long list was read in pages, the changes that it was based on were compacted. Run it again.",
     ),
     (
+        "WL-OUTPUT-500",
+        "the output cannot be written",
+        "Standard output goes to a file on a full disk, or to a device that refuses it. What the command was "
+        "asked to do may be done all the same: look with `windlass ps`.",
+    ),
+    (
         "WL-SERVER-413",
         "the object is larger than the server takes",
         "A request may have 3 MiB, as at any Kubernetes API server. Keep large data in files or a volume, and "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from windlass.api.errors import WindlassError
 from windlass.app.settings import REFUSED, Setting, Values, defaults, read
@@ -141,7 +141,15 @@ def _boolean(text: str) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in the shape that all commands have."""
+    """Complains in the shape that all commands have, each command of itself."""
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]: overloads there, one form here
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"not understood: {' '.join(unknown)}")
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         raise WindlassError(

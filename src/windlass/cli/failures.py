@@ -116,8 +116,13 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
         f"WL-{word}-404",
         f'{noun} "{name}" does not exist',
         evidence=f"{noun}s there are: {shown}" if names else f"there is no {noun} at all",
-        remedies=(*(f"did you mean {match}?" for match in close), listing),
+        remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
     )
+
+
+def _made_by(plural: str, name: str) -> tuple[str, ...]:
+    """How a user makes what no other command of Windlass makes by itself."""
+    return (f"kubectl create namespace {name}",) if plural == "namespaces" else ()
 
 
 def check_queue(client: BlockingClient, name: str) -> None:

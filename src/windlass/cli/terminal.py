@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TextIO
 
+from windlass.api.errors import WindlassError
+
 DEFAULT_WIDTH = 80
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36", "dim": "2"}
@@ -32,8 +34,19 @@ class Terminal:
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
 
     def write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+        """Raises :class:`BrokenPipeError` when the reader has gone, and :class:`WindlassError` for a full disk."""
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise WindlassError(
+                "WL-OUTPUT-500",
+                f"the output cannot be written: {error.strerror or error}",
+                evidence="what the command was asked to do may be done; only its words are lost",
+                remedies=("df -h .", "write it elsewhere"),
+            ) from error
 
     def line(self, text: str = "") -> None:
         self.write(f"{text}\n")
@@ -52,8 +65,13 @@ def _width(stream: TextIO, interactive: bool) -> int:
 
 
 def output() -> Terminal:
-    return Terminal.of(sys.stdout)
+    return Terminal.of(_open(sys.stdout))
 
 
 def errors() -> Terminal:
-    return Terminal.of(sys.stderr)
+    return Terminal.of(_open(sys.stderr))
+
+
+def _open(stream: TextIO | None) -> TextIO:
+    """A stream that was closed before the command began (``>&-``) is none for Python; nobody reads it."""
+    return open(os.devnull, "w") if stream is None else stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from windlass.cli import terminal
 from windlass.cli.options import output_flag
 from windlass.cli.output import check_format, to_json
 
@@ -32,7 +33,7 @@ def command(shell: str, output: str | None) -> int:
     else:
         script = completion.source()
     text = f"{_HOW[shell]}\n{script}\n"
-    click.echo(to_json({"shell": shell, "script": text}) if form == "json" else text, nl=False)
+    terminal.output().write(to_json({"shell": shell, "script": text}) if form == "json" else text)
     return 0
 
 

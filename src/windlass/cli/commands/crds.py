@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import click
 
+from windlass.cli import terminal
 from windlass.cli.options import output_flag
 from windlass.cli.output import check_format, to_json
 
@@ -28,5 +29,5 @@ def command(output: str | None) -> int:
         import yaml
 
         whole = to_json(list(yaml.safe_load_all(whole)))
-    click.echo(whole, nl=False)
+    terminal.output().write(whole)
     return 0

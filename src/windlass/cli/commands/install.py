@@ -317,7 +317,7 @@ def _translate(invocation: Invocation, queues: tuple[str, ...], *, wait: int | N
     return failures.OK
 
 
-def need_cluster(invocation: Invocation) -> None:
+def need_cluster(invocation: Invocation, command: str = "install") -> None:
     """Raises :class:`WindlassError` where no cluster is named: a box has all of it already."""
     if invocation.target.remote:
         return
@@ -325,7 +325,10 @@ def need_cluster(invocation: Invocation) -> None:
         "WL-USE-400",
         "no cluster is named",
         evidence="this box's own control plane needs no installation",
-        remedies=("windlass --context NAME install", "windlass install -o yaml"),
+        remedies=(
+            f"windlass --context NAME {command}",
+            *(("windlass install -o yaml",) if command == "install" else ()),
+        ),
     )
 
 

@@ -48,7 +48,7 @@ def command(
     """
     from windlass.cli import adopting, deploying, installing, keeping
 
-    need_cluster(invocation)
+    need_cluster(invocation, "uninstall")
     if queues and not adopted:
         raise WindlassError("WL-USE-400", "--queue needs --adopted")
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)

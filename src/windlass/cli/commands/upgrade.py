@@ -26,7 +26,7 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
     """
     from windlass.cli import installing, upgrading
 
-    need_cluster(invocation)
+    need_cluster(invocation, "upgrade")
     client = invocation.client
     if migrate_storage and not check_only:
         for words in upgrading.migrate_storage(client):
