@@ -672,6 +672,41 @@ def test_install_takes_no_empty_image_for_the_default(windlass):
     assert "--image is empty" in done.err
 
 
+def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
+    from windlass.cli.main import run
+
+    box = str(tmp_path / "my box")
+    assert run(["--state", box, "ps"]) == 7
+    told = "".join(capsys.readouterr())
+    assert f"try: windlass --state '{box}' up\n" in told
+    assert f"try: windlass --state '{box}' status\n" in told
+    assert run(["down", "--state", box]) == 0
+    assert "nothing runs on" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("remedy", "cluster", "box"),
+    [
+        ("windlass ps", "windlass --context lab ps", "windlass --state /s ps"),
+        (
+            "windlass down && windlass up --detach",
+            "windlass down && windlass up --detach",
+            "windlass --state /s down && windlass --state /s up --detach",
+        ),
+        ("kubectl get pods", "kubectl --context lab get pods", "kubectl get pods"),
+        ("windlass help WL-GPU-413", "windlass help WL-GPU-413", "windlass help WL-GPU-413"),
+        ("windlass up --state DIR", "windlass up --state DIR", "windlass up --state DIR"),
+        ("df -h .", "df -h .", "df -h ."),
+    ],
+)
+def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
+    from windlass.cli.failures import aimed_remedy
+
+    assert aimed_remedy(remedy, "") == remedy
+    assert aimed_remedy(remedy, "--context lab") == cluster
+    assert aimed_remedy(remedy, "--state /s") == box
+
+
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize("command", [["queue", "ls"], ["status"]])
 def test_where_nothing_runs_on_this_box_a_cluster_may_have_been_meant(

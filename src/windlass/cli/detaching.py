@@ -18,8 +18,9 @@ def detach(invocation: Invocation, job: Job) -> int:
     """Say how to come back and how to end the job. The exit status of an interrupted command."""
     name = job.name
     invocation.note(f"\ndetached; {name} goes on")
-    invocation.note(f"come back: windlass logs -f {name}")
-    invocation.note(f"end it:    windlass cancel {name}")
+    aim = invocation.surroundings.aim
+    invocation.note(f"come back: {failures.aimed_remedy(f'windlass logs -f {name}', aim)}")
+    invocation.note(f"end it:    {failures.aimed_remedy(f'windlass cancel {name}', aim)}")
     if not invocation.err.interactive:
         return failures.INTERRUPTED
     invocation.note("(Ctrl-C again: cancel)")

@@ -49,12 +49,14 @@ def unless_refused(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
         raise
 
 
-_NO_CLUSTER = frozenset({"up", "down", "help", "completion", "crds", "version", "--help"})
+_OFFLINE = frozenset({"help", "completion", "crds", "version", "--help"})
+_NO_CLUSTER = _OFFLINE | {"up", "down"}
 """Commands that have nothing to do with which cluster was meant."""
 
 
 def aimed(error: WindlassError, flags: str) -> WindlassError:
-    """The error with remedies that name the cluster that was meant (``--context NAME``), so that they can be copied.
+    """The error with remedies that name the cluster or the box that was meant (``--context NAME``, ``--state DIR``), so
+    that they can be copied.
 
     Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
     """
@@ -68,11 +70,19 @@ def aimed(error: WindlassError, flags: str) -> WindlassError:
 
 
 def aimed_remedy(remedy: str, flags: str) -> str:
-    """A command line with the flags by which the user named a cluster; other words as they are."""
-    command, _, rest = remedy.partition(" ")
-    if not flags or command not in ("windlass", "kubectl") or not rest or "--context" in rest:
+    """A command line with the flags by which the user named a cluster or a box; other words as they are."""
+    if not flags:
         return remedy
-    return remedy if rest.split()[0].rstrip(",") in _NO_CLUSTER else f"{command} {flags} {rest}"
+    return " && ".join(_aimed_command(part, flags) for part in remedy.split(" && "))
+
+
+def _aimed_command(line: str, flags: str) -> str:
+    command, _, rest = line.partition(" ")
+    box = flags.startswith("--state ")
+    takes, apart = (("windlass",), _OFFLINE) if box else (("windlass", "kubectl"), _NO_CLUSTER)
+    if command not in takes or not rest or "--context" in rest or "--state" in rest:
+        return line
+    return line if rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
 
 
 # Words and short names of the kinds in codes and commands.

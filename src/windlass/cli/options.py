@@ -110,7 +110,10 @@ _TARGETS = ("state", "kubeconfig", "context_name")
 
 
 def _aim(aims: dict[str, str | None]) -> str:
-    flags = (("--kubeconfig", aims["kubeconfig"]), ("--context", aims["context_name"]))
+    """The flags by which a cluster was named; else those by which a box was."""
+    flags = [("--kubeconfig", aims["kubeconfig"]), ("--context", aims["context_name"])]
+    if not any(value for _, value in flags):
+        flags = [("--state", aims["state"])]
     return shlex.join(word for flag, value in flags if value for word in (flag, value))
 
 

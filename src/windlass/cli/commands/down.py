@@ -8,6 +8,7 @@ import signal
 import click
 
 from windlass.api.errors import WindlassError
+from windlass.cli.failures import aimed_remedy
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.output import emit
@@ -125,5 +126,6 @@ def _report(
     if purged:
         invocation.out.line(f"removed {state.path}")
     elif os.path.exists(state.path):
-        invocation.out.line(f"objects and logs stay in {state.path} (windlass down --purge removes them)")
+        purge = aimed_remedy("windlass down --purge", invocation.surroundings.aim)
+        invocation.out.line(f"objects and logs stay in {state.path} ({purge} removes them)")
     return 0
