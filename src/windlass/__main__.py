@@ -12,9 +12,12 @@ def main() -> int:
 
         print(f"windlass {__version__}")
         return 0
-    from windlass.cli.main import run
+    try:
+        from windlass.cli.main import run
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while it was still being read
+        return 130
 
 
 if __name__ == "__main__":

@@ -167,6 +167,20 @@ def test_a_namespace_that_is_missing_may_be_made(windlass):
     )
 
 
+def test_an_interrupt_while_the_command_is_still_read_is_no_traceback(monkeypatch):
+    from windlass.__main__ import main
+
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "windlass.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "windlass.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    monkeypatch.setattr(sys, "argv", ["windlass", "ps"])
+    assert main() == 130
+
+
 def test_the_version_is_told_without_importing_the_command():
     script = "import sys; sys.argv = ['windlass', '--version']; from windlass.__main__ import main; main(); " \
              "print([m for m in ('click', 'asyncio', 'numpy', 'msgspec') if m in sys.modules])"  # fmt: skip
