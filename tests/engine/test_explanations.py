@@ -477,6 +477,45 @@ def test_a_gang_without_pods_is_judged_by_its_least_resources() -> None:
     assert c.explain("g").code is Reason.WAITING_FOR_MEMBERS
 
 
+def mixed(c: Cluster, least: int, roles: dict[str, int]) -> None:
+    c.gang("g", 0, min=least, roles=roles).add_tasks("g", 1, "gpu=1", role="m").add_tasks(
+        "g", 4, "gpu=4", role="w"
+    )
+    c.cycle()
+
+
+def test_a_gang_of_several_classes_that_all_nodes_together_never_hold_is_told_so() -> None:
+    """Each pod fits an empty node, so no class alone says it: 1 + 4 × 4 of 16."""
+    c = Cluster().queues("default").nodes("n1 gpu=8", "n2 gpu=8")
+    mixed(c, 5, {})
+    said = c.explain("g")
+    assert (said.code, said.waiting_helps, said.position) == (Reason.EXCEEDS_CLUSTER, "no", 0)
+    assert said.message.startswith("Together its pods need at least 17 nvidia.com/gpu (all nodes have 16).")
+    assert Blocker(Reason.EXCEEDS_CLUSTER, 0, GPU, "17", "16") in said.blockers
+    assert "Ask for less at once (minAvailable), or add nodes." in said.remedies
+    c.nodes("n3 gpu=1").cycle()
+    assert c.code("g") == ""
+
+
+@pytest.mark.parametrize(
+    ("least", "roles", "needed"),
+    [(4, {}, "13"), (3, {"w": 3}, "12"), (4, {"w": 3}, "13"), (4, {"m": 1, "w": 3}, "13")],
+    ids=["the cheapest four", "three of a role", "and whoever is cheapest", "both roles"],
+)
+def test_the_least_that_a_gang_of_several_classes_needs_is_told(least, roles, needed) -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=8", "n2 gpu=1")
+    mixed(c, least, roles)
+    assert f"need at least {needed} nvidia.com/gpu (all nodes have 9)." in c.explain("g").message
+
+
+def test_what_a_gang_of_several_classes_holds_already_counts() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=8", "n2 gpu=1")
+    mixed(c, 3, {})
+    c.add_tasks("g", 1, "gpu=2", role="y").change_group("g", min_member=5)  # three of them hold 9 of 9
+    c.cycle()
+    assert "need at least 15 nvidia.com/gpu (all nodes have 9)." in c.explain("g").message
+
+
 def test_of_several_classes_each_is_judged_and_named_by_its_role() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=1 cpu=4")
     c.gang("g", 0, min=2).add_tasks("g", 1, "gpu=2", role="w").add_tasks("g", 1, "cpu=8", role="m")
@@ -515,7 +554,7 @@ def test_who_must_be_spread_is_told_what_keeps_the_next_away() -> None:
 
 
 def test_classes_that_fit_alone_but_not_together() -> None:
-    c = Cluster().queues("default").nodes("n1 gpu=2 cpu=4")
+    c = Cluster().queues("default").nodes("n1 gpu=2 cpu=4", "n2 cpu=2")
     c.gang("g", 0, min=2).add_tasks("g", 1, "gpu=1 cpu=3", role="w").add_tasks("g", 1, "cpu=3", role="m")
     c.cycle()
     explanation = c.explain("g")
@@ -659,11 +698,11 @@ def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None
 
 
 def test_each_role_is_judged_by_what_is_free_now() -> None:
-    c = Cluster().queues("default").nodes("n1 gpu=4").running("x", "n1", "gpu=4")
+    c = Cluster().queues("default").nodes("n1 gpu=5").running("x", "n1", "gpu=5")
     c.gang("g", 1, "gpu=2", min=2, roles={"a": 1, "b": 1}, role="a").add_tasks("g", 1, "gpu=3", role="b")
     c.cycle()
     assert c.explain("g").message.startswith("Role a: ")
     c.remove("x")
-    c.running("y", "n1", "gpu=2")
+    c.running("y", "n1", "gpu=3")
     c.cycle()
     assert c.explain("g").message.startswith("Role b: ")

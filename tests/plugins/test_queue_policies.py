@@ -223,6 +223,29 @@ def test_what_is_guaranteed_to_another_queue_stays_free() -> None:
     assert c.engine.world.queues.entries["b"].allocated[GPU] == 5000  # one is still kept for c
 
 
+def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantees_change() -> None:
+    """An idle queue is guaranteed more than the cluster has: no other work can start, and waiting is in vain."""
+    c = Cluster().nodes("n1 gpu=4").queues("root", "a parent=root", "b parent=root guarantee.gpu=10")
+    c.gang("a", 2, "gpu=1", queue="a")
+    c.cycle()
+    said = c.engine.explain("ns/a", c.now)
+    assert said is not None
+    assert (said.code, said.waiting_helps) == (Reason.EXCEEDS_QUEUE_LIMIT, "no")
+    assert "queue root has 0 left (other queues are guaranteed 10 that they do not hold yet)" in said.message
+    assert [remedy.partition(" (")[0] for remedy in said.remedies] == [
+        "Lower what other queues are guaranteed",
+        "Add nodes.",
+    ]
+    c.nodes("n2 gpu=8")
+    assert len(c.cycle().binds) == 2  # 12 - 10
+    c.gang("late", 1, "gpu=1", queue="a")
+    c.cycle()
+    waits = c.engine.explain("ns/late", c.now)
+    assert waits is not None
+    assert (waits.code, waits.waiting_helps) == (Reason.WAITING_FOR_QUOTA, "yes")
+    assert "Wait until work that holds nvidia.com/gpu ends." in waits.remedies
+
+
 def test_any_resource_of_a_step_may_be_guaranteed_to_another_queue() -> None:
     c = Cluster().nodes("n1 gpu=4 cpu=8").queues("root", "a parent=root", "b parent=root guarantee.gpu=3")
     c.gang("a", 4, "cpu=1 gpu=1", min=1, queue="a")

@@ -11,6 +11,7 @@ wait for the same are diagnosed once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +33,7 @@ from windlass.engine.positions import Positions
 from windlass.engine.remedies import of_domains, remedies_for
 from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Shortage, Step, next_step, whole_step
+from windlass.engine.steps import Shortage, Step, least_in_sum, next_step, whole_step
 from windlass.engine.table import RELEASING
 from windlass.engine.view import TableView
 from windlass.engine.world import World
@@ -52,6 +53,8 @@ class Obstacle:
     code: Reason
     sentence: str
     blockers: tuple[Blocker, ...] = ()
+    remedies: tuple[str, ...] = ()
+    """What would do, where whoever refuses says it; else it follows from the code."""
 
     @property
     def severity(self) -> tuple[int, int]:
@@ -116,6 +119,7 @@ class Diagnosis:
             obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
             obstacles += self._of_sharing(group, now)
             verdicts = self._verdicts_on_nodes(group, step)
+            obstacles += self._of_sum(group, step, verdicts)
             if (
                 not (obstacles or in_full or group.near)
                 and len(verdicts) == 1
@@ -138,8 +142,12 @@ class Diagnosis:
         nearest = next((NearMiss(*v.nearest) for v in verdicts if v.nearest is not None), None)
         if domains is not None and first.code is domains.code:
             nearest = domains.nearest
-        remedies = remedies_for([o.code for o in obstacles], group, self._world, verdicts, step)
-        remedies = (*remedies, *stops.remedies(_stopped(group)))
+        codes = [o.code for o in obstacles if not o.remedies]
+        remedies = (
+            *dict.fromkeys(remedy for obstacle in obstacles for remedy in obstacle.remedies),
+            *remedies_for(codes, group, self._world, verdicts, step),
+            *stops.remedies(_stopped(group)),
+        )
         return Explanation(
             code=first.code,
             message=" ".join(obstacle.sentence for obstacle in obstacles),
@@ -253,8 +261,18 @@ class Diagnosis:
         spec = group.group
         if spec is None or not spec.min_resources or group.active:
             return []
+        return self._beyond_all(spec.min_resources)
+
+    def _of_sum(self, group: GroupEntry, step: Step, verdicts: Sequence[NodesVerdict]) -> list[Obstacle]:
+        """A gang of several classes, of each of which the nodes hold a task: whether they hold the whole."""
+        if step.extra or len(verdicts) < 2 or any(v.never is not None for v in verdicts):
+            return []
+        return self._beyond_all(least_in_sum(group, step))
+
+    def _beyond_all(self, needs: Mapping[str, int]) -> list[Obstacle]:
+        """That all nodes together, even empty, have less than is needed."""
         short = []
-        for name, units in sorted(spec.min_resources.items()):
+        for name, units in sorted(needs.items()):
             there = self._there(name)
             if units > there:
                 needed, available = from_units(name, units), from_units(name, there)
@@ -467,7 +485,7 @@ def _refused(refusal: Refusal) -> Obstacle:
     blocker = Blocker(
         refusal.code, resource=resource, needed=needed, available=available, detail=refusal.detail
     )
-    return Obstacle(refusal.code, wording.refusal(refusal), (blocker,))
+    return Obstacle(refusal.code, wording.refusal(refusal), (blocker,), refusal.remedies)
 
 
 def _never(verdict: NodesVerdict) -> Obstacle | None:

@@ -47,7 +47,7 @@ def remedies_for(
             )
         if code is Reason.ON_HOLD:
             found.append("Release it.")
-        if code is Reason.EXCEEDS_CLUSTER and not verdicts:
+        if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in verdicts):
             found.append("Ask for less at once (minAvailable), or add nodes.")
     return tuple(dict.fromkeys(found))
 

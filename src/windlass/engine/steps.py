@@ -7,6 +7,7 @@ where they are placed apart (``GroupEntry.apart``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -328,6 +329,32 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
             members -= 1
             taken[entry.key] = entry
     return view_of(group, taken.values(), extra=False)
+
+
+def least_in_sum(group: GroupEntry, step: Step) -> dict[str, int]:
+    """Of each resource the least that the gang holds of nodes, in units, once the step is done, whichever of its tasks
+    are taken: what it holds already, and the smallest that are missing, of each role as many as it must have."""
+    found: Counter[str] = Counter()
+    for entry in group.tasks.values():
+        if entry.row >= 0:
+            found.update(dict(entry.cls.node_items))
+    for name in {name for run in step.runs for name, _ in run.cls.node_items}:
+        found[name] += _least_of(step, name)
+    return dict(found)
+
+
+def _least_of(step: Step, resource: str) -> int:
+    lacking, total = dict(step.roles), 0
+    free = max(0, step.members - sum(lacking.values()))
+    sizes = [(dict(run.cls.node_items).get(resource, 0), run) for run in step.runs]
+    for units, run in sorted(sizes, key=lambda size: size[0]):
+        of_role = min(len(run.entries), lacking.get(run.role, 0))
+        others = min(len(run.entries) - of_role, free)
+        if of_role:
+            lacking[run.role] -= of_role
+        free -= others
+        total += units * (of_role + others)
+    return total
 
 
 def _take_part(part: Part, taken: dict[str, TaskEntry]) -> None:

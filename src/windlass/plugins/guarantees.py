@@ -38,7 +38,9 @@ class Guarantees:
             kept = sum(unfilled(top, resource, path, units) for top in tops)
             left = _free(step, nodes, resource) - kept
             if kept and units > left:
-                return _refusal(path, resource, units, max(left, 0), kept)
+                others = sum(unfilled(top, resource, path, units, idle=True) for top in tops)
+                ever = int(nodes.allocatable(resource).sum()) - others
+                return _refusal(path, resource, (units, max(left, 0), kept), never=units > ever)
         return None
 
 
@@ -49,12 +51,23 @@ def _free(step: StepView, nodes: NodeView, resource: str) -> int:
     return int(free[nodes.ready() & (free > 0)].sum())
 
 
-def _refusal(path: Sequence[QueueView], resource: str, units: int, left: int, kept: int) -> Refusal:
+def _refusal(
+    path: Sequence[QueueView], resource: str, amounts: tuple[int, int, int], *, never: bool
+) -> Refusal:
+    """``amounts``: what is asked for, what is left, and what is kept for others. ``never``: that would be more than is
+    left if nothing ran at all. That is no ``permanent`` refusal, since more nodes would help as well."""
+    units, left, kept = amounts
+    told = from_units(resource, kept)
     return Refusal(
-        code=Reason.WAITING_FOR_QUOTA,
+        code=Reason.EXCEEDS_QUEUE_LIMIT if never else Reason.WAITING_FOR_QUOTA,
         queue=path[-1].name,
         resource=resource,
         needed=units,
         available=left,
-        detail=f"{from_units(resource, kept)} of what is free are guaranteed to other queues",
+        detail=f"other queues are guaranteed {told} that they do not hold yet",
+        remedies=(
+            "Lower what other queues are guaranteed "
+            f"(windlass queue ls, windlass queue set NAME guarantee.{resource}=AMOUNT).",
+            *(("Add nodes.",) if never else (f"Wait until work that holds {resource} ends.",)),
+        ),
     )

@@ -171,13 +171,19 @@ class QueueView(Protocol):
         ...
 
 
-def unfilled(queue: QueueView, name: str, path: Sequence[QueueView], units: int) -> int:
-    """What the subtree is guaranteed, and would not hold if the queues of ``path`` held ``units`` more."""
+def unfilled(
+    queue: QueueView, name: str, path: Sequence[QueueView], units: int, *, idle: bool = False
+) -> int:
+    """What the subtree is guaranteed, and would not hold if the queues of ``path`` held ``units`` more.
+
+    ``idle``: if nobody held anything yet. What is held and unfilled together is never less than that.
+    """
     if not queue.reserved.get(name, 0):
         return 0
-    held = queue.committed.get(name, 0) + (units if any(queue.name == own.name for own in path) else 0)
+    held = 0 if idle else queue.committed.get(name, 0)
+    held += units if any(queue.name == own.name for own in path) else 0
     own = max(0, queue.spec.guarantee.get(name, 0) - held)
-    return max(own, sum(unfilled(child, name, path, units) for child in queue.subqueues))
+    return max(own, sum(unfilled(child, name, path, units, idle=idle) for child in queue.subqueues))
 
 
 class GroupView(Protocol):
