@@ -72,6 +72,8 @@ class Pool:
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, Offer]] = {}
         self._state: Hashable = None
+        self._asked = False
+        """Whether anything was asked for since it was last reckoned how much there is: only then there can be more."""
 
     def renew(self, state: Hashable) -> None:
         """Before claims are made. What was offered in another state (what units' standing depends on beside their
@@ -79,7 +81,8 @@ class Pool:
         if state != self._state:
             self._kinds.clear()
             self._state = state
-        if len(self._kinds) > 1:
+        if self._asked and len(self._kinds) > 1:
+            self._asked = False
             sizes = {kind: sum(len(o.first) for o in known.values()) for kind, known in self._kinds.items()}
             total = sum(sizes.values())
             for kind, size in sizes.items():
@@ -92,4 +95,5 @@ class Pool:
         """Those for claims of one :func:`kind <kind_of>`, by queue."""
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
+        self._asked = True
         return found

@@ -313,7 +313,12 @@ def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int)
     metavar="D",
     help="Over how long (default: 7).",
 )
-@click.option("--median", default="20m", metavar="TIME", help="Half of them run shorter (default: 20m).")
+@click.option(
+    "--median",
+    default="20m",
+    metavar="TIME",
+    help="What run times are drawn around (default: 20m); names repeat, so the median of one trace differs.",
+)
 @click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @standard(namespace=False, output=False)
 def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: int) -> int:
