@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from cluster_dsl import Cluster, needs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TaskEntry
+from windlass.engine.outlook import Outlook
 from windlass.engine.room import Leftover, Room, could_hold, future_free, lacking
-from windlass.engine.statement import Statement
+from windlass.engine.statement import Outbox, Statement
 
 
 def cluster() -> Cluster:
@@ -86,6 +89,47 @@ def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
     assert free() == 0
     table.remove("n1")
     assert free() == -4000  # what is on it is still in the books, and in nobody's sum
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("place", "go", "stay", "cordon", "other")), st.integers(0, 5)), max_size=12
+    )
+)
+def test_how_many_there_is_room_for_is_followed_as_it_would_be_counted(steps: list[tuple[str, int]]) -> None:
+    c = Cluster().nodes("n1 gpu=4 cpu=8", "n2 gpu=4 cpu=3", "n3 gpu=2 cpu=8")
+    leftover, gpu = Leftover(c.engine.world.table), "nvidia.com/gpu"
+    kinds = [cls_of(c, text) for text in ("gpu=1 cpu=1", "gpu=3 cpu=2", "cpu=2")]
+    c.cycle()
+    for number, (step, which) in enumerate(steps):
+        placed = [one for one in c.engine.world.tasks.values() if one.row >= 0]
+        if step == "place":
+            c.running(f"r{number}", f"n{which % 3 + 1}", f"gpu={1 + which % 2} cpu=1")
+        elif step == "cordon":
+            c.nodes(f"n{which % 3 + 1} gpu=4 cpu=8 cordoned")
+        elif step == "other":
+            c.nodes(f"n{which} gpu=3 cpu=8")
+        elif placed:
+            statement = Statement(c.engine.world.ledger)
+            statement.evict(placed[which % len(placed)], "preempt")
+            assert_followed(c, leftover, kinds, gpu)
+            if step == "stay":
+                statement.rollback()
+            else:
+                statement.commit(Outbox.empty())
+        assert_followed(c, leftover, kinds, gpu)
+
+
+def assert_followed(c: Cluster, leftover: Leftover, kinds: list[TaskClass], resource: str) -> None:
+    device = c.engine.world.table.resources.codes[resource]
+    for cls in kinds:
+        cls.refresh()
+        found, fresh = leftover.outlook(cls, device), Outlook(cls, Leftover(c.engine.world.table), device)
+        assert (found.fits, found.total, found.most) == (fresh.fits, fresh.total, fresh.most)
+        assert sum(fresh.fits) == Room(c.engine.world.table, cls).total
+        without = leftover.outlook(cls, -1)
+        assert (without.fits, without.most) == (fresh.fits, 0)
 
 
 def test_empty_nodes_hold_so_many() -> None:

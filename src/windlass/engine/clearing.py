@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import add, floordiv, ge, sub
-
-import numpy as np
+from operator import add, ge, sub
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TERMINATING
@@ -52,28 +50,19 @@ class Clearing:
     ) -> None:
         """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there. What is
         fixed about nodes has been taken in by ``cls``."""
-        asked = cls.fit.judge.plain_asked
-        self._columns = [column for column, _ in asked]
-        self._asked = [units for _, units in asked]
+        self._outlook = outlook = leftover.outlook(cls, device)
+        self._columns, self._asked, self._static = outlook.columns, outlook.asked, outlook.static
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
         self._cells = cells = leftover.cells()
         self._open: Collection[int] | None = None
-        self._static = cls.static.tobytes()
-        units = dict(asked).get(device, 0)
         if rows is None:
-            free = leftover.free()
-            static = cls.static[: len(free)]
-            most = int(np.maximum.reduce(free[:, device][static], initial=0)) if device >= 0 else 0
-            fitting = 0
-            if most >= units:
-                counts = (np.maximum(free[:, self._columns], 0) // cls.vector[self._columns]).min(axis=1)
-                counts[~static] = 0
-                fitting = int(counts.sum())
+            fitting, most = outlook.total, outlook.most
         else:
             self._open = {row for row in rows if self._static[row]}
-            fitting = sum(self._row(row).fits for row in self._open)
-            most = max((cells[row][device] for row in self._open), default=0) if device >= 0 else 0
+            fitting = sum([outlook.fits[row] for row in self._open])
+            most = max([cells[row][device] for row in self._open], default=0) if device >= 0 else 0
+        units = dict(zip(self._columns, self._asked, strict=True)).get(device, 0)
         self.missing = members - fitting
         self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
         """Fewer accelerators than this need never stop."""
@@ -99,7 +88,7 @@ class Clearing:
         if row is None:
             amounts = self._cells[at]
             free = [amounts[column] for column in self._columns]
-            row = self._rows[at] = _Row(at, free, max(0, min(map(floordiv, free, self._asked))), free)
+            row = self._rows[at] = _Row(at, free, self._outlook.fits[at], free)
         return row
 
     def _enter(self, account: Account) -> Sequence[_Row]:

@@ -39,6 +39,7 @@ from windlass.engine.reviews import Reviews
 from windlass.engine.running import RunningGroups
 from windlass.engine.scoretable import ScoreTable, score_table
 from windlass.engine.statement import Outbox, Statement
+from windlass.engine.stillness import Stillness
 from windlass.engine.stock import ClusterStock
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
@@ -47,6 +48,7 @@ from windlass.spi.objects import Task, TaskState
 
 _CLAIM_NOTHING = ("allocate", "timeshare")
 """Actions that need no list of who runs: the second keeps one of its own."""
+_NOWHERE = frozenset[int]()
 
 
 class Core:
@@ -91,6 +93,7 @@ class Core:
         }
         """The same actions by name."""
         self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
+        self._stillness = Stillness(self._machinery, self._actions)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
@@ -121,12 +124,15 @@ class Core:
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Enter what the world reports, in order."""
         self.world.stamp += 1
-        self._intake.apply(deltas)
+        if self._intake.apply(deltas):
+            self._stillness.told = True
 
     def cycle(self, now: float) -> Decision:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
         self.world.stamp += 1
+        if self.time_share is not None and self.still(now):
+            return self._by_ranks(self.time_share, now)
         for plugin in self.world.policies.in_rounds:
             plugin.opened(now)
         varied = self._look_at_varying(now)
@@ -147,7 +153,32 @@ class Core:
             self.passes = tuple(self._timed(ctx, self.stopwatch))
         if not self._allocates:
             self._park_untried(ctx)
-        touched = ctx.touched
+        return self._ended(ctx)
+
+    def still(self, now: float) -> bool:
+        """Whether a cycle at a moment looks at ranks alone (:mod:`windlass.engine.stillness`)."""
+        return self._stillness.holds(now)
+
+    def _by_ranks(self, share: TimeShare, now: float) -> Decision:
+        """A cycle in which nothing but the ranks of those who share time can be otherwise than in the one before."""
+        world = self.world
+        world.sharing.catch_up(now)
+        world.shares.refresh()
+        moved, world.ledger.moved = world.ledger.moved, set()
+        self.lot.wake(moved)  # nobody, as is known
+        ctx = CycleContext(self._machinery, now, Outbox.empty(), {}, _NOWHERE)
+        share.run(ctx)
+        out = ctx.out
+        if out.binds or out.evictions or out.nominations or ctx.unfinished or not self.still(now):
+            return self._ended(ctx)
+        world.queues.stirred, world.queues.changed = False, {}  # by claims that came to nothing
+        ctx.wake(self._stillness.others)
+        ctx.wake(share.next_due())
+        return Decision(self.cycles, wake_at=ctx.wake_at)
+
+    def _ended(self, ctx: CycleContext) -> Decision:
+        """What a cycle has come to, once its actions have run."""
+        touched, now = ctx.touched, ctx.now
         if self._claims:
             self._machinery.running.note(touched)
         if self.config.reports:
@@ -164,6 +195,9 @@ class Core:
             ctx.wake(self.world.usage.due)
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
             ctx.wake(now)
+        self._stillness.told, self._stillness.others = False, ctx.wake_at
+        if self.time_share is not None:
+            ctx.wake(self.time_share.next_due())
         self.world.usage.note(self.world.queues.changed, now)
         self.world.queues.stirred = False
         groups, queues = self._reports(touched, now)

@@ -16,6 +16,7 @@ from windlass.engine.cards import Cuts
 from windlass.engine.devices import bits
 from windlass.engine.flavors import labels_at
 from windlass.engine.groups import (
+    ACTIVE,
     ASSUMED,
     FAILED,
     OCCUPYING,
@@ -28,6 +29,9 @@ from windlass.engine.groups import (
 from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
+
+_AS_DECIDED = object()
+"""What was told is what was decided."""
 
 
 class Intake:
@@ -51,13 +55,14 @@ class Intake:
             d.EvictionFailed: self._eviction_failed,
         }
 
-    def apply(self, deltas: Iterable[d.Delta]) -> None:
-        """Enter deltas in the order given. Raises ``TypeError`` on anything that is none.
+    def apply(self, deltas: Iterable[d.Delta]) -> bool:
+        """Enter deltas in the order given. Returns whether anything was told but that what was decided is so. Raises
+        ``TypeError`` on anything that is none.
 
         New tasks of one kind and one group that come one after the other, as the pods of a gang do, are entered
         together.
         """
-        handlers, tasks = self._handlers, self._world.tasks
+        handlers, tasks, news = self._handlers, self._world.tasks, False
         alike: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
@@ -74,16 +79,18 @@ class Intake:
                     alike[task.key] = task
                     continue
                 self._add_alike(alike.values(), last)
-                alike, last = {}, None
+                alike, last, news = {}, None, True
             if task is not None and task.key not in tasks and _waits(task):
                 alike[task.key] = last = task
                 continue
             handler = handlers.get(type(delta))
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
-            handler(delta)
+            if handler(delta) is not _AS_DECIDED:
+                news = True
         if last is not None:
             self._add_alike(alike.values(), last)
+        return news or last is not None
 
     def restore(
         self,
@@ -163,17 +170,18 @@ class Intake:
 
     # ------------------------------------------------------------------ tasks
 
-    def _task(self, delta: d.TaskUpserted) -> None:
+    def _task(self, delta: d.TaskUpserted) -> object:
+        """A task, new or known. ``_AS_DECIDED`` if it is but told to be where it was placed."""
         task = delta.task
         entry = self._world.tasks.get(task.key)
         if entry is None:
             self._add(task)
-            return
+            return None
         known = entry.task
         if known.uid != task.uid:
             self._remove(entry)
             self._add(task)
-            return
+            return None
         if (
             (known.needs is not task.needs and known.needs != task.needs)
             or known.group != task.group
@@ -184,21 +192,26 @@ class Intake:
             or known.subgroup != task.subgroup
         ):
             self._replace(entry, task)
-            return
+            return None
         entry.task = task
         if entry.group is not None:
             self._ledger.restated[entry.group.key] = entry.group
         if known.started != task.started and entry.group is not None and entry.group.timed:
             self._ledger.ends.stir(entry.group)
+        as_decided = entry.state is ASSUMED and task.state in ACTIVE and not (task.devices or task.zones)
         if (known.preemptible, known.critical, known.budgets) != (
             task.preemptible,
             task.critical,
             task.budgets,
         ):
             self._ledger.confirmed += 1
+            as_decided = False
         if known.run_limit != task.run_limit and entry.group is not None:
             self._world.note_time(entry.group)
+            as_decided = False
+        row = entry.row
         self._follow(entry, task)
+        return _AS_DECIDED if as_decided and entry.row == row else None
 
     def _add_alike(self, tasks: Collection[Task], first: Task) -> None:
         """Enter new tasks of one kind and one group that wait (:func:`_waits`)."""

@@ -264,6 +264,12 @@ class ParkingLot:
             if not entries:
                 del index[key]
 
+    def wakes_nobody(self, moved: set[int]) -> bool:
+        """Whether it is clear at once that :meth:`wake` finds nothing."""
+        if self._table.improved or (self.by_anything and (moved or self._queues.freed)):
+            return False
+        return not (moved and self.by_domain) and not (self._queues.freed and self.by_queue)
+
     def wake(self, moved: set[int]) -> list[Bucket]:
         """The parked buckets that what has happened since the last call may help; now active.
 

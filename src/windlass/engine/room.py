@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from windlass.engine.cardroom import Vacated
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TaskEntry
+from windlass.engine.outlook import Outlook
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
 
 _FEW_ROWS = 16
 """So few rows are faster looked at one by one."""
+_OUTLOOKS = 256
+"""Of how many classes is kept how many of their tasks nodes take."""
 
 
 def future_free(table: NodeTable) -> NDArray[np.int64]:
@@ -53,6 +56,8 @@ class Leftover:
         self._cells_of: _State | None = None
         self._sums: list[int] | None = None
         """Those of the lists, where somebody has asked."""
+        self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, Outlook]] = {}
+        """Class and column → of which state of the table, and of what is fixed about nodes."""
 
     def free(self) -> NDArray[np.int64]:
         """Not to be written to."""
@@ -87,6 +92,26 @@ class Leftover:
         if found is None:
             sums: list[int] = self.free()[self._table.live[: self._table.height]].sum(axis=0).tolist()
             found = self._sums = sums
+        return found
+
+    def outlook(self, cls: TaskClass, device: int) -> Outlook:
+        """How many tasks of a class, which has taken in what is fixed about nodes, there is room for; see
+        :class:`~windlass.engine.outlook.Outlook`."""
+        state, fixed = self._state(), self._table.statics.mark
+        known = self._outlooks.get((cls, device))
+        if known is not None and known[0] == state and known[1] == fixed:
+            return known[2]
+        found = None
+        if known is not None and known[1] == fixed:
+            changed = self._changed(known[0], state)
+            if changed is not None:
+                found = known[2]
+                found.follow(changed)
+        if found is None:
+            if len(self._outlooks) >= _OUTLOOKS:
+                self._outlooks.clear()
+            found = Outlook(cls, self, device)
+        self._outlooks[cls, device] = state, fixed, found
         return found
 
     def _follow(self, changed: Iterable[int]) -> None:

@@ -110,9 +110,14 @@ class TimeShare:
         self._hear(ctx)
         if sharing.runners:
             self._serve(ctx)
-        if m.lot.buckets:  # while nobody waits, ranks are reckoned once somebody does
-            ctx.wake(sharing.next_due())
-            ctx.wake(self._next_end())
+
+    def next_due(self) -> float | None:
+        """When ranks, or who is spared, may change what comes of the action: while nobody waits, ranks are reckoned
+        once somebody does."""
+        if self._sharing.policy is None or not self._machinery.lot.buckets:
+            return None
+        ranks, end = self._sharing.next_due(), self._next_end()
+        return end if ranks is None else ranks if end is None else min(ranks, end)
 
     def _hear(self, ctx: CycleContext) -> None:
         """Note where something may have become possible."""
