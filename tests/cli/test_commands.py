@@ -472,6 +472,22 @@ def test_drain_evicts_and_waits(windlass, cluster):
     assert (PODS, "default", "hello-main-0") in cluster.objects
 
 
+def test_drain_does_not_end_what_nobody_makes_anew_unasked(windlass, cluster):
+    spec = {"nodeName": "box", "containers": [{"name": "m", "image": "x"}]}
+    metadata = {"name": "alone", "namespace": "default", "uid": "alone"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    cluster.objects[(PODS, "default", "alone")] = {**pod, "status": {"phase": "Running"}}
+    done = windlass("node", "drain", "box")
+    assert (done.code, done.out) == (5, "")
+    assert "WL-NODE-409" in done.err
+    assert "default/alone" in done.err
+    assert done.err.splitlines()[-1] == "try: windlass node drain box --yes"
+    assert (PODS, "default", "alone") in cluster.objects
+    assert not cluster.objects[(NODES, "", "box")]["spec"].get("unschedulable")
+    assert windlass("node", "drain", "box", "--yes").code == 0
+    assert (PODS, "default", "alone") not in cluster.objects
+
+
 def test_drain_leaves_what_belongs_to_the_node(windlass, cluster):
     for kind, name in (("DaemonSet", "device-plugin"), ("Node", "etcd-box")):
         owner = {"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": True}

@@ -214,6 +214,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "--container one of the pod's containers.",
     ),
     (
+        "WL-NODE-409",
+        "pods would be lost",
+        "On the node are pods that no controller would make anew elsewhere. Nothing was done: `--yes` evicts them all "
+        "the same.",
+    ),
+    (
         "WL-NODE-504",
         "the node was not drained in time",
         "Pods are evicted within what their PodDisruptionBudgets allow, and have their grace period to end. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
@@ -62,8 +63,20 @@ def to_go(invocation: Invocation, node: str) -> list[dict[str, Any]]:
 
 def belongs_to_node(pod: dict[str, Any]) -> bool:
     """Whether it is there because the node is."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("kind") in OF_NODES for owner in owners)
+    return any(owner.get("controller") and owner.get("kind") in OF_NODES for owner in _owners(pod))
+
+
+def what_is_lost(pods: Sequence[dict[str, Any]]) -> str:
+    """In words, what the eviction of ``pods`` ends for good: those that no controller makes anew. Empty if nothing."""
+    alone = [key_of(pod) for pod in pods if not any(o.get("controller") for o in _owners(pod))]
+    if not alone:
+        return ""
+    named = ", ".join(alone[:5]) + (" …" if len(alone) > 5 else "")
+    return f"no controller makes {named} anew: what {plural(len(alone), 'pod')} did would be lost"
+
+
+def _owners(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:
+    return pod["metadata"].get("ownerReferences") or ()
 
 
 def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | None) -> str:

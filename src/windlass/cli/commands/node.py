@@ -9,6 +9,7 @@ import click
 
 from windlass.api import quantities
 from windlass.api.annotations import SIMULATED
+from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, tables
@@ -273,15 +274,21 @@ def drain_nodes(
     invocation: Invocation, nodes: tuple[str, ...], grace_period: int | None, timeout: str, yes: bool
 ) -> int:
     """Cordon nodes, then evict their pods, within what their disruption budgets allow. Those of DaemonSets stay."""
-    from windlass.cli.draining import drain, to_go
+    from windlass.cli.draining import drain, to_go, what_is_lost
     from windlass.cli.loglines import duration_seconds
 
     patience = duration_seconds("--timeout", timeout)
     for node in nodes:
         invocation.client.get(NODES, node)
-    going = sum(len(to_go(invocation, node)) for node in nodes)
-    if going and not yes and invocation.out.interactive:
-        click.confirm(f"Evict {plural(going, 'pod')} from {', '.join(nodes)}?", abort=True, err=True)
+    going = [pod for node in nodes for pod in to_go(invocation, node)]
+    if going and not yes:
+        lost = what_is_lost(going)
+        if invocation.out.interactive:
+            asked = f"Evict {plural(len(going), 'pod')} from {', '.join(nodes)}?"
+            click.confirm(f"{lost}\n{asked}" if lost else asked, abort=True, err=True)
+        elif lost:
+            remedy = f"windlass node drain {' '.join(nodes)} --yes"
+            raise WindlassError("WL-NODE-409", lost, remedies=(remedy,))
     _cordon(invocation, nodes, closed=True)  # all, before a pod of the first could go to the second
     deadline = invocation.clock.monotonic() + patience
     for node in nodes:
