@@ -348,7 +348,7 @@ def test_own_preemption_takes_whoever_loses_least_work() -> None:
 def test_own_reclaim_spares_a_large_gang_where_a_small_one_will_do() -> None:
     a = own("reclaim").node("n0", 16).node("n1", 2).queue("a").queue("b")
     a.runs("large", "a", "n0:8", "n0:8", min=2).runs("small", "a", "n1:2").waits("one", "b", 1)
-    for task, started in (("large-0", 990.0), ("large-1", 990.0), ("small-0", 700.0)):
+    for task, started in (("large-0", 900.0), ("large-1", 900.0), ("small-0", 700.0)):
         a.world.change_task(task, started=started)
     a.cycle()
     assert a.evicted == {"small-0"}

@@ -267,9 +267,7 @@ def test_a_sub_group_that_no_node_has_room_for_together_keeps_its_gang_waiting()
     world.gang("g", 3, subGroupPolicy=divided(3))
     world.pods("g", 0, 1, 2, cpu="60", labels={"part": "x"})
     assert world.cycle() == {}
-    assert world.told("g") == (
-        "Only 0 of the 3 pods that must start together fit as near to one another as they have to be."
-    )
+    assert world.told("g") == "Together its pods need at least 180 cpu (all nodes have 64)."
 
 
 def test_a_sub_group_starts_without_those_that_share_what_no_node_has() -> None:

@@ -127,8 +127,11 @@ def test_what_has_more_than_is_asked_for_loses_all_its_work() -> None:
     assert order(2) == [twice, small, gang]  # 800, 1200 and 2400 s of two
     assert order(16) == [gang, twice, small]
     assert order(3) == order(4)  # nobody misses a part of a GPU's work
-    assert order(1, 1201.0)[0] is small
     assert order(1, 100_000.0) == [small, twice, gang]
+    assert order(16, 930.0) == [gang, twice, small]  # 0, 500 and 900 s
+    young = [unit(leaf, started=at, request={GPU: gpus * 1000}) for gpus, at in ((1, 901.0), (16, 929.0))]
+    asks = claim("reclaim", own("a", fair=4), now=930.0, request={GPU: 1000})
+    assert rules.victim_key(asks, young[0]) < rules.victim_key(asks, young[1])
 
 
 def test_without_devices_it_is_cpu_that_is_lost() -> None:
@@ -142,14 +145,14 @@ def test_without_devices_it_is_cpu_that_is_lost() -> None:
         assert rules.victim_key(asks, large) < rules.victim_key(asks, small)
 
 
-def test_the_order_is_kept_for_claims_of_about_the_same_size_for_some_minutes() -> None:
+def test_the_order_is_kept_for_claims_of_about_the_same_size_for_a_minute() -> None:
     leaf = own("q")
 
     def kind(gpus: int, now: float) -> object:
         return rules.goes_by(claim("preempt", leaf, now=now, request={GPU: gpus, "cpu": gpus}))
 
-    assert kind(3, 1000.0) == kind(4, 1200.0)
-    assert len({kind(4, 1200.0), kind(5, 1200.0), kind(4, 1200.1)}) == 3
+    assert kind(3, 1200.0) == kind(4, 1259.9)
+    assert len({kind(4, 1200.0), kind(5, 1200.0), kind(4, 1260.0)}) == 3
     assert rules.goes_by(claim("preempt", queue("k"))) is None
 
 

@@ -27,6 +27,7 @@ from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.model.engines import make_engine
+from windlass.plugins.windlass_victims import TICK_SECONDS
 from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.outcome import Outcome
@@ -120,8 +121,8 @@ class Life:
     def __init__(self, api: SchedulerApi, running: Running, jobs: list[TraceJob]) -> None:
         self.api = api
         self.running = running
-        self.origin = ceil(api.clock.now()) + 1.0
-        """A whole second, as objects tell no others."""
+        self.origin = (ceil(api.clock.now() / TICK_SECONDS) + 1) * TICK_SECONDS
+        """A whole second, as objects tell no others; where the order of victims is made anew, as zero is."""
         self.jobs = {job.id: job for job in jobs}
         self.events: list[tuple[float, int, str, int]] = [(job.submit_seconds, 1, job.id, 0) for job in jobs]
         """Moments, 1 for who comes and 0 for who ends, names, and which of his runs it is."""

@@ -10,15 +10,15 @@
 Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
 without, and then whoever loses least work for what the claim needs: what does not run yet, then what has run shortest
 since it started or since its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339). Where a
-unit has more than the claim asks for, its time counts as many times as it has that: all its work is lost. What time is
-it is looked at every :data:`TICK_SECONDS`.
+unit has more than the claim asks for, its time counts as many times as it has that: all its work is lost. What time it
+is is looked at every :data:`TICK_SECONDS`; of those that have run no longer, the one with less goes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, inf
+from math import floor, inf
 from typing import Any
 
 import msgspec
@@ -38,8 +38,8 @@ CONSOLIDATION = "consolidation"
 CONSOLIDATED_GROUPS = 16
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 
-TICK_SECONDS = 300.0
-"""So long is the order of units kept. It says how much work is lost but for as much, which costs what order it may."""
+TICK_SECONDS = 60.0
+"""So long is the order of units kept: so much work at most is taken for none."""
 _ENDLESS = Fraction(1 << 200)
 
 
@@ -118,8 +118,9 @@ class WindlassVictims:
             return None
         shape = 0 if unit.spare > 0 else 1
         since = _worked_since(unit)
-        lost = max(0.0, _tick(claim) - since) * _times(claim, unit)
-        return unit.group.priority, shape, lost, -since, -unit.group.created
+        times = _times(claim, unit)
+        lost = max(0.0, _tick(claim) - since) * times
+        return unit.group.priority, shape, lost, times, -since, -unit.group.created
 
     def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
         """Only from queues that hold more than their share at every level below the parting."""
@@ -190,8 +191,8 @@ def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit
 
 
 def _tick(claim: Claim) -> float:
-    """The end of the time for which the order is kept. Unix seconds."""
-    return ceil(claim.now / TICK_SECONDS) * TICK_SECONDS
+    """Since when the order is kept. Unix seconds."""
+    return floor(claim.now / TICK_SECONDS) * TICK_SECONDS
 
 
 def _gauge(claim: Claim) -> tuple[str, int]:
