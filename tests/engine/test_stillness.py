@@ -10,6 +10,7 @@ from cluster_dsl import Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
+from sharedtime import workloads
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
@@ -70,17 +71,6 @@ def state(engine: Engine) -> dict[str, object]:
     """All that is dumped, but for who has heard which news: an engine that was loaded looks at all of them."""
     found = json.loads(engine.dump())
     del found["time_share"]
-    return found
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> list[TraceJob]:
-    found, at = [], 0.0
-    for number in range(draw(st.integers(4, 14))):
-        at += draw(st.sampled_from((0.0, 30.0, 400.0, 2000.0)))
-        seconds = draw(st.sampled_from((10.0, 300.0, 1500.0, 9000.0, 50_000.0)))
-        gpus = draw(st.sampled_from((1, 1, 2, 4, 6, 8)))
-        found.append(TraceJob(str(number), at, seconds, gpus, time_share=draw(st.booleans())))
     return found
 
 
