@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
 
 from cluster_dsl import Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
-from sharedtime import workloads
+from sharedtime import Order, Watched, loaded, played, workloads
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
@@ -23,10 +22,7 @@ from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
 from windlass.plugins.timeshare.predicted import PredictedSharing
-from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.policies import POLICIES
-from windlass.sim.replay import Options, Replay
 from windlass.spi.objects import TaskState
 from windlass.spi.timeshare import TimeSharing
 
@@ -38,26 +34,20 @@ ORDERS: Mapping[str, Callable[[], TimeSharing]] = {
 }
 
 
-class Beside:
-    """An engine beside which, where it looks at ranks alone, one of the same state has a whole cycle. ``still``: how
-    often that was; ``decided``: how often something came of it."""
+class Beside(Watched):
+    """Where the engine looks at ranks alone, one of the same state has a whole cycle beside it. ``still``: how often
+    that was; ``decided``: how often something came of it."""
 
-    def __init__(self, engine: Engine, order: Callable[[], TimeSharing]) -> None:
+    def __init__(self, engine: Engine, order: Order) -> None:
+        super().__init__(engine)
         self.still = self.decided = 0
-        self._engine, self._order = engine, order
-
-    @property
-    def claimants(self) -> Mapping[str, object]:
-        return self._engine.claimants
-
-    def apply(self, deltas: Iterable[Delta]) -> None:
-        self._engine.apply(deltas)
+        self._order = order
 
     def cycle(self, now: float) -> Decision:
-        engine = self._engine
+        engine = self.engine
         if not engine.still(now):
             return engine.cycle(now)
-        other = Engine.load(engine.dump(), [NodeAvailable(), ResourcesFit(), Binpack(), self._order()])
+        other = loaded(engine.dump(), self._order)
         assert not other.still(now)
         found = engine.cycle(now)
         assert found == other.cycle(now)
@@ -74,18 +64,14 @@ def state(engine: Engine) -> dict[str, object]:
     return found
 
 
-def played(jobs: list[TraceJob], policy: str) -> Beside:
-    run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], Options(timeline=False))
-    beside = Beside(run.engine, ORDERS[policy])
-    run.engine = cast(Engine, beside)
-    run.run(lambda _: None)
-    return beside
+def beside(jobs: list[TraceJob], policy: str) -> Beside:
+    return played(jobs, policy, lambda engine: Beside(engine, ORDERS[policy]))
 
 
 @settings(max_examples=20, deadline=None)
 @given(workloads(), st.sampled_from(sorted(ORDERS)))
 def test_what_is_left_out_of_a_cycle_would_have_changed_nothing(jobs: list[TraceJob], policy: str) -> None:
-    played(jobs, policy)
+    beside(jobs, policy)
 
 
 def test_ranks_alone_make_room() -> None:
@@ -93,8 +79,8 @@ def test_ranks_alone_make_room() -> None:
     their ranks has changed."""
     jobs = [TraceJob(str(number), 0.0, 50_000.0, 2) for number in range(4)]
     jobs += [TraceJob(f"late {number}", 500.0, 9000.0, 2) for number in range(6)]
-    beside = played(jobs, "windlass")
-    assert beside.still > beside.decided > 0
+    found = beside(jobs, "windlass")
+    assert found.still > found.decided > 0
 
 
 def test_news_makes_a_cycle_whole_and_a_confirmation_does_not() -> None:

@@ -1,10 +1,25 @@
-"""Small traces whose jobs share time, some of them."""
+"""Small traces whose jobs share time, some of them, and engines that are watched as they are played."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar, cast
+
 from hypothesis import strategies as st
 
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import Delta
+from windlass.engine.engine import Engine
+from windlass.plugins.availability import NodeAvailable
+from windlass.plugins.binpack import Binpack
+from windlass.plugins.resources import ResourcesFit
+from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
+from windlass.sim.policies import POLICIES
+from windlass.sim.replay import Options, Replay
+from windlass.spi.timeshare import TimeSharing
+
+Order = Callable[[], TimeSharing]
 
 
 @st.composite
@@ -16,3 +31,37 @@ def workloads(draw: st.DrawFn) -> list[TraceJob]:
         gpus = draw(st.sampled_from((1, 1, 2, 4, 6, 8)))
         found.append(TraceJob(str(number), at, seconds, gpus, time_share=draw(st.booleans())))
     return found
+
+
+def loaded(dump: bytes, order: Order) -> Engine:
+    """An engine of the simulator's time-sharing policies."""
+    return Engine.load(dump, [NodeAvailable(), ResourcesFit(), Binpack(), order()])
+
+
+class Watched:
+    """An engine, as far as a replay needs one; :meth:`cycle` is to be made."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def claimants(self) -> Mapping[str, object]:
+        return self.engine.claimants
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        self.engine.apply(deltas)
+
+    def cycle(self, now: float) -> Decision:
+        raise NotImplementedError
+
+
+Kind = TypeVar("Kind", bound=Watched)
+
+
+def played(jobs: list[TraceJob], policy: str, watch: Callable[[Engine], Kind]) -> Kind:
+    """The jobs on two nodes of four GPUs, under a policy of the simulator."""
+    run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], Options(timeline=False))
+    watched = watch(run.engine)
+    run.engine = cast(Engine, watched)
+    run.run(lambda _: None)
+    return watched

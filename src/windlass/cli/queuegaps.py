@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from windlass.cli.queues import Share
+from windlass.cli.queues import Share, above
 from windlass.cli.words import plural
 
 
@@ -18,7 +18,7 @@ def gaps(shares: Sequence[Share], nowhere: Mapping[str, Share]) -> Iterator[str]
                 f"queue {share.name}: the queue above it, {share.parent_name}, does not exist; nothing new starts in "
                 f"it: windlass queue create {share.parent_name}"
             )
-        elif _is_below_itself(share, known):
+        elif any(one is share for one in above(share, known)):
             yield f"queue {share.name}: the queue above it, {share.parent_name}, is below it as well"
     for name, share in sorted(nowhere.items()):
         runs = (
@@ -29,13 +29,3 @@ def gaps(shares: Sequence[Share], nowhere: Mapping[str, Share]) -> Iterator[str]
         waits = f"waiting {plural(share.pending, 'job')}" if share.pending else ""
         held = ", ".join(filter(None, (runs, waits)))
         yield f"queue {name} does not exist; jobs name it ({held}): windlass queue create {name}"
-
-
-def _is_below_itself(share: Share, known: Mapping[str, Share]) -> bool:
-    above, seen = share.parent, set[str]()
-    while above in known and above not in seen:
-        if above == share.key:
-            return True
-        seen.add(above)
-        above = known[above].parent
-    return False

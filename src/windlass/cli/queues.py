@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -234,12 +234,19 @@ def _sum_up(shares: Mapping[str, Share]) -> None:
     """Give those above what is counted below: a queue's status counts its own gangs only."""
     own = {key: (share.running, share.pending) for key, share in shares.items()}
     for key, (running, pending) in own.items():
-        above, seen = shares[key].parent, {key}
-        while above in shares and above not in seen:
-            seen.add(above)
-            shares[above].running += running
-            shares[above].pending += pending
-            above = shares[above].parent
+        for share in above(shares[key], shares):
+            if share.key != key:
+                share.running += running
+                share.pending += pending
+
+
+def above(share: Share, shares: Mapping[str, Share]) -> Iterator[Share]:
+    """The queues above one, the nearest first and each once; itself, too, where it is below itself."""
+    key, seen = share.parent, set[str]()
+    while key in shares and key not in seen:
+        seen.add(key)
+        yield shares[key]
+        key = shares[key].parent
 
 
 def _volcano(invocation: Invocation) -> dict[str, Share]:
