@@ -37,6 +37,17 @@ def order(roles: RoleWishes) -> tuple[int, int]:
     return roles.place, -concern(roles)
 
 
+def along(rows: IntArray, counts: Mapping[int, int]) -> IntArray:
+    """Counts by row as an array along ``rows`` (sorted); those of other rows are left out."""
+    found = np.zeros(len(rows), dtype=np.int64)
+    if counts and len(rows):
+        held = np.array(list(counts.items()))
+        at = np.minimum(np.searchsorted(rows, held[:, 0]), len(rows) - 1)
+        seen = rows[at] == held[:, 0]
+        found[at[seen]] = held[seen, 1]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Pods of a job that are alike. ``request``: of each, in engine units."""
@@ -142,9 +153,8 @@ class Buckets:
         of the others that wait as many as there is room for. ``free``: by resource, of the nodes with these (sorted)
         rows."""
         bucket = self._next(number)
-        found = np.zeros(len(rows), dtype=np.int64)
         if bucket is None:
-            return found
+            return np.zeros(len(rows), dtype=np.int64)
         pods = [self._kinds[number]]
         for other, kind in self._kinds.items():
             pods += [kind] * (bucket.waiting[other] - (other == number))
@@ -152,12 +162,7 @@ class Buckets:
         for name in {name for kind in pods for name in kind.request}:
             needed = np.cumsum([kind.request.get(name, 0) for kind in pods])
             fit = np.minimum(fit, np.searchsorted(needed, free[name], side="right"))
-        found += fit
-        for row, there in bucket.on.items():
-            at = int(np.searchsorted(rows, row))
-            if at < len(rows) and rows[at] == row:
-                found[at] += there
-        return found
+        return fit + along(rows, bucket.on)
 
     @property
     def resources(self) -> set[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.onlooker import Onlooker
 from windlass.plugins.volcano.arguments import Arguments, number
-from windlass.plugins.volcano.buckets import Buckets, Kind, concern, order
+from windlass.plugins.volcano.buckets import Buckets, Kind, along, concern, order
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
 from windlass.spi.waiting import Waiting
@@ -112,11 +112,8 @@ class RolesTogether(Onlooker):
         """By node, the pods of the job that the role wants to keep off."""
         found = np.zeros(len(rows), dtype=np.int64)
         for other, there in self._jobs[kind.roles.gang].items():
-            if there and self._kinds[other].roles.role in kind.roles.apart:
-                held = np.array(list(there.items()))
-                at = np.minimum(np.searchsorted(rows, held[:, 0]), len(rows) - 1)
-                seen = rows[at] == held[:, 0]
-                np.add.at(found, at[seen], held[seen, 1])
+            if self._kinds[other].roles.role in kind.roles.apart:
+                found += along(rows, there)
         return found
 
 
