@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +127,11 @@ class Follower:
 
         With ``give_up``, a job that waiting cannot help raises ``WL-JOB-413`` after a few seconds.
         """
-        self._watch()
+        with closing(self._changes):
+            self._watch()
+            return self._until_ended()
+
+    def _until_ended(self) -> int:
         finished_at: float | None = None
         look = True
         while True:

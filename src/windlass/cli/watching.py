@@ -5,12 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from windlass.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
 
 _AGE_SECONDS = 5.0
 """A watched table is drawn anew at least this often, for the ages."""
@@ -28,11 +32,16 @@ class Watched:
 
 
 class Changes:
-    """Rings whenever something watched changes. Errors of a watch are kept and tried again."""
+    """Rings whenever something watched changes. A watch that fails is tried again, until :meth:`close`."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
         self._bells: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._closed = False
+
+    def close(self) -> None:
+        """Let the threads end: each does so with its next event, or when its server ends the watch."""
+        self._closed = True
 
     @property
     def bells(self) -> queue.SimpleQueue[Any]:
@@ -44,44 +53,40 @@ class Changes:
             threading.Thread(target=self._follow, args=(watched,), daemon=True).start()
 
     def _follow(self, watched: Watched) -> None:
-        client = self._invocation.new_client()
         clock = self._invocation.clock
-        while True:
-            begin = clock.monotonic()
-            try:
-                version = client.list(
-                    watched.resource,
-                    watched.namespace,
-                    labels=watched.labels,
-                    fields=watched.fields,
-                    limit=1,
-                ).resource_version
+        with closing(self._invocation.new_client()) as client:
+            while not self._closed:
+                begin = clock.monotonic()
+                try:
+                    self._hear(client, watched)
+                except (StatusError, WindlassError):
+                    clock.pause(_RETRY_SECONDS)
+                if clock.monotonic() - begin < _RETRY_SECONDS:
+                    clock.pause(_RETRY_SECONDS)  # a server that ends watches at once is not to be hammered
                 self._bells.put(None)
-                for _ in client.watch(
-                    watched.resource,
-                    watched.namespace,
-                    labels=watched.labels,
-                    fields=watched.fields,
-                    resource_version=version,
-                ):
-                    self._bells.put(None)
-            except (StatusError, WindlassError):
-                clock.pause(_RETRY_SECONDS)
-            if clock.monotonic() - begin < _RETRY_SECONDS:
-                clock.pause(_RETRY_SECONDS)  # a server that ends watches at once is not to be hammered
+
+    def _hear(self, client: BlockingClient, watched: Watched) -> None:
+        """One watch, until it ends. Raises :class:`StatusError` and :class:`WindlassError`."""
+        resource, namespace = watched.resource, watched.namespace
+        labels, fields = watched.labels, watched.fields
+        version = client.list(resource, namespace, labels=labels, fields=fields, limit=1).resource_version
+        self._bells.put(None)
+        for _ in client.watch(resource, namespace, labels=labels, fields=fields, resource_version=version):
+            if self._closed:
+                return
             self._bells.put(None)
 
 
 def changes(invocation: Invocation, namespace: str | None) -> Iterator[None]:
     """Once at first, then whenever a job, a pod group or a pod changed (several changes may be one)."""
-    watcher = Changes(invocation)
-    watcher.watch(*(Watched(kind, namespace) for kind in (VOLCANO_JOBS, POD_GROUPS, PODS)))
-    while True:
-        yield
-        try:
-            watcher.bells.get(timeout=_AGE_SECONDS)
-        except queue.Empty:
-            continue
-        invocation.clock.pause(0.05)
-        while not watcher.bells.empty():
-            watcher.bells.get()
+    with closing(Changes(invocation)) as watcher:
+        watcher.watch(*(Watched(kind, namespace) for kind in (VOLCANO_JOBS, POD_GROUPS, PODS)))
+        while True:
+            yield
+            try:
+                watcher.bells.get(timeout=_AGE_SECONDS)
+            except queue.Empty:
+                continue
+            invocation.clock.pause(0.05)
+            while not watcher.bells.empty():
+                watcher.bells.get()
