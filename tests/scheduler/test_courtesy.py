@@ -8,6 +8,7 @@ import pytest
 from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
+from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
 
@@ -146,6 +147,36 @@ async def test_the_server_is_asked_before_a_bind_where_others_wait(api: Schedule
         assert api.bound() == ["t"]
         assert running.service.metrics.conflicts.labels("recalled")._value.get() >= 1.0
         assert not api.conditions(PODS, "default/ours").get("DisruptionTarget")
+
+
+async def test_a_server_that_does_not_say_what_is_there_is_asked_again_and_not_passed_over(
+    api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.add(node("n1", gpus=2))
+    async with Running(api, turn_seconds=3.0) as running:
+        api.add(theirs("t", 2), pod("ours", **gpus(2)))
+        await running.settle(0.5)
+        api.lagging = True
+        api._bind("default/t", "n1", "uid-default-t", None)
+        ask = api.list_page
+        asked = 0
+
+        async def refuse(*_: Any, **__: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            raise StatusError({"code": 503, "message": "etcd has no leader"})
+
+        monkeypatch.setattr(api, "list_page", refuse)
+        await running.settle(20.0)
+        assert asked >= 2
+        assert api.bound() == ["t"]
+        assert api.bindings == [("default/t", "n1")]
+        monkeypatch.setattr(api, "list_page", ask)
+        api.lagging = False
+        api.catch_up()
+        api.add(node("n2", gpus=2))
+        await running.settle(20.0)
+        assert api.bound() == ["ours", "t"]
 
 
 async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: SchedulerApi) -> None:

@@ -115,24 +115,25 @@ class Courtesy:
 
     async def taken(self, binds: Iterable[Bind]) -> str:
         """What the server says against ``binds``: a node that has no room any more for what is decided for it, in
-        words; ``""`` if there is none, or it does not answer."""
+        words; ``""`` if there is none. A server that does not say what is there speaks against them, too."""
         nodes = list(dict.fromkeys(bind.node for bind in binds))
-        answers = await asyncio.gather(*map(self._lacks, nodes))
+        try:
+            answers = await asyncio.gather(*map(self._lacks, nodes))
+        except (StatusError, Unreachable) as error:
+            return f"what others have bound to {', '.join(nodes)} could not be looked up: {error.message}"
         for node, lacks in zip(nodes, answers, strict=True):
             if lacks:
                 return f"another scheduler's pod took the room on {node} ({', '.join(lacks)})"
         return ""
 
     async def _lacks(self, name: str) -> list[str]:
+        """Of which resources a node has too little. Raises :class:`StatusError` and :class:`Unreachable`."""
         node = self._model.nodes.get(name)
         if node is None:
             return []
-        try:
-            found = await self._client.list_page(
-                resources.PODS, fields=f"spec.nodeName={name}", resource_version="0", type=msgspec.Raw
-            )
-        except (StatusError, Unreachable):
-            return []
+        found = await self._client.list_page(
+            resources.PODS, fields=f"spec.nodeName={name}", resource_version="0", type=msgspec.Raw
+        )
         room = Ledger(self._model.claims).room(node)
         seen = set()
         for raw in found.items:
