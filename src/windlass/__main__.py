@@ -10,7 +10,12 @@ def main() -> int:
     if sys.argv[1:] in (["--version"], ["-V"]):
         from windlass import __version__
 
-        print(f"windlass {__version__}")
+        try:
+            print(f"windlass {__version__}", flush=True)
+        except BrokenPipeError:
+            from windlass.cli.terminal import hushed
+
+            return hushed()
         return 0
     try:
         from windlass.cli.main import run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fakecluster import FakeCluster, box
 
-from windlass.cli import main
+from windlass.cli import main, terminal
 from windlass.cli.invocation import Surroundings
 from windlass.kits.clock import FakeClock
 
@@ -41,7 +41,6 @@ def windlass(
 ) -> Run:
     """``windlass("ps", "-o", "json")`` on the ``cluster`` of the test."""
     monkeypatch.setenv("WINDLASS_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("COLUMNS", "80")
     for name in ("WINDLASS_KUBECONFIG", "WINDLASS_CONTEXT"):
         monkeypatch.delenv(name, raising=False)
 
@@ -56,8 +55,10 @@ def windlass(
 
 
 @pytest.fixture
-def transcript(windlass: Run) -> Callable[..., None]:
-    """Compare command lines and their output with a file; ``UPDATE_GOLDEN=1`` writes it anew."""
+def transcript(windlass: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Compare command lines and their output on a terminal of 80 cells with a file; ``UPDATE_GOLDEN=1`` writes it
+    anew."""
+    monkeypatch.setattr(terminal, "_width", lambda *_: 80)
 
     def check(name: str, *lines: str) -> None:
         import shlex

@@ -5,17 +5,40 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.cli.tables import cells, pairs, render, shorten
+from windlass.cli.tables import cells, left_out, pairs, render, shorten
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=30)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6), st.integers(40, 120))
-def test_no_line_is_wider_than_asked_unless_the_first_columns_are(rows, width):
-    text = render(("A", "B", "C"), rows, width=width)
-    fixed = sum(max([1, *(cells(row[at]) for row in rows)]) for at in (0, 1)) + 4
-    assert all(cells(line) <= max(width, fixed + 8) for line in text.split("\n"))
+@given(
+    st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=6), st.integers(1, 120), st.frozensets(st.integers(0, 2))
+)
+def test_no_line_is_wider_than_asked(rows, width, right):
+    text = render(("A", "B", "C"), rows, width=width, right=right)
+    assert text.count("\n") == len(rows) + 1
+    assert all(cells(line) <= width for line in text.split("\n"))
+
+
+def test_the_last_column_gives_way_first_then_the_widest_of_texts_and_numbers_stay():
+    row = ("n" * 20, "m" * 12, "123456789", "w" * 30)
+    assert render("ABCD", [row], width=70, right=frozenset({2})).splitlines()[1] == (
+        f"{'n' * 20}  {'m' * 12}  123456789  {'w' * 22}…"
+    )
+    assert render("ABCD", [row], width=45, right=frozenset({2})).splitlines()[1] == (
+        f"{'n' * 10}…  {'m' * 10}…  123456789  {'w' * 7}…"
+    )
+
+
+def test_columns_are_left_out_in_their_order_and_only_as_many_as_must_be():
+    header, rows = ("NAME", "ONE", "TWO", "WHY"), [("a" * 10, "1", "2", "y" * 40)]
+    spare = ("TWO", "ONE", "UNKNOWN")
+    assert left_out(header, rows, 0, spare) == []
+    assert left_out(header, rows, 30, spare) == []  # 10 + 3 + 3 + 8 and three gaps
+    assert left_out(header, rows, 29, spare) == ["TWO"]
+    assert left_out(header, rows, 24, spare) == ["TWO", "ONE"]
+    assert left_out(header, rows, 24, spare, limits=(4, 0, 0, 0)) == []
+    assert left_out(header, rows, 30, spare, least=9) == ["TWO"]
 
 
 @settings(max_examples=60, deadline=None)

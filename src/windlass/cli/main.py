@@ -6,11 +6,10 @@ numpy, yaml or a network library.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -59,6 +58,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 class LazyGroup(click.Group):
     """Knows its commands by name; imports on use."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        with terminal.reader_watched():  # --help is printed here
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with terminal.reader_watched():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -169,7 +176,13 @@ def report(error: WindlassError, *, as_json: bool) -> int:
 def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
     """Run one command line. Returns the exit status; prints whatever went wrong."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    around = surroundings or Surroundings()
+    try:
+        return _run(given, surroundings or Surroundings())
+    except (terminal.ReaderGone, BrokenPipeError):
+        return terminal.hushed()
+
+
+def _run(given: list[str], around: Surroundings) -> int:
     try:
         result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=around)
         return result if isinstance(result, int) else failures.OK
@@ -187,7 +200,3 @@ def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | Non
     except StatusError as error:
         told = failures.translate(error, around.last_client)
         return report(failures.aimed(told, around.aim), as_json=wants_json(given))
-    except BrokenPipeError:
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + 13

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 ELLIPSIS = "…"
 _GAP = "  "
+_LEAST = 8
+"""Cells to which a column of texts is narrowed at most."""
 
 
 def cells(text: str) -> int:
@@ -47,29 +49,74 @@ def render(
 ) -> str:
     """The table as text, one line per row, each ending in a line feed.
 
-    ``width`` > 0: no line is longer; the last column gives way, by ``give_way``. ``limits``: most cells per column
-    (0: any). ``right``: columns set flush right. Line breaks in a cell become spaces.
+    ``width`` > 0: no line is longer. The last column gives way first, by ``give_way``, then the widest of texts, then
+    the end of the line. ``limits``: most cells per column (0: any). ``right``: columns set flush right. Line breaks in
+    a cell become spaces.
     """
-    lines = [list(header), *rows] if show_header else list(rows)
+    clean = _cleaned([header, *rows] if show_header else rows, limits)
+    widths = _widths(clean, len(header))
+    if width:
+        _squeeze(widths, width, right)
+    text = []
+    for line in clean:
+        parts = []
+        for column, cell in enumerate(line):
+            last = column == len(widths) - 1
+            shown = (give_way if last else shorten)(cell, widths[column])
+            padding = " " * max(0, widths[column] - cells(shown))
+            parts.append(padding + shown if column in right else shown + padding)
+        whole = _GAP.join(parts).rstrip()
+        text.append((shorten(whole, width) if width else whole) + "\n")
+    return "".join(text)
+
+
+def left_out(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    spare: Sequence[str],
+    *,
+    limits: Sequence[int] = (),
+    least: int = 0,
+) -> list[str]:
+    """Which of the columns ``spare`` have no room in ``width`` (0: there is room for all); the first goes first.
+    ``least``: cells that the last column needs; ``limits`` as of :func:`render`."""
+    spare = [name for name in spare if name in header]
+    widths = dict(zip(header, _widths(_cleaned([header, *rows], limits), len(header)), strict=True))
+    widths[header[-1]] = min(widths[header[-1]], least or _LEAST)
+    gone: list[str] = []
+    for name in spare:
+        if not width or sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
+            break
+        del widths[name]
+        gone.append(name)
+    return gone
+
+
+def _cleaned(lines: Sequence[Sequence[str]], limits: Sequence[int]) -> list[list[str]]:
     clean = [[_one_line(cell) for cell in line] for line in lines]
     for column, limit in enumerate(limits):
         if limit:
             for line in clean:
                 line[column] = shorten(line[column], limit)
-    count = len(header)
-    widths = [max((cells(line[column]) for line in clean), default=0) for column in range(count)]
-    if width:
-        room = width - sum(widths[:-1]) - len(_GAP) * (count - 1)
-        widths[-1] = max(min(widths[-1], room), min(8, widths[-1]))
-    text = []
-    for line in clean:
-        parts = []
-        for column, cell in enumerate(line):
-            shown = give_way(cell, widths[column]) if column == count - 1 else cell
-            padding = " " * max(0, widths[column] - cells(shown))
-            parts.append(padding + shown if column in right else shown + padding)
-        text.append(_GAP.join(parts).rstrip() + "\n")
-    return "".join(text)
+    return clean
+
+
+def _widths(clean: Sequence[Sequence[str]], count: int) -> list[int]:
+    return [max((cells(line[column]) for line in clean), default=0) for column in range(count)]
+
+
+def _squeeze(widths: list[int], width: int, right: frozenset[int]) -> None:
+    """Make columns narrower until they fit, as far as something of each remains; numbers are left as they are."""
+    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    texts = [column for column in range(len(widths) - 1) if column not in right]
+    while over > 0:
+        widest = max(texts, key=widths.__getitem__, default=-1)
+        column = -1 if widths[-1] > _LEAST else widest
+        if widths[column] <= _LEAST:
+            return
+        widths[column] -= 1
+        over -= 1
 
 
 def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:

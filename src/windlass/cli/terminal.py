@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -15,9 +18,33 @@ _CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "
 RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue")
 
 
+class ReaderGone(Exception):
+    """Nobody reads what is printed any more (``windlass ps | head -1``). No ``OSError``, which click would end the
+    process for, with 1."""
+
+
+@contextlib.contextmanager
+def reader_watched() -> Iterator[None]:
+    """Raises :class:`ReaderGone` where what is within breaks off for want of a reader."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ReaderGone from error
+
+
+def hushed() -> int:
+    """The exit status of a program whose reader has gone, as a shell tells it; what is left to print goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            os.dup2(nowhere, stream.fileno())
+    return 128 + signal.SIGPIPE
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """``interactive``: a person looks at it. ``colour`` only then, and not with ``NO_COLOR``."""
+    """``interactive``: a person looks at it. ``colour`` only then, and not with ``NO_COLOR``. ``width``: cells of a
+    line; 0 where nobody looks: what another program reads is not cut."""
 
     stream: TextIO
     interactive: bool
@@ -53,15 +80,15 @@ class Terminal:
 
 
 def _width(stream: TextIO, interactive: bool) -> int:
+    if not interactive:
+        return 0
     told = os.environ.get("COLUMNS", "")
     if told.isdigit() and int(told) > 0:
         return int(told)
-    if interactive:
-        try:
-            return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
-        except (OSError, ValueError):
-            return DEFAULT_WIDTH
-    return DEFAULT_WIDTH
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return DEFAULT_WIDTH
 
 
 def output() -> Terminal:

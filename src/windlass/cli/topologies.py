@@ -6,7 +6,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS, Resource
-from windlass.cli import domaintree, failures, tables
+from windlass.cli import domaintree, failures, listing
 from windlass.cli.domaintree import Branch
 from windlass.cli.invocation import Invocation
 from windlass.cli.output import emit
@@ -63,8 +63,7 @@ def _show(invocation: Invocation, root: Branch) -> None:
         for text, branch in domaintree.lines(root)
     ]
     header = ["DOMAIN", "LEVEL", "NODES", "GPUS", "FREE", "ON ONE NODE"]
-    width = 0 if invocation.wide else invocation.out.width
-    invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3, 4, 5))))
+    listing.show(invocation, header, rows, spare=("LEVEL", "NODES"), right=header[2:])
 
 
 def _listed(invocation: Invocation, resource: Resource) -> list[Any]:

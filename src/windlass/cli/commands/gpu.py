@@ -10,7 +10,7 @@ from windlass.api import annotations
 from windlass.api.accelerators import short_type
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
-from windlass.cli import cardtable, failures, tables
+from windlass.cli import cardtable, failures, listing, tables
 from windlass.cli.claimbooks import claims_of
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
@@ -58,13 +58,11 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     if not rows:
         invocation.note("No cards. windlass doctor says why; to try without: windlass up --gpus simulated:2")
         return failures.OK
-    watched = invocation.out.interactive and not invocation.wide
-    width = invocation.out.width if watched else 0  # who has a card is what one looks for
-    invocation.out.write(_table(rows, wide=invocation.wide, width=width))
+    _show(invocation, rows)
     return failures.OK
 
 
-def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
+def _show(invocation: Invocation, rows: list[cardtable.Row]) -> None:
     header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
     lines = []
     for row in rows:
@@ -78,7 +76,7 @@ def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
             cardtable.free_words(row),
             cardtable.mode_words(row),
         ]
-        if wide:
+        if invocation.wide:
             line += [
                 str(card.numa) if card.numa >= 0 else "-",
                 str(card.link_group) if card.link_group >= 0 else "-",
@@ -86,14 +84,13 @@ def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
                 card.uuid or "-",
             ]
         lines.append([*line, cardtable.holder_words(row)])
-    if wide:
+    if invocation.wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
-    text = tables.render(header, lines, right=frozenset((1, 3)))
-    if not width or max(map(tables.cells, text.splitlines())) <= width:
-        return text
-    for line in lines:  # of little room, models in short leave who has the card readable
-        line[2] = short_type(line[2]) or line[2]
-    return tables.render(header, lines, width=width, right=frozenset((1, 3)))
+    width = listing.room(invocation)
+    if width and max(map(tables.cells, tables.render(header, lines).splitlines())) > width:
+        for line in lines:  # of little room, models in short leave who has the card readable
+            line[2] = short_type(line[2]) or line[2]
+    listing.show(invocation, header, lines, spare=("MODE", "HEALTH", "MEMORY"), right=("CARD", "MEMORY"))
 
 
 def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:

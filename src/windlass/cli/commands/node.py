@@ -12,7 +12,7 @@ from windlass.api.annotations import SIMULATED
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
-from windlass.cli import amounts, failures, tables
+from windlass.cli import amounts, failures, listing
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
@@ -74,9 +74,8 @@ def list_nodes(invocation: Invocation) -> int:
         ]
         for node, record in zip(nodes, records, strict=True)
     ]
-    watched = invocation.out.interactive and not invocation.wide
-    width = invocation.out.width if watched else 0  # who holds a node is not cut off in a pipe
-    invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3))))
+    spare = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
+    listing.show(invocation, header, rows, spare=spare, right=("GPUS", "FREE"))
     if any(one.total for one in idle.values()):
         from windlass.cli.stranded import summary
 

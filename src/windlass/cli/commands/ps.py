@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.cli import amounts, tables
+from windlass.cli import amounts, listing, tables
 from windlass.cli.failures import check_queue
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, fetch
@@ -19,7 +19,7 @@ from windlass.kits.timestamps import age, rfc3339
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
 _LIMITS = (24, 12, 11, 14, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
-LEAST = 6
+_LEAST = 14
 """Cells of a reason that is worth showing."""
 RECENT = 15
 """Finished jobs that are shown without ``--all``."""
@@ -86,15 +86,15 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
         header += ["KIND", "PODS", "NODES"]
         for line, job in zip(rows, jobs, strict=True):
             line += [job.kind, f"{job.bound}/{job.members}", places(job.nodes, most=1000)]
-    invocation.out.write(
-        tables.render(
-            header,
-            rows,
-            width=0 if invocation.wide else invocation.out.width,
-            limits=() if invocation.wide else _LIMITS,
-            right=frozenset((3,)),
-            give_way=give_way,
-        )
+    listing.show(
+        invocation,
+        header,
+        rows,
+        spare=("AGE", "QUEUE", "GPUS"),
+        limits=_LIMITS,
+        right=("GPUS",),
+        least=_LEAST,
+        give_way=give_way,
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import COMMANDS, QUEUES
-from windlass.cli import tables
+from windlass.cli import listing
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
@@ -39,6 +39,7 @@ _COLUMNS = [
     "RUN",
     "PEND",
 ]
+_SPARE = ("PRIO", "WEIGHT", "BORROW", "STATE", "FAIR", "DESV", "GUAR", "CAP", "RUN")
 
 
 @command.command("ls")
@@ -106,8 +107,7 @@ def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) ->
         rows.append(row)
     wide = ["PARENT", "ALLOCATED", "REQUESTED", "FAIR SHARE", "CAPABILITY"]
     header = _COLUMNS + (wide if invocation.wide else [])
-    right = frozenset(range(2, 13))
-    invocation.out.write(tables.render(header, rows, right=right))
+    listing.show(invocation, header, rows, spare=_SPARE, right=_COLUMNS[2:])
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli import amounts, tables
+from windlass.cli import amounts, listing, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.events import lines as event_lines
@@ -37,7 +37,8 @@ def command(invocation: Invocation, job: str) -> int:
     if found.pods:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
-        out.write(tables.render(("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END"), rows))
+        header = ("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END")
+        listing.show(invocation, header, rows, spare=("AGE", "RESTARTS"))
     events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
     if events:
         out.line("\nEvents")

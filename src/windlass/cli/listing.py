@@ -1,0 +1,48 @@
+"""Tables of what there is: whole for a program and with ``-o wide``, else within the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+
+
+def room(invocation: Invocation) -> int:
+    """Cells that a line may take; 0: any number."""
+    return 0 if invocation.wide else invocation.out.width
+
+
+def show(
+    invocation: Invocation,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    spare: Sequence[str] = (),
+    limits: Sequence[int] = (),
+    right: Sequence[str] = (),
+    least: int = 0,
+    give_way: Callable[[str, int], str] = tables.shorten,
+) -> None:
+    """Print a table.
+
+    Where a terminal has no room for it and ``least`` cells of the last column, those of the columns ``spare`` are left
+    out that have to be, the first of them first, and named. ``limits`` (most cells per column) hold on a terminal only.
+    ``right``: columns of numbers.
+    """
+    width = room(invocation)
+    limits = limits if width else ()
+    gone = tables.left_out(header, rows, width, spare, limits=limits, least=least)
+    kept = [at for at, name in enumerate(header) if name not in gone]
+    invocation.out.write(
+        tables.render(
+            [header[at] for at in kept],
+            [[row[at] for at in kept] for row in rows],
+            width=width,
+            limits=[limits[at] for at in kept] if limits else (),
+            right=frozenset(at for at, name in enumerate(header[at] for at in kept) if name in right),
+            give_way=give_way,
+        )
+    )
+    if gone:
+        invocation.note(f"left out for want of room: {', '.join(gone)} (-o wide shows all)")

@@ -1,0 +1,98 @@
+"""Where output goes: terminals of any width, programs that read it, and readers that have gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster
+
+from windlass.api.resources import VOLCANO_JOBS
+from windlass.cli import terminal
+from windlass.cli.tables import cells
+
+LISTS = (
+    ["ps"],
+    ["queue", "ls"],
+    ["queue", "tree"],
+    ["node", "ls"],
+    ["node", "tree"],
+    ["gpu", "ls"],
+    ["ps", "--utc"],
+)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
+def test_no_list_wraps(windlass, monkeypatch, words, width):
+    whole = windlass(*words)
+    monkeypatch.setattr(terminal, "_width", lambda *_: width)
+    shown = windlass(*words)
+    assert shown.code == whole.code == 0
+    assert all(cells(line) <= width for line in shown.out.splitlines())
+    assert len(shown.out.splitlines()) == len(whole.out.splitlines())
+    if all(cells(line) <= width for line in whole.out.splitlines()):
+        assert shown == whole
+
+
+def test_what_is_left_out_is_named_and_wide_has_it(windlass, monkeypatch):
+    monkeypatch.setattr(terminal, "_width", lambda *_: 60)
+    told = windlass("queue", "ls")
+    assert told.out.splitlines()[0].split() == [
+        "QUEUE",
+        "GPUS",
+        "WAIT",
+        "FAIR",
+        "GUAR",
+        "DESV",
+        "CAP",
+        "RUN",
+        "PEND",
+    ]
+    assert told.err == "left out for want of room: PRIO, WEIGHT, BORROW, STATE (-o wide shows all)\n"
+    assert "PRIO" in windlass("queue", "ls", "-o", "wide").out
+
+
+def test_a_program_that_reads_gets_every_cell_whole(windlass, cluster, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    long = {"name": "a-name-that-is-longer-than-columns-are-on-a-terminal"}
+    cluster.add(VOLCANO_JOBS, {"metadata": long, "spec": {"queue": "a-queue-of-some-length"}})
+    told = windlass("ps")
+    assert "a-name-that-is-longer-than-columns-are-on-a-terminal  a-queue-of-some-length  " in told.out
+    assert "…" not in told.out + windlass("queue", "tree").out + windlass("node", "ls").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--version"],
+        ["--help"],
+        ["sim", "--help"],
+        ["sim", "formats"],
+        ["crds"],
+        ["completion", "zsh"],
+        ["nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_whose_reader_has_gone_ends_without_a_word(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "windlass", *words],
+            stdout=writing,
+            stderr=writing if words == ["nonsense"] else subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr or b"") == (141, b"")
