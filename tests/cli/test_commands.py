@@ -535,6 +535,32 @@ def test_drain_tells_which_budget_holds_out(windlass, cluster):
     assert "why: default/train-main-0: The disruption budget b needs 2 healthy pods" in done.err
 
 
+@pytest.mark.parametrize("code", [404, 503])
+def test_drain_takes_no_word_of_a_proxy_for_an_eviction(windlass, cluster, code):
+    cluster.refuse["train-main-0"] = errors.failure(code, "", "the proxy knows no way")
+    done = windlass("node", "drain", "box", "-y", "--timeout", "2s")
+    assert done.code == 7
+    assert "why: default/train-main-0: the proxy knows no way" in done.err
+    assert "evicting pod default/train-main-0" not in done.out
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        errors.failure(404, "NotFound", "not found", {"name": "train-main-0", "kind": "pods"}),
+        errors.failure(409, "Conflict", "the UID in the precondition (a) does not match that in record (b)"),
+    ],
+)
+def test_drain_does_not_mind_a_pod_that_is_gone(windlass, cluster, gone):
+    def vanish():
+        del cluster.objects[(PODS, "default", "train-main-0")]
+        return gone
+
+    cluster.refuse["train-main-0"] = vanish
+    done = windlass("node", "drain", "box", "-y", "--timeout", "2s")
+    assert (done.code, done.err) == (0, "")
+
+
 # Help and completion.
 
 
@@ -551,6 +577,18 @@ def test_completion_scripts(windlass, shell):
     text = windlass("completion", shell).out
     assert "_WINDLASS_COMPLETE" in text
     assert json.loads(windlass("completion", shell, "-o", "json").out) == {"shell": shell, "script": text}
+
+
+def test_completion_is_for_the_shell_that_one_has(windlass, monkeypatch):
+    monkeypatch.setenv("SHELL", "/usr/local/bin/zsh")
+    assert windlass("completion").out == windlass("completion", "zsh").out
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    done = windlass("completion")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0] == "error[WL-USE-400]: $SHELL is /bin/dash, for which there is no completion"
+    assert done.err.splitlines()[-1] == "try: windlass completion bash"
+    monkeypatch.delenv("SHELL")
+    assert "$SHELL does not say which shell is meant" in windlass("completion").err
 
 
 @pytest.mark.parametrize(

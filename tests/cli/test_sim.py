@@ -93,6 +93,8 @@ def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace:
         (("--policy", " , "), "--policy names no policy"),
         (("--policy", "fifo", "--nodes", "none.csv"), "none.csv does not exist"),
         (("--policy", "fifo", "--time-share", "perhaps"), "not one of 'yes', 'no', 'both'"),
+        (("--policy", "las", "--time-share", "yes", "--no-time-share"), "--no-time-share contradict each other"),
+        (("--policy", "las", "--no-time-share", "--time-share", "both"), "--no-time-share contradict each other"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_refused_with_2(
@@ -163,6 +165,8 @@ def test_with_and_without_time_sharing_side_by_side(windlass: Run, trace: str) -
     assert found["las (unshared)"]["preemptions"] == 0
     alone = ran(windlass, trace, "--policy", "las", "--no-time-share")["las"]
     assert alone["queue_seconds"] == found["las (unshared)"]["queue_seconds"]
+    twice = ran(windlass, trace, "--policy", "las", "--no-time-share", "--time-share", "no")["las"]
+    assert twice["preemptions"] == 0
 
 
 def test_jobs_that_never_end_are_told_and_are_in_no_mean(windlass: Run, trace: str) -> None:

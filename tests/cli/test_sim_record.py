@@ -94,6 +94,28 @@ def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, clust
     assert "left out: 1 that waits, since nobody knows how long" in done.err
 
 
+def test_what_its_owner_allows_it_to_run_is_what_it_asks_for(windlass: Run_, cluster: FakeCluster) -> None:
+    said = {"windlass.dev/run-estimate": "40m"}
+    cluster.add(PODS, ran("limited", 130, 130, 131, activeDeadlineSeconds=3600))
+    cluster.add(PODS, ran("estimated", 130, 130, 131, activeDeadlineSeconds=3600, annotations=said))
+    cluster.add(POD_GROUPS, group("partly", 2, queue="research"))
+    cluster.add(POD_GROUPS, group("both", 2, queue="research"))
+    for at, limit in enumerate((600, 900)):
+        cluster.add(PODS, ran(f"both-{at}", 130, 130, 131, group="both", activeDeadlineSeconds=limit))
+        more = {"activeDeadlineSeconds": limit} if at else {}
+        cluster.add(PODS, ran(f"partly-{at}", 130, 130, 131, group="partly", **more))
+    found = json.loads(windlass("sim", "record", "-o", "json").out)
+    asked = {job["name"]: job["requested_seconds"] for job in found["jobs"]}
+    assert asked == {
+        "old": None,
+        "gang": None,
+        "limited": 3600.0,
+        "estimated": 2400.0,
+        "both": 900.0,
+        "partly": None,
+    }
+
+
 def test_what_is_recorded_can_be_run(windlass: Run_, tmp_path: Path) -> None:
     done = windlass("sim", "record")
     path = tmp_path / "trace.csv"

@@ -34,8 +34,8 @@ class FakeCluster:
     on_create: list[Callable[[FakeCluster, Resource, Object], None]] = field(default_factory=list)
     answers: dict[str, bytes] = field(default_factory=dict)
     """Path → body, for raw requests."""
-    refuse: dict[str, Exception] = field(default_factory=dict)
-    """Object name → what writing it raises."""
+    refuse: dict[str, Exception | Callable[[], Exception]] = field(default_factory=dict)
+    """Object name → what writing it raises, or what makes that."""
     down: bool = False
     _count: int = 0
 
@@ -75,8 +75,9 @@ class FakeClient:
         for text in self.cluster.warnings.get(name, ()):
             if self.on_warning is not None:
                 self.on_warning(text)
-        if name in self.cluster.refuse:
-            raise self.cluster.refuse[name]
+        refusal = self.cluster.refuse.get(name)
+        if refusal is not None:
+            raise refusal if isinstance(refusal, Exception) else refusal()
 
     @staticmethod
     def _space(resource: Resource, namespace: str | None) -> str:

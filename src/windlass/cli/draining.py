@@ -11,7 +11,7 @@ from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import key_of, plural
 from windlass.client import verbs
-from windlass.client.answers import refusal_by_budget
+from windlass.client.answers import is_another, is_missing, may_pass, refusal_by_budget
 from windlass.model.translation import OF_NODES
 
 _PAUSE_SECONDS = 0.5
@@ -80,7 +80,8 @@ def _owners(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | None) -> str:
-    """Empty when it was accepted; otherwise why a disruption budget refuses it for now."""
+    """Empty when it was accepted, or there is no such pod any more; otherwise why it is refused for now: by a
+    disruption budget, or by a server or proxy that may answer otherwise later."""
     metadata = pod["metadata"]
     request = verbs.evict(
         metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=grace_seconds
@@ -88,9 +89,9 @@ def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | Non
     try:
         invocation.client.call(request)
     except StatusError as error:
-        if error.code == 404:
+        if is_missing(error) or is_another(error):
             return ""
-        if error.code == 429:
+        if error.code != 401 and may_pass(error):
             return refusal_by_budget(error) or error.message
         raise
     return ""

@@ -141,6 +141,17 @@ class Setup:
     fastest: float
 
 
+def who_shares_time(told: str | None, never: bool) -> str:
+    """``yes``, ``no`` or ``both``, as ``--time-share`` and ``--no-time-share`` say. Raises :class:`WindlassError`."""
+    if never and told not in (None, "no"):
+        raise WindlassError(
+            "WL-USE-400",
+            f"--time-share {told} and --no-time-share contradict each other",
+            remedies=("give one of them", "--time-share both, for a column each"),
+        )
+    return "no" if never else told or "yes"
+
+
 def setup(given: Mapping[str, Any]) -> Setup:
     """From the options of the command line. Raises :class:`WindlassError`."""
     try:

@@ -65,12 +65,11 @@ def command() -> None:
 @click.option(
     "--time-share",
     type=click.Choice(["yes", "no", "both"]),
-    default="yes",
     metavar="WHO",
     help="Whether jobs opted in to being suspended for others of equal priority: yes (default), no, or both,"
     " each in a column of its own.",
 )
-@click.option("--no-time-share", "time_share", flag_value="no", help="The same as --time-share no.")
+@click.option("--no-time-share", is_flag=True, help="The same as --time-share no.")
 @click.option(
     "--run-times",
     default="",
@@ -124,6 +123,7 @@ def run(
     from windlass.cli import reporting, simtables, simulating, tracefiles
     from windlass.cli.words import plural
 
+    given["time_share"] = simulating.who_shares_time(given["time_share"], given.pop("no_time_share"))
     both = given["time_share"] == "both"
     chosen = simulating.chosen_policies(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)

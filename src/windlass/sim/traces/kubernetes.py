@@ -146,6 +146,15 @@ def _moment(text: Any, pod: str, file: str) -> float:
         raise TraceError(file, 0, field, f"pod {pod}: {text!r} is no time") from None
 
 
+def _requested(group: Group, tasks: Sequence[Task]) -> float | None:
+    """How long it runs by its owner's word, else by the longest of the limits (``activeDeadlineSeconds``) that all of
+    its tasks have; ``None``: neither is known."""
+    if group.run_estimate is not None and not group.learned:
+        return group.run_estimate
+    limits = [task.run_limit for task in tasks if task.run_limit is not None]
+    return float(max(limits)) if len(limits) == len(tasks) else None
+
+
 def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
     sums: dict[str, int] = {}
     for task in tasks:
@@ -167,6 +176,6 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
         name=job_title(group.key).partition("/")[2],
         priority=group.priority,
         model=group.annotations.get(MODEL, ""),
-        requested_seconds=group.run_estimate if not group.learned else None,
+        requested_seconds=_requested(group, tasks),
         time_share=None if agrees is None else agrees == "true",
     )
