@@ -118,10 +118,60 @@ def test_duplicate_keys_are_told_and_refused_when_strict(windlass, manifest):
     assert windlass("apply", "--strict", "-f", path).code == 2
 
 
-def test_a_dry_run_writes_nothing(windlass, cluster, manifest):
-    done = windlass("apply", "--dry-run", "-f", manifest(QUEUE))
-    assert done.out == "queue.scheduling.volcano.sh/team created (dry run)\n"
+@pytest.mark.parametrize("flag", [["--dry-run"], ["--dry-run=server"], ["--dry-run", "server"]], ids=" ".join)
+def test_a_dry_run_of_the_server_writes_nothing(windlass, cluster, manifest, flag):
+    done = windlass("apply", *flag, "-f", manifest(QUEUE))
+    assert done.out == "queue.scheduling.volcano.sh/team created (server dry run)\n"
     assert (QUEUES, "", "team") not in cluster.objects
+    assert writes(cluster) == ["CREATE (dry run) queues"]
+
+
+def test_a_dry_run_of_none_is_none(windlass, cluster, manifest):
+    done = windlass("apply", "--dry-run=none", "-f", manifest(QUEUE))
+    assert done.out == "queue.scheduling.volcano.sh/team created\n"
+    assert (QUEUES, "", "team") in cluster.objects
+    assert "not one of 'none', 'server', 'client'" in windlass("apply", "--dry-run=all", "-f", "x").err
+
+
+def test_a_dry_run_of_the_client_asks_no_server(windlass, cluster, manifest):
+    cluster.down = True
+    done = windlass("apply", "--dry-run=client", "-f", manifest(f"{NAMESPACE}---\n{QUEUE}---\n{JOB}"))
+    assert done.out == (
+        "namespace/lab valid (dry run)\n"
+        "queue.scheduling.volcano.sh/team valid (dry run)\n"
+        "job.batch.volcano.sh/train valid (dry run)\n"
+    )
+    assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (QUEUE.replace("weight: 2", "weight: heavy"), 6, "spec.weight in body must be of type integer"),
+        (QUEUE.replace("name: team", "name: My_Team"), 4, "why: metadata.name: Invalid value"),
+        (QUEUE.replace("kind: Queue", "kind: Quue"), 1, "did you mean kind: Queue?"),
+    ],
+)
+def test_a_dry_run_of_the_client_refuses_what_is_wrong_by_itself(
+    windlass, cluster, manifest, text, line, words
+):
+    cluster.down = True
+    path = manifest(text)
+    done = windlass("apply", "--dry-run=client", "-f", path)
+    assert done.code != 0
+    assert f"{path}:{line}: " in done.err
+    assert words in done.err
+
+
+def test_a_dry_run_of_the_client_knows_the_fields(windlass, cluster, manifest):
+    cluster.down = True
+    path = manifest(QUEUE + "  wieght: 3\n  weight: 3\n")
+    done = windlass("apply", "--dry-run=client", "-f", path)
+    assert done.err == 'Warning: unknown field "spec.wieght"\nWarning: duplicate field "spec.weight"\n'
+    strict = windlass("apply", "--dry-run=client", "--strict", "-f", path)
+    assert strict.code == 2
+    assert 'unknown field "spec.wieght"' in strict.err
+    assert 'duplicate field "spec.weight"' in strict.err
 
 
 def test_a_refused_field_is_told_with_its_line(windlass, cluster, manifest):

@@ -585,7 +585,9 @@ def test_completion_is_for_the_shell_that_one_has(windlass, monkeypatch):
     monkeypatch.setenv("SHELL", "/bin/dash")
     done = windlass("completion")
     assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines()[0] == "error[WL-USE-400]: $SHELL is /bin/dash, for which there is no completion"
+    assert (
+        done.err.splitlines()[0] == "error[WL-USE-400]: $SHELL is /bin/dash, for which there is no completion"
+    )
     assert done.err.splitlines()[-1] == "try: windlass completion bash"
     monkeypatch.delenv("SHELL")
     assert "$SHELL does not say which shell is meant" in windlass("completion").err

@@ -93,8 +93,14 @@ def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace:
         (("--policy", " , "), "--policy names no policy"),
         (("--policy", "fifo", "--nodes", "none.csv"), "none.csv does not exist"),
         (("--policy", "fifo", "--time-share", "perhaps"), "not one of 'yes', 'no', 'both'"),
-        (("--policy", "las", "--time-share", "yes", "--no-time-share"), "--no-time-share contradict each other"),
-        (("--policy", "las", "--no-time-share", "--time-share", "both"), "--no-time-share contradict each other"),
+        (
+            ("--policy", "las", "--time-share", "yes", "--no-time-share"),
+            "--no-time-share contradict each other",
+        ),
+        (
+            ("--policy", "las", "--no-time-share", "--time-share", "both"),
+            "--no-time-share contradict each other",
+        ),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_refused_with_2(

@@ -49,6 +49,13 @@ def test_a_file_that_would_be_refused_is_advised_about(world: World) -> None:
     assert world.create(config_map("actions: fly\n", name="other")).warnings == []
 
 
+def test_a_file_that_nobody_reads_is_told_about(world: World) -> None:
+    elsewhere = config_map("actions: fly\n")
+    elsewhere["metadata"]["namespace"] = "default"
+    words = "advice: nobody reads this one: the scheduler follows volcano-system/volcano-scheduler-config"
+    assert world.create(elsewhere).warnings == [words]
+
+
 def test_a_changed_file_is_told_about_too(world: World) -> None:
     good = config_map("actions: allocate\ntiers:\n- plugins:\n  - name: gang\n")
     assert world.create(good).warnings == []

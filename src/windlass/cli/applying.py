@@ -18,11 +18,13 @@ from windlass.cli.threeway import LAST_APPLIED, merge_patch, strategic_patch
 
 REFUSED_WHEN_STRICT = ("alias:", "default:", "unknown field", "duplicate field")
 _MANAGER = "windlass-apply"
+NONE, SERVER, CLIENT = "none", "server", "client"
+"""Who checks a dry run, in kubectl's words."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one document. ``action``: created, configured, unchanged."""
+    """What became of one document. ``action``: created, configured, unchanged; valid, where no server was asked."""
 
     document: Document
     resource: Resource
@@ -51,7 +53,7 @@ class Problem:
 class Applier:
     """Applies documents one by one; gathers the server's warnings per document."""
 
-    def __init__(self, invocation: Invocation, *, strict: bool, dry_run: bool) -> None:
+    def __init__(self, invocation: Invocation, *, strict: bool, dry_run: str) -> None:
         self._invocation = invocation
         self._validation = "Strict" if strict else "Warn"
         self._dry_run = dry_run
@@ -59,17 +61,29 @@ class Applier:
     def apply(self, document: Document) -> Outcome:
         """Raises :class:`WindlassError` naming the document, and ``Unreachable``."""
         resource = resource_of(document)
-        heard: list[str] = []
+        sent, heard = self._prepared(document, resource), list[str]()
+        try:
+            if self._dry_run == CLIENT:
+                heard += _check(resource, sent, self._validation)
+                outcome = Outcome(document, resource, "valid", sent)
+            else:
+                outcome = self._ask(document, resource, sent, self._dry_run == SERVER, heard)
+        except StatusError as error:
+            client = None if self._dry_run == CLIENT else self._invocation.client
+            raise _located(document, translate(error, client), error) from error
+        outcome.warnings = [*heard, *_twice(document)]
+        return outcome
+
+    def _ask(
+        self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool, heard: list[str]
+    ) -> Outcome:
+        """:meth:`_write`, with what the server warns of in ``heard``. Raises ``StatusError``, ``Unreachable``."""
         client = self._invocation.client
         client.on_warning = heard.append
         try:
-            outcome = self._write(document, resource, self._prepared(document, resource), self._dry_run)
-        except StatusError as error:
-            raise _located(document, translate(error, client), error) from error
+            return self._write(document, resource, obj, dry_run)
         finally:
             client.on_warning = self._invocation.warn
-        outcome.warnings = [*heard, *(f'duplicate field "{path}"' for path in document.duplicates)]
-        return outcome
 
     def rehearse(self, documents: Sequence[Document]) -> list[Problem]:
         """Every document as a dry run; what ``--strict`` refuses. Nothing is written.
@@ -82,16 +96,15 @@ class Applier:
         for document in documents:
             resource = resource_of(document)
             heard: list[str] = []
-            client = self._invocation.client
-            client.on_warning = heard.append
-            obj = self._standing_in(self._prepared(document, resource), resource, coming)
+            sent = self._prepared(document, resource)
             try:
-                self._write(document, resource, obj, dry_run=True)
+                if self._dry_run == CLIENT:
+                    _check(resource, sent, self._validation)
+                else:
+                    self._ask(document, resource, self._standing_in(sent, resource, coming), True, heard)
             except StatusError as error:
                 problems.append(Problem(document, _plain(error)))
-            finally:
-                client.on_warning = self._invocation.warn
-            texts = [*heard, *(f'duplicate field "{path}"' for path in document.duplicates)]
+            texts = [*heard, *_twice(document)]
             problems += [Problem(document, text) for text in texts if text.startswith(REFUSED_WHEN_STRICT)]
         return problems
 
@@ -168,6 +181,22 @@ class Applier:
         return Outcome(document, resource, "unchanged" if same and not dry_run else "configured", changed)
 
 
+def _check(resource: Resource, obj: dict[str, Any], validation: str) -> list[str]:
+    """What can be told of an object without a server: of its names, and of its fields and their types. What is to be
+    warned of; raises ``StatusError``, as a server would."""
+    from windlass.api import errors, fields
+    from windlass.api.validation import metadata
+    from windlass.api.validation.collector import Collector
+
+    report = fields.review(resource, copy.deepcopy(obj))
+    warned = fields.enforce(resource, report, validation)
+    found = Collector()
+    metadata.validate(resource, report.object, None, found)
+    if found.errors:
+        raise errors.invalid(resource, str(obj["metadata"].get("name") or ""), found.errors)
+    return warned
+
+
 def _patch(resource: Resource, live: dict[str, Any], modified: dict[str, Any]) -> dict[str, Any]:
     original: dict[str, Any] = {}
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
@@ -219,6 +248,10 @@ def _not_served(document: Document, version: str, kind: str, elsewhere: list[str
         evidence=f"{kind} is served as {', '.join(elsewhere)}" if elsewhere else "no such kind is known here",
         remedies=tuple(close),
     )
+
+
+def _twice(document: Document) -> list[str]:
+    return [f'duplicate field "{path}"' for path in document.duplicates]
 
 
 def _plain(error: StatusError) -> str:

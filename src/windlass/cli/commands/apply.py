@@ -6,10 +6,12 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import failures
-from windlass.cli.applying import Applier, Outcome
+from windlass.cli.applying import CLIENT, NONE, SERVER, Applier, Outcome
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
+
+_SUFFIXES = {NONE: "", SERVER: " (server dry run)", CLIENT: " (dry run)"}
 
 
 @click.command("apply")
@@ -22,10 +24,19 @@ from windlass.cli.output import emit
     is_flag=True,
     help="Refuse unknown fields, other spellings and filled-in values, before anything is written.",
 )
-@click.option("--dry-run", is_flag=True, help="Let the server check everything, write nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=False,
+    flag_value=SERVER,
+    default=NONE,
+    type=click.Choice([NONE, SERVER, CLIENT]),
+    metavar="[WHO]",
+    help="Write nothing: the server checks everything (server, also without WHO), or names and fields are"
+    " checked here, and no server is asked (client).",
+)
 @standard()
 def command(
-    invocation: Invocation, sources: tuple[str, ...], recursive: bool, strict: bool, dry_run: bool
+    invocation: Invocation, sources: tuple[str, ...], recursive: bool, strict: bool, dry_run: str
 ) -> int:
     """Create or change objects from manifests."""
     from windlass.cli.manifests import read
@@ -57,8 +68,7 @@ def command(
         for text in outcome.warnings:
             invocation.warn(text)
         if not invocation.structured:
-            suffix = " (dry run)" if dry_run else ""
-            invocation.out.line(f"{outcome.title} {outcome.action}{suffix}")
+            invocation.out.line(f"{outcome.title} {outcome.action}{_SUFFIXES[dry_run]}")
     if invocation.structured:
         items = [outcome.obj for outcome in outcomes]
         whole = {"apiVersion": "v1", "kind": "List", "items": items}

@@ -52,7 +52,9 @@ def _own_shell() -> str:
         return name
     raise WindlassError(
         "WL-USE-400",
-        f"$SHELL is {told}, for which there is no completion" if told else "$SHELL does not say which shell is meant",
+        f"$SHELL is {told}, for which there is no completion"
+        if told
+        else "$SHELL does not say which shell is meant",
         evidence=f"shells: {', '.join(_HOW)}",
         remedies=("windlass completion bash",),
     )
