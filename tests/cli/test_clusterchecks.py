@@ -10,7 +10,19 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, Resource
+from windlass.api.resources import (
+    CONFIG_MAPS,
+    KAI_POD_GROUPS,
+    KAI_QUEUES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli import clusterchecks, gpusharing
 from windlass.cli.checks import FAIL, OK, WARN
 from windlass.cli.failures import translate
@@ -49,6 +61,7 @@ class Cluster:
         self.renewed = {name: NOW - 1 for name in DEPLOYED}
         self.ready = 2
         self.nodes: list[Json] = []
+        self.work: dict[Resource, list[Json]] = {}
         self.refused: tuple[Resource, ...] = ()
         self.settings = ""
         self.there: set[tuple[str, str]] = set()
@@ -66,11 +79,15 @@ class Cluster:
         if resource in self.refused:
             raise StatusError({"code": 403, "message": "no"})
 
-    def list(self, resource: Resource, namespace: str = "", labels: str = "") -> ListResult:
+    def list(self, resource: Resource, namespace: str | None = "", labels: str = "") -> ListResult:
         self._check(resource)
         if resource is CONFIG_MAPS:
             assert labels == gpusharing.SETTINGS
             return ListResult([{"data": {"settings.yaml": self.settings}}], "1")
+        if resource in (QUEUES, KAI_QUEUES, KAI_POD_GROUPS, POD_GROUPS, VOLCANO_JOBS):
+            return ListResult(self.work.get(resource, []), "1")
+        if resource is PODS and namespace is None:
+            return ListResult([], "1")
         if resource is PODS:
             assert namespace == gpusharing.SPACE
             return ListResult(self.holders, "1")
@@ -122,6 +139,17 @@ def node(name: str, ready: bool = True, gpus: str = "8", label: str = "true") ->
             "conditions": [{"type": "Ready", "status": str(ready)}],
         },
     }
+
+
+def test_a_queue_that_is_named_and_is_not_there_is_told(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    metadata = {"name": "j", "namespace": "lab", "uid": "j"}
+    cluster.work[VOLCANO_JOBS] = [{"metadata": metadata, "spec": {"queue": "gone"}}]
+    told = [one for one in found() if one[0] == "queues"]
+    assert told == [("queues", WARN, "queue gone does not exist; jobs name it (waiting 1 job)")]
+    cluster.refused = (QUEUES,)
+    assert not [one for one in found() if one[0] == "queues"]
 
 
 def test_all_is_well(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:

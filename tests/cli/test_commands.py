@@ -649,7 +649,7 @@ def test_other_formats_are_refused(windlass, words):
     assert "is not an output format of this command" in done.err
 
 
-@pytest.mark.parametrize("words", [("crds", "--bogus"), ("completion", "tcsh"), ("completion",)])
+@pytest.mark.parametrize("words", [("crds", "--bogus"), ("completion", "tcsh")])
 def test_their_errors_are_json_for_a_program(windlass, words):
     done = windlass(*words, "-o", "json")
     assert done.code == 2

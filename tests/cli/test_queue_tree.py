@@ -10,7 +10,7 @@ from fakecluster import FakeClient, FakeCluster
 
 from windlass.api import annotations
 from windlass.api.errors import not_found
-from windlass.api.resources import KAI_QUEUES, PODS, QUEUES
+from windlass.api.resources import KAI_QUEUES, NODES, PODS, QUEUES
 
 GPU = "nvidia.com/gpu"
 
@@ -180,3 +180,65 @@ def test_what_no_queue_or_no_parent_holds_is_told(windlass, cluster) -> None:
             "Warning: queue up: the queue above it, down, is below it as well",
         ]
     assert json.loads(windlass("queue", "ls", "-o", "json").out)["items"]
+
+
+def told_by_doctor(windlass) -> list[tuple[str, str, str]]:
+    checks = json.loads(windlass("doctor", "-o", "json").out)["checks"]
+    return [
+        (check["level"], check["found"], check["remedy"]) for check in checks if check["check"] == "queues"
+    ]
+
+
+def test_the_doctor_tells_what_is_wrong_with_queues(windlass, cluster) -> None:
+    assert told_by_doctor(windlass) == [
+        ("ok", "those that are named exist, and the nodes have what is guaranteed", "")
+    ]
+    del cluster.objects[(QUEUES, "", "research")]
+    assert told_by_doctor(windlass) == [
+        (
+            "warn",
+            "queue night: the queue above it, research, does not exist; nothing new starts in it",
+            "windlass queue create research",
+        ),
+        (
+            "warn",
+            "queue research does not exist; jobs name it (waiting 2 jobs)",
+            "windlass queue create research",
+        ),
+    ]
+    cluster.hidden = {QUEUES}
+    assert told_by_doctor(windlass) == []
+
+
+def guaranteed(cluster, name: str, parent: str, gpus: str, **more: str) -> None:
+    spec = {"parent": parent, "guarantee": {"resource": {GPU: gpus, **more}}}
+    cluster.objects.pop((QUEUES, "", name), None)
+    cluster.add(QUEUES, {"metadata": {"name": name}, "spec": spec})
+
+
+def test_what_is_guaranteed_and_is_not_there_is_told(windlass, cluster) -> None:
+    """All nodes have 12 GPUs; research is guaranteed 2."""
+    guaranteed(cluster, "a", "root", "10")
+    assert windlass("queue", "ls").err == ""
+    guaranteed(cluster, "a", "root", "11", **{f"{GPU}@H100": "99"})
+    words = (
+        "queues are guaranteed 13 GPUs together (a 11, research 2), and all nodes have 12 GPUs; what one does not "
+        "hold of its guarantee stays free for it"
+    )
+    assert windlass("queue", "ls").err == f"Warning: {words}: windlass queue set a guarantee.{GPU}=AMOUNT\n"
+    assert told_by_doctor(windlass) == [("warn", words, f"windlass queue set a guarantee.{GPU}=AMOUNT")]
+    cluster.hidden = {NODES}
+    assert windlass("queue", "ls").err == ""
+
+
+def test_what_is_guaranteed_below_a_queue_is_of_its_own_guarantee(windlass, cluster) -> None:
+    guaranteed(cluster, "a", "root", "10")
+    guaranteed(cluster, "b", "a", "6")
+    guaranteed(cluster, "c", "a", "4")
+    assert windlass("queue", "ls").err == ""
+    guaranteed(cluster, "c", "a", "7")  # b and c together more than a
+    assert "guaranteed 15 GPUs together (c 7, b 6, research 2)" in windlass("queue", "ls").err
+    guaranteed(cluster, "root", "", "1000", **{"memory": "1Ti"})
+    told = windlass("queue", "ls").err
+    assert "guaranteed 1000 GPUs together (root 1000)" in told
+    assert "guaranteed 1Ti memory together (root 1Ti)" in told

@@ -36,6 +36,8 @@ class FakeCluster:
     """Path → body, for raw requests."""
     refuse: dict[str, Exception | Callable[[], Exception]] = field(default_factory=dict)
     """Object name → what writing it raises, or what makes that."""
+    hidden: set[Resource] = field(default_factory=set)
+    """Kinds that this user may not list."""
     down: bool = False
     _count: int = 0
 
@@ -106,6 +108,8 @@ class FakeClient:
         **_: Any,
     ) -> ListResult[Any]:
         self._check()
+        if resource in self.cluster.hidden:
+            raise errors.forbidden(resource, "", "not for you")
         selector = parse_labels(labels) if labels else None
         items = [
             copy.deepcopy(obj)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli.invocation import Invocation
+from windlass.client.errors import Unreachable
 from windlass.kits.state import NETWORK_FILESYSTEMS, Problem, StateError, StateFolder, filesystem_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -53,6 +54,12 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
             yield check(invocation)
         except (OSError, ValueError) as error:
             yield Finding(name, WARN, f"could not be checked: {error}")
+    try:
+        yield from queues(invocation)
+    except Unreachable:
+        pass  # of which the control plane's line tells
+    except StatusError as error:
+        yield Finding("queues", WARN, f"could not be checked: {error}")
     yield from _machine(invocation)
 
 
@@ -106,6 +113,23 @@ def _control_plane(invocation: Invocation) -> Finding:
     except WindlassError as error:
         return Finding("control plane", WARN, error.message, "windlass up --detach")
     return Finding("control plane", OK, f"answers on {invocation.client.connection.where}")
+
+
+def queues(invocation: Invocation) -> Iterator[Finding]:
+    """Whether the queues that are named exist, and what is guaranteed: of a box as of a cluster. Nothing where they
+    are not served, or not for this user. Raises ``StatusError``, ``Unreachable``."""
+    from windlass.cli.queuegaps import look
+
+    try:
+        found = list(look(invocation))
+    except StatusError as error:
+        if error.code in (403, 404):
+            return
+        raise
+    for gap in found:
+        yield Finding("queues", WARN, gap.words, gap.remedy or "windlass queue tree")
+    if not found:
+        yield Finding("queues", OK, "those that are named exist, and the nodes have what is guaranteed")
 
 
 def _certificates(invocation: Invocation) -> Finding:

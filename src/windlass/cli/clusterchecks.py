@@ -13,7 +13,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.quantities import is_device
 from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, QUEUES, VOLCANO_JOBS, Resource
 from windlass.cli import gpusharing, upgrading
-from windlass.cli.checks import FAIL, OK, WARN, Finding
+from windlass.cli.checks import FAIL, OK, WARN, Finding, queues
 from windlass.cli.failures import absent_kinds, unless_refused
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
 from windlass.cli.invocation import Invocation
@@ -43,6 +43,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         ("windlass", _windlass),
         ("shared cards", _shared_cards),
         ("nodes", _nodes),
+        ("queues", queues),
         ("your rights", _rights),
     )
     for name, check in checks:

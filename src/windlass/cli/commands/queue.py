@@ -13,7 +13,7 @@ from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
-from windlass.cli.queuegaps import gaps
+from windlass.cli.queuegaps import gaps, offered
 from windlass.cli.queues import Share, depths, gather, parse_settings
 from windlass.cli.queueshares import reasons
 from windlass.cli.words import natural
@@ -72,8 +72,8 @@ def tree(invocation: Invocation, resource: str) -> int:
 
 def _warn(invocation: Invocation, shares: list[Share], nowhere: dict[str, Share]) -> None:
     """On the error stream: the table stays what it is."""
-    for text in gaps(shares, nowhere):
-        invocation.warn(text)
+    for gap in gaps(shares, nowhere, offered(invocation, shares)):
+        invocation.warn(str(gap))
 
 
 def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
