@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
+from windlass.engine import wording
 from windlass.engine.actions.evicting import MEMBERS, Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.timeshare import TimeShare
@@ -266,8 +267,9 @@ class Core:
             return None
         why_not = denials(self.world.policies, self._claiming, group, now)
         extra = {f"no {action}": reason for action, reason in why_not.items()}
-        if unsure := self.reservations.why_none(group):
-            extra["no reservation"] = unsure
+        if unsure := self.reservations.untold_by(group):
+            of = unsure[0]
+            extra["no reservation"] = wording.unsure(of.key, len(unsure) - 1, of.spec.learned)
         return replace(found, extra={**found.extra, **extra}) if extra else found
 
     def scores(self, group_key: str) -> tuple[ScoreTable, ...]:

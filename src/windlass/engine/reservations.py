@@ -23,7 +23,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from windlass.engine import wording
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.cards import Cut, Cuts
@@ -329,17 +328,15 @@ class Reservations:
                 self.vacant = True
         self._let_go(before)
 
-    def why_none(self, group: GroupEntry) -> str:
-        """Why no room is kept for a group that waits for room, where that is because nobody can tell when others end;
-        else empty."""
+    def untold_by(self, group: GroupEntry) -> list[GroupEntry]:
+        """Because of whom no room is kept for a group that waits for room: nobody can tell when they end."""
         if not self._depth or group.key in self.slots or group.bucket not in self.roomless:
-            return ""
-        unsure = [
+            return []
+        return [
             one
             for one in self._world.groups.values()
             if one.active and one.group is not None and one.group.learned and not alike(one.group.runs)
         ]
-        return wording.unsure(unsure[0].key, len(unsure) - 1, unsure[0].spec.learned) if unsure else ""
 
     def next_change(self, now: float) -> float | None:
         """When the first of them is to start, or the next group will have waited for too long."""
