@@ -9,7 +9,7 @@ import pytest
 from clusterscenes import container
 from fakecluster import FakeCluster, node
 
-from windlass.api.resources import NODES, POD_GROUPS, PODS
+from windlass.api.resources import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, PODS
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
 
@@ -102,6 +102,79 @@ def test_why_nobody_may_be_moved_is_told(cluster, windlass):
     assert text.endswith("windlass defrag --plan --everybody\n")
 
 
+def test_pods_of_a_disruption_budget_that_is_spent_stay_and_others_go(cluster, windlass):
+    run(cluster, "web", "busy", "6", movable=True)
+    run(cluster, "batch", "busy", "6500m", movable=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    cluster.objects[(PODS, "default", "web")]["metadata"]["labels"] = {"app": "web"}
+    budget = {
+        "metadata": {"name": "web", "generation": 1},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
+    }
+    cluster.add(POD_DISRUPTION_BUDGETS, budget)
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert found["stayingPods"] == {"budget": 1, "unasked": 1}
+    assert [move["pod"] for gain in found["gains"] for move in gain["moves"]] == ["default/batch"]
+    del cluster.objects[(PODS, "default", "batch")]["metadata"]["annotations"]
+    assert "  1 is of a PodDisruptionBudget that lets none go now\n" in windlass("defrag", "--plan").out
+
+
+def test_nodes_that_take_nobody_are_neither_helped_nor_counted_as_idle(cluster, windlass):
+    """On the cordoned one a single move would do, on the other it takes two."""
+    run(cluster, "web", "shut", "12", movable=True)
+    for name, cpu in (("a", "5"), ("b", "6"), ("c", "4")):
+        run(cluster, name, "busy", cpu, movable=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    cluster.add(NODES, node("shut", gpus=2, cpu="16"))
+    cluster.objects[(NODES, "", "shut")]["spec"]["unschedulable"] = True
+    cluster.add(NODES, node("gone", gpus=3, cpu="16"))
+    cluster.objects[(NODES, "", "gone")]["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert (found["idleGpus"], found["closedGpus"], found["strandedGpus"]) == (2.0, 5.0, {"cpu": 2.0})
+    assert {gain["node"] for gain in found["gains"]} == {"busy"}
+    assert {(move["from"], move["to"]) for gain in found["gains"] for move in gain["moves"]} == {
+        ("busy", "free")
+    }
+    text = windlass("defrag", "--plan").out
+    assert text.startswith(
+        "2 GPUs are idle, 2 of them fragmented.\n5 GPUs are idle on nodes that are cordoned or"
+    )
+
+
+def test_who_fits_only_where_it_may_not_be_is_not_proposed(cluster, windlass):
+    """``web`` alone would do, and there is CPU for it on a node with a taint."""
+    run(cluster, "web", "busy", "12", movable=True)
+    cluster.add(NODES, node("other", gpus=2, cpu="16"))
+    for name, cpu in (("a", "7"), ("b", "5")):
+        run(cluster, name, "other", cpu, movable=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    run(cluster, "more", "free", "5")
+    cluster.add(NODES, node("tainted", gpus=0, cpu="48"))
+    cluster.objects[(NODES, "", "tainted")]["spec"]["taints"] = [{"key": "x", "effect": "NoSchedule"}]
+    gain = json.loads(windlass("defrag", "--plan", "-o", "json").out)["gains"][0]
+    assert gain["moves"] == [{"pod": "default/b", "from": "other", "to": "free", "gpus": 0.0}]
+
+
+def test_where_moves_are_refused_those_on_other_nodes_are_tried(cluster, windlass):
+    """``web`` alone would do, but must not be where ``train`` is."""
+    run(cluster, "web", "busy", "12", movable=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    cluster.add(NODES, node("other", gpus=2, cpu="16"))
+    for name in ("a", "b"):
+        run(cluster, name, "other", "7500m", movable=True)
+    for name in ("web", "train"):
+        cluster.objects[(PODS, "default", name)]["metadata"]["labels"] = {"apart": "yes"}
+    apart = {"labelSelector": {"matchLabels": {"apart": "yes"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    cluster.objects[(PODS, "default", "web")]["spec"]["affinity"] = affinity
+    for name in ("busy", "free", "other"):
+        cluster.objects[(NODES, "", name)]["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert {gain["node"] for gain in found["gains"]} == {"other"}
+    assert {move["pod"] for gain in found["gains"] for move in gain["moves"]} == {"default/a", "default/b"}
+
+
 def test_a_budget_that_is_too_small_for_any_move_is_told(cluster, windlass):
     run(cluster, "train", "busy", "8", gpus=2, movable=True)
     text = windlass("defrag", "--plan").out
@@ -115,7 +188,7 @@ def test_for_people(cluster, windlass):
     text = windlass("defrag", "--plan").out
     assert "2 stranded: no CPU left beside them" in text
     assert "default/web  busy  free" in text
-    assert "1 idle GPUs become usable" in text
+    assert "1 idle GPU becomes usable" in text
 
 
 def test_what_waits_comes_first_and_groups_say_who_agrees(cluster, windlass):

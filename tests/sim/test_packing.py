@@ -257,10 +257,10 @@ def test_who_changes_places_goes_where_it_was_thought_up():
     assert moved == {0: 0, 2: 3, 8: 1, 9: 1}
 
 
-@pytest.mark.parametrize(("spent", "fits"), [(0, True), (3000, True), (4300, False)])
-def test_what_a_gain_may_cost_falls_once_half_of_the_allowance_is_spent(spent: int, fits: bool):
-    """830 have to move for 280, of an allowance of 6800: with 2500 of it left only 2.9 times the gain may be spent."""
-    defrag = Defrag(4.0, price=4.0)
+@pytest.mark.parametrize(("spent", "fits"), [(0, True), (5970, True), (5971, False)])
+def test_moves_are_as_welcome_late_as_early_until_the_allowance_is_spent(spent: int, fits: bool):
+    """830 have to move for 280, of an allowance of 6800."""
+    defrag = Defrag(4.0, price=3.0)
     defrag.moved = spent
     run_ = DefragRun(
         [OpenbNode(name, 16000, 65536, 1, "T4") for name in "ab"], [BestFit(), TightestCard()], defrag

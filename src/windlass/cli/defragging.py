@@ -36,14 +36,16 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
     engine.apply(deltas)
     view = TableView(engine.world.table)
     lost = strandings(((cls.needs, cls.tasks) for cls in engine.world.classes), view)
+    takes = view.ready() & ~view.unschedulable()
     nodes = [
         {"node": name, "idleGpus": int(lost.idle[at]) / 1000, "strandedGpus": _gpus(lost.reasons(at))}
         for at, name in enumerate(view.names())
-        if name and lost.reasons(at)
+        if name and takes[at] and lost.reasons(at)
     ]
     return {
-        "idleGpus": int(lost.idle.sum()) / 1000,
-        "fragmentedGpus": round(float(lost.fragmented.sum()) / 1000, 3),
+        "idleGpus": int(lost.idle[takes].sum()) / 1000,
+        "closedGpus": int(lost.idle[~takes].sum()) / 1000,
+        "fragmentedGpus": round(float(lost.fragmented[takes].sum()) / 1000, 3),
         "strandedGpus": _sum(node["strandedGpus"] for node in nodes),
         "nodes": nodes,
         "budgetPercent": budget,
@@ -89,7 +91,9 @@ def _gain(gain: Gain) -> dict[str, Any]:
 
 def as_text(found: Mapping[str, Any]) -> str:
     """For people: what is stranded and why, then the moves."""
-    lines = [f"{found['idleGpus']:g} GPUs are idle, {found['fragmentedGpus']:g} of them fragmented.\n"]
+    lines = [f"{_gpus_are(found['idleGpus'])} idle, {found['fragmentedGpus']:g} of them fragmented.\n"]
+    if found["closedGpus"]:
+        lines.append(f"{_gpus_are(found['closedGpus'])} idle on nodes that are cordoned or not ready.\n")
     for name, gpus in sorted(found["strandedGpus"].items(), key=lambda item: -item[1]):
         lines.append(f"  {gpus:g} stranded: {SENTENCES[name]}\n")
     if found["nodes"]:
@@ -108,7 +112,7 @@ def as_text(found: Mapping[str, Any]) -> str:
     lines.append(tables.render(["MOVE", "FROM", "TO", "GPUS", "MAKES ROOM FOR"], rows, right=frozenset((3,))))
     lines.append(
         f"{plural(found['movedPods'], 'pod')} with {found['movedGpus']:g} of {found['runningGpus']:g} running GPUs "
-        f"would move; {found['gainedGpus']:g} idle GPUs become usable.\n"
+        f"would move; {found['gainedGpus']:g} idle {_become(found['gainedGpus'])} usable.\n"
     )
     return "".join(lines)
 
@@ -122,6 +126,7 @@ STAYING = {
     "pinned": 'not safe to evict (annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false")',
     "foreign": "placed by another scheduler",
     "unsettled": "only coming or going",
+    "budget": "of a PodDisruptionBudget that lets none go now",
 }
 """Why a pod stays where it is, as a line goes on after how many these are."""
 
@@ -145,6 +150,14 @@ def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
         )
     if "unasked" in found["stayingPods"]:
         yield "What would help if all work agreed: windlass defrag --plan --everybody\n"
+
+
+def _gpus_are(gpus: float) -> str:
+    return "1 GPU is" if gpus == 1 else f"{gpus:g} GPUs are"
+
+
+def _become(gpus: float) -> str:
+    return "GPU becomes" if gpus == 1 else "GPUs become"
 
 
 def _room(gain: Mapping[str, Any]) -> str:

@@ -20,14 +20,16 @@ from itertools import chain
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.engine.classes import TaskClass
 from windlass.engine.engine import Engine
 from windlass.engine.groups import BOUND, RUNNING, TaskEntry
 from windlass.engine.view import TableView
-from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of, free_milli
 from windlass.plugins.protection import STAYS
 from windlass.sim.exchange import Rings
 from windlass.sim.relief import Wanted, relief
 from windlass.sim.spare import Free, Step, asks, milli_of
+from windlass.spi.budgets import Budgets
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
@@ -41,14 +43,12 @@ WAYS = 8
 LOTS = 1 << 60
 MOVERS = 6
 """So many pods are moved for one, at most."""
-FOREIGN, UNSETTLED, FIRM, PINNED, GANG = "foreign", "unsettled", "firm", "pinned", "gang"
+FOREIGN, UNSETTLED, FIRM = "foreign", "unsettled", "firm"
+PINNED, GANG, BUDGET = "pinned", "gang", "budget"
 """Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, it is not safe to
-evict by its owner's word, or its group has others, too."""
-PRICE = 12.0
+evict by its owner's word, its group has others, too, or a PodDisruptionBudget lets none go now."""
+PRICE = 8.0
 """So much GPU may be moved for each GPU that it brings, unless said otherwise."""
-FREELY = 0.5
-"""So much of the allowance, as part of 1, is spent at that price. Then it falls to nothing: what is left is kept for
-moves that bring more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Defrag:
     by :meth:`serve` before the first cycle.
 
     ``part``: how much of the GPUs that run may be moved in all, as part of 1. ``price``: how much GPU a move may
-    cost for each GPU that it brings, as long as most of the allowance is left.
+    cost for each GPU that it brings.
     """
 
     name = "defrag"
@@ -84,11 +84,17 @@ class Defrag:
         """Thousandths of cards that run; likewise."""
         self.claimer = ""
         """The group that may claim; empty: any."""
+        self.latest: Moves | None = None
+        """What was proposed for the last claim."""
+        self.refused: set[str] = set()
+        """Nodes on which no moves are proposed."""
         self._engine: Engine | None = None
         self._rings: tuple[int, Rings] | None = None
         """The state of the nodes, and the steps there are in it."""
         self._futile: dict[Needs, tuple[int, int]] = {}
         """What pods asked for for which there were no moves → in which state of the nodes, for how much."""
+        self._takers: tuple[int, dict[TaskClass, BoolArray]] = (-1, {})
+        """What stands on the nodes, and which of them would take a class, were they empty."""
 
     def serve(self, engine: Engine) -> None:
         self._engine = engine
@@ -101,15 +107,16 @@ class Defrag:
             return Denied(Reason.INSUFFICIENT_RESOURCES, personal=True)
         group = self._engine.world.groups[claim.group.key]
         waiting = [entry for entry in group.tasks.values() if entry.row < 0]
-        found = self.moves_for(waiting[0].cls.needs) if len(waiting) == 1 else None
+        self.latest = found = self.moves_for(waiting[0].cls) if len(waiting) == 1 else None
         if found is None:
             return Denied(Reason.INSUFFICIENT_RESOURCES, personal=True)
         return Terms(Scope.ALL_QUEUES, Move.MUST, only=found.groups, places=found.places)
 
     # ------------------------------------------------------------------ which moves
 
-    def moves_for(self, needs: Needs) -> Moves | None:
+    def moves_for(self, cls: TaskClass) -> Moves | None:
         """The cheapest moves that make room for a pod with cards; ``None`` if there are none within the terms."""
+        needs = cls.needs
         asked = asked_of(needs)
         if self._engine is None or len(asked) != 1:
             return None
@@ -123,8 +130,15 @@ class Defrag:
             return None
         view = TableView(table)
         cards = view.cards()
-        free = Free(view.available("cpu"), view.available("memory"), free_milli(view, cards), cards)
+        free = Free(
+            view.available("cpu"),
+            view.available("memory"),
+            free_milli(view, cards),
+            cards,
+            lambda entry: self._taking(entry.cls),
+        )
         milli = asked_milli(asked[0], cards)
+        milli[~self._open_to(cls)] = BARRED
         best: Moves | None = None
         limit = most
         for row in _nearest(needs, asked[0], free, milli, limit):
@@ -144,13 +158,36 @@ class Defrag:
 
     def _allowed(self, gain: int) -> int:
         """How much may be moved for so much, in milli; less than nothing if not even what costs nothing may."""
-        allowance = int(self.part * self.running)
-        left = allowance - self.moved
-        price = self.price * min(1.0, left / max(allowance, 1) / (1.0 - FREELY))
-        return min(int(price * gain), left)
+        return min(int(self.price * gain), int(self.part * self.running) - self.moved)
+
+    def _taking(self, cls: TaskClass) -> BoolArray:
+        """The nodes that would take a pod of a class, were they empty: not cordoned, without taints that it minds, …"""
+        if self._engine is None:
+            return np.zeros(0, dtype=np.bool_)
+        table = self._engine.world.table
+        if self._takers[0] != table.statics.mark:
+            self._takers = (table.statics.mark, {})
+        found = self._takers[1]
+        if cls not in found:
+            cls.refresh()
+            found[cls] = cls.static[: table.height].copy()
+        return found[cls]
+
+    def _open_to(self, cls: TaskClass) -> BoolArray:
+        """Those of :meth:`_taking` for which moves may be proposed."""
+        found = self._taking(cls)
+        if not self.refused or self._engine is None:
+            return found
+        return found & np.array(
+            [name not in self.refused for name in self._engine.world.table.names[: len(found)]]
+        )
 
     def _may_go(self, entry: TaskEntry) -> bool:
-        return not hindrance(entry) and not self._stays(entry.key)
+        return (
+            self._engine is not None
+            and not hindrance(entry, self._engine.world.budgets)
+            and not self._stays(entry.key)
+        )
 
     def _exchange(
         self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
@@ -232,7 +269,7 @@ def _cost(moves: Moves) -> tuple[int, int]:
     return moves.milli, len(moves.tasks)
 
 
-def hindrance(entry: TaskEntry) -> str:
+def hindrance(entry: TaskEntry, budgets: Budgets) -> str:
     """Why a pod that runs cannot be moved, whoever agreed to it; empty if it can."""
     group = entry.group
     if group is None or group.group is None:
@@ -243,7 +280,12 @@ def hindrance(entry: TaskEntry) -> str:
         return FIRM
     if STAYS in entry.task.annotations:
         return PINNED
-    return GANG if len(group.tasks) > 1 else ""
+    if len(group.tasks) > 1:
+        return GANG
+    held = entry.task.budgets
+    return (
+        BUDGET if held and any((left := budgets.left(key)) is not None and left < 1 for key in held) else ""
+    )
 
 
 def _nearest(needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> list[int]:

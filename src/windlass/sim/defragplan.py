@@ -34,6 +34,8 @@ QUEUE = "windlass-defrag-probes"
 KINDS = 12
 """So many kinds of probes are tried, and each until one finds no room."""
 PROBES = 2000
+REFUSALS = 8
+"""On so many nodes moves are tried for one pod of which the engine carries out none, at most."""
 CONFIG = EngineConfig(
     actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
 )
@@ -115,7 +117,7 @@ def plan(
     usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
     probes = [(needs, True, count) for needs, count in waiting.items()]
     probes += [(needs, False, PROBES) for needs, _ in usual.most_common(KINDS)]
-    why = {entry.key: stay.get(entry.key) or hindrance(entry) for entry in running}
+    why = {entry.key: stay.get(entry.key) or hindrance(entry, world.budgets) for entry in running}
     staying = Counter(filter(None, why.values()))
     sizes = [milli for key, (_, milli) in sources.items() if milli and not why[key]]
     gains: list[Gain] = []
@@ -179,11 +181,21 @@ def _milli(needs: Needs) -> int:
 
 
 def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float) -> Decision:
+    """One pod more. Where the engine does not carry the moves out that are proposed for it, since somebody has to be
+    apart from somebody or a budget would be overdrawn, those on other nodes are."""
     key = f"{QUEUE}/probe-{number}"
     defrag.claimer = key
+    defrag.refused.clear()
     group = Group(key, QUEUE, created=now + number, uid=key, admitted=True)
-    engine.apply([GroupUpserted(group), TaskUpserted(Task(f"{key}-0", key, key, replace(needs)))])
-    return engine.cycle(now)
+    while True:
+        defrag.latest = None
+        engine.apply([GroupUpserted(group), TaskUpserted(Task(f"{key}-0", key, key, replace(needs)))])
+        decision = engine.cycle(now)
+        vain = defrag.latest if not decision.binds and not decision.evictions else None
+        if vain is None or len(defrag.refused) == REFUSALS:
+            return decision
+        defrag.refused.add(vain.node)
+        _forget(engine, number)
 
 
 def _away(task: Task) -> tuple[Delta, Delta]:

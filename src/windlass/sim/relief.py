@@ -46,11 +46,8 @@ class _Alike:
         """One of them whose node, without it, takes the pod that is on ``row`` now."""
         cpu, memory = asks(entry, "cpu") - self.cpu, asks(entry, "memory") - self.memory
         fits = (self.rows != row) & (free.cpu[self.rows] >= cpu) & (free.memory[self.rows] >= memory)
-        milli = free.milli(entry)
-        if milli is not None:
-            fits &= (milli[self.rows] <= WHOLE).any(axis=1)
-        mine = free.milli(self.entries[0])
-        if mine is not None and not (mine[row] <= WHOLE).any():
+        fits &= free.possible(entry)[self.rows]
+        if not free.possible(self.entries[0])[row]:
             return None
         at = int(fits.argmax())
         return self.entries[at] if fits[at] else None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from windlass.engine.groups import TaskEntry
-from windlass.plugins.cards import WHOLE, asked_milli, asked_of
+from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of
 from windlass.spi.devices import CardView
 from windlass.spi.nodes import BoolArray, IntArray
 
@@ -39,28 +39,36 @@ class Free:
     memory: IntArray
     cards: IntArray
     kinds: CardView
+    takes: Callable[[TaskEntry], BoolArray]
+    """The nodes that would take a pod, were they empty and had they its kind of cards."""
     asked: dict[int, IntArray] = field(default_factory=dict)
     """Number of a class → what it takes of each card."""
     open: dict[int, BoolArray] = field(default_factory=dict)
     """Number of a class → the nodes that would take one of it as they are."""
 
     def milli(self, entry: TaskEntry) -> IntArray | None:
-        """What the pod takes of each card; ``None``: it asks for none."""
+        """What the pod takes of each card, :data:`BARRED` where it may not be; ``None``: it asks for none."""
         asked = asked_of(entry.cls.needs)
         if not asked:
             return None
         number = entry.cls.number
         if number not in self.asked:
-            self.asked[number] = asked_milli(asked[0], self.kinds)
+            milli = self.asked[number] = asked_milli(asked[0], self.kinds)
+            milli[~self.takes(entry)] = BARRED
         return self.asked[number]
 
     def fits(self, entry: TaskEntry) -> BoolArray:
         """The nodes that would take the pod."""
-        found = (self.cpu >= asks(entry, "cpu")) & (self.memory >= asks(entry, "memory"))
+        found = self.takes(entry) & (self.cpu >= asks(entry, "cpu")) & (self.memory >= asks(entry, "memory"))
         milli = self.milli(entry)
         if milli is not None:
             found &= (self.cards >= milli).sum(axis=1) >= asked_of(entry.cls.needs)[0].count
         return found
+
+    def possible(self, entry: TaskEntry) -> BoolArray:
+        """The nodes on which the pod could be at all, whatever is left there."""
+        milli = self.milli(entry)
+        return self.takes(entry) if milli is None else (milli <= WHOLE).sum(axis=1) > 0
 
     def hopeful(self, entry: TaskEntry, row: int) -> bool:
         """Whether the pod, which is on that node, could find a place: elsewhere, or on another card."""
@@ -82,7 +90,9 @@ class Free:
 
     def without(self, row: int, movers: Sequence[TaskEntry]) -> Free:
         """A copy in which some pods of a node have left it."""
-        found = Free(self.cpu.copy(), self.memory.copy(), self.cards.copy(), self.kinds, self.asked)
+        found = Free(
+            self.cpu.copy(), self.memory.copy(), self.cards.copy(), self.kinds, self.takes, self.asked
+        )
         found.cpu[row] += sum(asks(entry, "cpu") for entry in movers)
         found.memory[row] += sum(asks(entry, "memory") for entry in movers)
         for entry in movers:
