@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.plugins.matching import describe, expression_mask, labels_match, term_mask, value_matches
+from windlass.plugins.labels import labels_match, value_matches
+from windlass.plugins.matching import describe, expression_mask, term_mask
 from windlass.spi.objects import Expression, NodeTerm
 
 CASES = [

@@ -50,8 +50,10 @@ class Stranded:
 def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stranded]:
     """Node → what is stranded there."""
     from windlass.engine.config import EngineConfig
-    from windlass.engine.engine import Engine
+    from windlass.engine.intake import Intake
+    from windlass.engine.policies import Policies
     from windlass.engine.view import TableView
+    from windlass.engine.world import World
     from windlass.model.cluster import ClusterModel
     from windlass.model.snapshot import EVERY_SCHEDULER, load
     from windlass.plugins.stranding import strandings
@@ -59,10 +61,10 @@ def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stran
     model = ClusterModel(EVERY_SCHEDULER)
     load(model, _named(NODES, nodes))
     load(model, _named(PODS, pods))
-    engine = Engine(EngineConfig(), ())
-    engine.apply(model.take(0.0))
-    view = TableView(engine.world.table)
-    found = strandings(((cls.needs, cls.tasks) for cls in engine.world.classes), view)
+    world = World(EngineConfig(), Policies(()))  # nothing is decided, so no engine
+    Intake(world).apply(model.take(0.0))
+    view = TableView(world.table)
+    found = strandings(((cls.needs, cls.tasks) for cls in world.classes), view)
     return {
         name: Stranded(int(found.idle[at]), float(found.fragmented[at]), found.reasons(at))
         for at, name in enumerate(view.names())

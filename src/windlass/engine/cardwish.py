@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windlass.engine.cardkinds import suits
 from windlass.engine.cards import Card, Kit
 from windlass.engine.devices import WHOLE
 from windlass.spi.devices import CardMode, DeviceNeed, Joint
-from windlass.spi.objects import Device
-
-_FEW = 8
-_MOST_SETS = 1_000
-_SETS: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
-"""By the identity of a tuple: to tell equal ones costs more than a look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +48,6 @@ def kind_of(need: DeviceNeed, card: Card) -> tuple[tuple[int, int] | None, int]:
     """What a need comes to on a card, whoever has the card: compute and memory of a share, or ``None``; the
     code of a slice's profile, or -1."""
     return _share(need, card), _profile(need, card)
-
-
-def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
-    """Whether it is a card of the kind that is asked for."""
-    if need.resource and device.resource != need.resource:
-        return False
-    if uuid in need.uuids_not or (need.uuids and uuid not in _named(need.uuids)):
-        return False
-    if (device.mode is CardMode.NAMED or device.shared) and not need.uuids:
-        return False
-    model = device.model.casefold()
-    if need.models and not any(word.casefold() in model for word in need.models):
-        return False
-    if any(word.casefold() in model for word in need.models_not):
-        return False
-    return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
-
-
-def _named(uuids: tuple[str, ...]) -> Collection[str]:
-    """To look names up in: the devices of a whole cluster may be named, by one tuple that all who ask share."""
-    if len(uuids) <= _FEW:
-        return uuids
-    known = _SETS.get(id(uuids))
-    if known is None or known[0] is not uuids:
-        if len(_SETS) > _MOST_SETS:
-            _SETS.clear()
-        known = _SETS[id(uuids)] = uuids, frozenset(uuids)
-    return known[1]
 
 
 def memory_of(need: DeviceNeed, card: Card) -> int:

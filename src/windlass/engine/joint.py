@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from windlass.engine.cardwish import suits
+from windlass.engine.cardkinds import suits
 from windlass.spi.devices import DeviceOption, DeviceRule, Draws, Joint, kind_key
 from windlass.spi.objects import Device
 

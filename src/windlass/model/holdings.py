@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,11 +28,13 @@ from windlass.model import cards
 from windlass.model.claims import Allotted, ClaimBook
 from windlass.model.devices import plain_amounts
 from windlass.model.handout import own_words
-from windlass.model.observed import Assumed
 from windlass.model.reservedcards import reserved_index
 from windlass.model.wirecards import uuid_parts
 from windlass.spi.devices import Draws
 from windlass.spi.objects import Device
+
+if TYPE_CHECKING:
+    from windlass.model.observed import Assumed
 
 PODS = "pods"
 Slot = tuple[str, int]

@@ -15,7 +15,7 @@ from windlass.api import selectors, views
 from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, Requirement
 from windlass.api.views.storage import SELECTED_NODE
-from windlass.plugins.matching import labels_match
+from windlass.plugins.labels import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
 ZONES = (

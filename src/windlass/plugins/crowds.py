@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from windlass.plugins.matching import describe, labels_match
+from windlass.plugins.labels import labels_match
+from windlass.plugins.matching import describe
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, Needs, PodTerm
 

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from windlass.kits.numbers import whole
+from windlass.plugins.labels import value_matches
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, NodeTerm
 
 PRODUCT_SUFFIX = ".product"
 """Labels of accelerator models (``nvidia.com/gpu.product``, ``amd.com/gpu.product``, …)."""
-
-
-def value_matches(operator: str, values: Sequence[str], value: str | None) -> bool:
-    """One requirement on one value; ``None`` is an absent label. Kubernetes' rules: NotIn and
-    DoesNotExist hold for an absent label, Gt and Lt compare integers."""
-    match operator:
-        case "In":
-            return value is not None and value in values
-        case "NotIn":
-            return value is None or value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(operator, values, value)
-        case _:
-            return False
-
-
-def _compares(operator: str, values: Sequence[str], value: str | None) -> bool:
-    left, right = whole(value), whole(values[0] if values else None)
-    if left is None or right is None:
-        return False
-    return left > right if operator == "Gt" else left < right
-
-
-def labels_match(expressions: Sequence[Expression], labels: Mapping[str, str]) -> bool:
-    """Whether a set of labels satisfies all requirements."""
-    return all(value_matches(e.operator, e.values, labels.get(e.key)) for e in expressions)
 
 
 def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
