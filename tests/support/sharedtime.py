@@ -58,9 +58,14 @@ class Watched:
 Kind = TypeVar("Kind", bound=Watched)
 
 
-def played(jobs: list[TraceJob], policy: str, watch: Callable[[Engine], Kind]) -> Kind:
+ALL_ALIKE = Options(timeline=False)
+
+
+def played(
+    jobs: list[TraceJob], policy: str, watch: Callable[[Engine], Kind], options: Options = ALL_ALIKE
+) -> Kind:
     """The jobs on two nodes of four GPUs, under a policy of the simulator."""
-    run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], Options(timeline=False))
+    run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], options)
     watched = watch(run.engine)
     run.engine = cast(Engine, watched)
     run.run(lambda _: None)

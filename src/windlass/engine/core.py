@@ -104,6 +104,8 @@ class Core:
         self.passes: tuple[Pass, ...] = ()
         """The actions of the last cycle."""
         self._budgets_seen = 0
+        self._shares_told = self.config.reports or self.world.gate.serves is not None
+        """Whether somebody asks for the shares of queues in which nobody waits for room."""
 
     # ------------------------------------------------------------------ public surface
 
@@ -132,21 +134,20 @@ class Core:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
         self.world.stamp += 1
-        if self.time_share is not None and self.still(now):
-            return self._by_ranks(self.time_share, now)
+        if self.still(now):
+            return self._pressed(now)
         for plugin in self.world.policies.in_rounds:
             plugin.opened(now)
         varied = self._look_at_varying(now)
         self.world.budgets.tidy(now)
         news = self._budgets_changed()
         improved = frozenset(self.world.table.improved)
-        restated, self.world.ledger.restated = self.world.ledger.restated, {}
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved, varied)
-        ctx.stirred = self._claims and (
-            bool(improved or self.world.queues.stirred or news) or any(map(_stirs, ctx.touched.values()))
-        )
-        if self._claims and restated:
-            self._machinery.running.note(restated)
+        if self._claims and self.lot.buckets:
+            ctx.stirred = bool(improved or self.world.queues.stirred or news) or any(
+                map(_stirs, ctx.touched.values())
+            )
+        self._note_restated()
         if self.stopwatch is None:
             for action in self._actions:
                 action.run(ctx)
@@ -157,25 +158,39 @@ class Core:
         return self._ended(ctx)
 
     def still(self, now: float) -> bool:
-        """Whether a cycle at a moment looks at ranks alone (:mod:`windlass.engine.stillness`)."""
+        """Whether a cycle at a moment looks only at who may be asked to go (:mod:`windlass.engine.stillness`)."""
         return self._stillness.holds(now)
 
-    def _by_ranks(self, share: TimeShare, now: float) -> Decision:
-        """A cycle in which nothing but the ranks of those who share time can be otherwise than in the one before."""
-        world = self.world
+    def _pressed(self, now: float) -> Decision:
+        """A cycle in which nothing can be otherwise than in the one before but the ranks of those who share time, and
+        of whom it is known that they were bound."""
+        world, stillness = self.world, self._stillness
+        self._look_at_varying(now)
         world.sharing.catch_up(now)
-        world.shares.refresh()
         moved, world.ledger.moved = world.ledger.moved, set()
         self.lot.wake(moved)  # nobody, as is known
+        self._note_restated()
+        if self.time_share is None and not self.lot.buckets:  # nobody waits
+            return Decision(self.cycles, wake_at=stillness.others)
+        world.shares.refresh()
         ctx = CycleContext(self._machinery, now, Outbox.empty(), {}, _NOWHERE)
-        share.run(ctx)
+        for action in stillness.pressing:
+            action.run(ctx)
         out = ctx.out
         if out.binds or out.evictions or out.nominations or ctx.unfinished or not self.still(now):
             return self._ended(ctx)
         world.queues.stirred, world.queues.changed = False, {}  # by claims that came to nothing
-        ctx.wake(self._stillness.others)
-        ctx.wake(share.next_due())
+        ctx.wake(stillness.others)
+        if self.time_share is not None:
+            ctx.wake(self.time_share.next_due())
         return Decision(self.cycles, wake_at=ctx.wake_at)
+
+    def _note_restated(self) -> None:
+        """Where an action asks who runs: take note of whose tasks were told of again."""
+        ledger = self.world.ledger
+        restated, ledger.restated = ledger.restated, {}
+        if self._claims and restated:
+            self._machinery.running.note(restated)
 
     def _ended(self, ctx: CycleContext) -> Decision:
         """What a cycle has come to, once its actions have run."""
@@ -339,7 +354,8 @@ class Core:
         if queues.recount:
             ledger.recount_models(world.groups.values())
         world.usage.renew(now)
-        world.shares.refresh()
+        if self.lot.buckets or self._shares_told:
+            world.shares.refresh()
         moved, ledger.moved = ledger.moved, set()
         for bucket in self.lot.wake(moved):
             self._turns.push(bucket)

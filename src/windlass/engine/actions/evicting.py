@@ -87,6 +87,8 @@ class Evicting:
         """Let everyone who might get something now claim it, in turn."""
         m = self._machinery
         tries = self.tries
+        if not m.lot.buckets:
+            return  # nobody waits
         if tries.idle and not (self._new or m.turns.waiting or any(map(self._concerns, ctx.parked))):
             return
         followed = m.statement.decided, len(ctx.touched)

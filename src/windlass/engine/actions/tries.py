@@ -171,14 +171,19 @@ class Tries:
         return bucket in self._obstacles
 
     def clear(self) -> None:
-        """Have those tried again whose obstacle is gone, if affairs have changed."""
+        """Have those tried again whose obstacle is gone, if affairs have changed. An obstacle behind which nobody is
+        left that waits is forgotten unseen."""
         if self._looked == self._affairs:
             return
         self._looked = self._affairs
-        for obstacle in [obstacle for obstacle in self._behind if not obstacle()]:
-            for bucket in self._behind.pop(obstacle):
+        lives = self.lives
+        for obstacle, behind in list(self._behind.items()):
+            if any(map(lives, behind)) and obstacle():
+                continue
+            del self._behind[obstacle]
+            for bucket in behind:
                 del self._obstacles[bucket]
-                if self.lives(bucket):
+                if lives(bucket):
                     self._failed[bucket] = FIRST
                     self._again.appendleft((FIRST, bucket))
 
