@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 _COMMANDS = ("ps", "queue", "gpu", "node", "show", "apply", "doctor", "explain", "status")
-_PARTS = ("queuegaps", "cardtable", "claimbooks", "draining", "applying", "checks")
+_PARTS = ("queuegaps", "cardtable", "claimbooks", "draining", "applying", "checks", "clusterchecks")
 _CODE = """
 import sys
 from importlib import import_module

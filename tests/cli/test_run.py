@@ -106,11 +106,23 @@ def test_everything_after_the_dashes_is_the_command(windlass, cluster):
         (["--queue", "small", "--gpus", "1", "--nodes", "2"], 6, "error[WL-QUEUE-413]"),
         (["--memory", "much"], 2, "--memory much"),
         (["--time", "soon"], 2, "'soon' is not a duration"),
+        (["--time", "30"], 2, "try: --time 30m\ntry: --time 30s\n"),
+        (["--time", "01:30:00"], 2, "try: --time 1h30m\n"),
+        (["--memory", "4GB"], 2, "try: --memory 4G\n"),
+        (["--memory", "2.5 gib"], 2, "try: --memory 2.5Gi\n"),
+        (
+            ["--memory", "16"],
+            2,
+            "--memory 16 is 16 bytes\nwhy: an amount of memory has a unit: 512Mi, 16Gi\n",
+        ),
+        (["--gpu-memory", "500k"], 2, "--gpu-memory 500k is less than 1Mi"),
         (["--env", "9=x"], 2, "does not begin with a variable's name"),
         (["--env", "SURELY_NOT_SET"], 2, "the variable is not set here"),
         (["--workdir", "/nowhere"], 3, "the working directory /nowhere does not exist"),
         (["--nodes", "0"], 2, "error[WL-USE-400]"),
-        (["--gpus", "abc"], 2, "error[WL-USE-400]"),
+        (["--gpus", "abc"], 2, "'abc' is not a whole number\n"),
+        (["-n", "lab"], 2, "try: --namespace names a namespace here; -n is --nodes\n"),
+        (["--name", "My Job"], 2, "try: --name my-job\n"),
         (["--name", "My_Job"], 2, "error[WL-USE-400]: --name My_Job: a lowercase RFC 1123 subdomain"),
     ],
 )
@@ -123,6 +135,25 @@ def test_what_cannot_run_is_told_before_it_is_submitted(windlass, cluster, argum
     assert not [verb for verb, *_ in cluster.requests if verb == "CREATE"]
     if code == 2:
         assert not cluster.requests, "what was typed wrong waits for nobody"
+
+
+def test_a_name_that_is_taken_is_told_with_both_ways_out(windlass, cluster):
+    assert windlass("submit", "--name", "mine", "--", "true").code == 0
+    done = windlass("submit", "--name", "mine", "--", "python3", "train.py")
+    assert (done.code, done.out) == (5, "")
+    assert 'error[WL-JOB-409]: job "mine" exists already\n' in done.err
+    assert "try: windlass delete vcjob mine\n" in done.err
+    assert "try: leave --name out: then it is train-…, a new one each time\n" in done.err
+
+
+def test_lines_for_sbatch_are_not_passed_over_in_silence(windlass, cluster, tmp_path):
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gres=gpu:2\n#SBATCH --time=10\ntrue\n")
+    done = windlass("submit", "--workdir", str(tmp_path), "--", "sh", "job.sh")
+    assert done.code == 0
+    assert done.err == (
+        "note: nobody reads the #SBATCH lines of job.sh; give here what they say: --gres (--gpus), --time\n"
+    )
 
 
 def test_nearest_queue_first(windlass):

@@ -57,7 +57,7 @@ def test_what_is_left_out_is_named_and_wide_has_it(windlass, monkeypatch):
         "RUN",
         "PEND",
     ]
-    assert told.err == "left out for want of room: PRIO, WEIGHT, BORROW, STATE (-o wide shows all)\n"
+    assert told.err == "not shown for want of room: PRIO, WEIGHT, BORROW, STATE (-o wide)\n"
     assert "PRIO" in windlass("queue", "ls", "-o", "wide").out
 
 

@@ -45,4 +45,4 @@ def show(
         )
     )
     if gone:
-        invocation.note(f"left out for want of room: {', '.join(gone)} (-o wide shows all)")
+        invocation.note(f"not shown for want of room: {', '.join(gone)} (-o wide)")

@@ -6,6 +6,7 @@ numpy, yaml or a network library.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -94,12 +95,17 @@ class LazyGroup(click.Group):
 
 
 def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]) -> WindlassError:
+    from windlass.cli import habits
+
     close = failures.nearest(name, known)
+    remedies = (
+        (habits.COMMANDS[name],) if name in habits.COMMANDS else tuple(f"windlass {one}" for one in close)
+    )
     return WindlassError(
         "WL-USE-404",
         f'there is no command "{name}"',
         evidence="commands: " + ", ".join(known),
-        remedies=tuple(f"windlass {match}" for match in close) or ("windlass --help",),
+        remedies=remedies or ("windlass --help",),
     )
 
 
@@ -137,6 +143,12 @@ def wants_json(arguments: Sequence[str]) -> bool:
     )
 
 
+_WHOLE_NUMBERS, _NUMBERS = (
+    re.compile("is not a valid integer( range)?"),
+    re.compile("is not a valid float( range)?"),
+)
+
+
 def usage_error(error: click.UsageError) -> WindlassError:
     """click's complaint in the common shape."""
     context = error.ctx
@@ -147,9 +159,21 @@ def usage_error(error: click.UsageError) -> WindlassError:
         known = [name for p in (context.command.params if context else ()) for name in p.opts]
         known = [name for name in known if name.startswith("--")]
         message = f"there is no option {error.option_name}"
-        remedies += [f"did you mean {match}?" for match in failures.nearest(error.option_name, known)]
+        from windlass.cli import habits
+
+        instead = habits.option_here(error.option_name, path)
+        close = failures.nearest(error.option_name, known)
+        remedies += [instead] if instead else [f"did you mean {match}?" for match in close]
     short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
-    if isinstance(error, click.BadParameter) and error.param and "-n" in error.param.opts and short:
+    message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
+    no_number = "is not a whole number" in message
+    if (
+        isinstance(error, click.BadParameter)
+        and error.param
+        and "-n" in error.param.opts
+        and short
+        and no_number
+    ):
         remedies.append(f"--namespace names a namespace here; -n is {short[0]}")
     remedies.append(f"{path} --help")
     usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""

@@ -17,7 +17,7 @@ from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import amounts
 from windlass.cli.failures import missing, nearest, unless_refused
 from windlass.cli.invocation import Invocation
-from windlass.cli.words import resource_words
+from windlass.cli.words import plural, resource_words
 
 GPU = "nvidia.com/gpu"
 TASK = "main"
@@ -33,6 +33,8 @@ _KEPT_PREFIXES = (
     *("LC_", "OMP_", "MKL_", "NCCL_", "TORCH_", "PYTORCH_"),
     *("HF_", "TRANSFORMERS_", "XLA_", "JAX_"),
 )
+_LEAST_MEMORY = 1 << 20
+"""Bytes: less is a unit forgotten."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _RUNS_PROCESSES = {"matchExpressions": [{"key": SIMULATED, "operator": "NotIn", "values": ["true"]}]}
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
@@ -234,7 +236,8 @@ def check_name(wish: Wish) -> None:
 
     problems = dns_subdomain(wish.name)
     if problems:
-        raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}")
+        remedies = (f"--name {base_name((wish.name,))}",)
+        raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}", remedies=remedies)
 
 
 def check_amounts(wish: Wish) -> None:
@@ -258,9 +261,25 @@ def check_amounts(wish: Wish) -> None:
         try:
             units = quantities.to_units(name, text)
         except quantities.QuantityError as error:
-            raise WindlassError("WL-USE-400", f"{flag} {text}: {error}") from error
+            remedies = [f"{flag} {meant}" for meant in _meant(text)]
+            raise WindlassError("WL-USE-400", f"{flag} {text}: {error}", remedies=remedies) from error
         if units <= 0:
             raise WindlassError("WL-USE-400", f"{flag} {text} is not more than nothing")
+        if name == "memory" and units < _LEAST_MEMORY:
+            raise WindlassError(
+                "WL-USE-400",
+                f"{flag} {text} is {plural(units, 'byte')}"
+                if text.isdecimal()
+                else f"{flag} {text} is less than 1Mi",
+                evidence="an amount of memory has a unit: 512Mi, 16Gi",
+                remedies=(f"{flag} {text}Gi", f"{flag} {text}Mi") if text.isdecimal() else (f"{flag} 1Gi",),
+            )
+
+
+def _meant(text: str) -> list[str]:
+    """``4G`` for ``4GB``, ``10Gi`` for ``10 gib``: amounts as Kubernetes writes them."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp])(i?)b?", text.lower())
+    return [f"{found[1]}{found[2].upper()}{found[3]}"] if found else []
 
 
 def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
+from windlass.cli.habits import OPTIONS, directives, slurm_time
 from windlass.cli.invocation import Invocation
 from windlass.cli.loglines import duration_seconds
 from windlass.cli.options import completer, queue_flag
@@ -85,11 +87,25 @@ def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
-    seconds = duration_seconds("--time", time, least=1) if time else 0
+    seconds = _time_limit(time) if time else 0
     wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(wish)
     check_name(wish)
     return wish
+
+
+def _time_limit(text: str) -> int:
+    """Seconds. A bare number is refused: it is minutes in Slurm, and seconds elsewhere."""
+    meant = slurm_time(text)
+    if not meant:
+        return duration_seconds("--time", text, least=1)
+    plain = text.isdecimal()
+    raise WindlassError(
+        "WL-USE-400",
+        f"--time {text} does not say of what" if plain else f"--time {text}: {text!r} is not a duration",
+        evidence="durations read like 45s, 10m, 1h30m, 2d" + ("; Slurm's are minutes" if plain else ""),
+        remedies=(f"--time {meant}", *((f"--time {text}s",) if plain else ())),
+    )
 
 
 def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -99,6 +115,7 @@ def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) ->
     environment_of(wish, on_box=on_box, environ=os.environ)
     if on_box:
         check_command(wish, os.environ)
+        _note_directives(invocation, wish)
         _ensure_running(invocation, wish, progress)
     elif not wish.image:
         raise WindlassError(
@@ -109,6 +126,27 @@ def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) ->
         )
     check_capacity(invocation, wish)
     return _create(invocation, wish, on_box)
+
+
+def _note_directives(invocation: Invocation, wish: Wish) -> None:
+    script, found = directives(wish.command, Path(wish.workdir or os.getcwd()))
+    if script:
+        told = (f"{one} ({OPTIONS[one]})" if OPTIONS.get(one, one) != one else one for one in found)
+        invocation.note(
+            f"note: nobody reads the #SBATCH lines of {script}; give here what they say: {', '.join(told)}"
+        )
+
+
+def _taken(name: str, base: str) -> WindlassError:
+    return WindlassError(
+        "WL-JOB-409",
+        f'job "{name}" exists already',
+        evidence="a job keeps its name and its logs until it is deleted; the new one was not submitted",
+        remedies=(
+            f"windlass delete vcjob {name}",
+            f"leave --name out: then it is {base}-…, a new one each time",
+        ),
+    )
 
 
 def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
@@ -135,7 +173,9 @@ def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
         try:
             return invocation.client.create(VOLCANO_JOBS, job, field_validation="Strict")
         except StatusError as error:
-            if error.reason == "AlreadyExists" and not wish.name and attempt + 1 < _TRIES:
+            if error.reason != "AlreadyExists":
+                raise
+            if not wish.name and attempt + 1 < _TRIES:
                 continue
-            raise
+            raise _taken(name, base_name(wish.command)) from error
     raise AssertionError("the last try returns or raises")

@@ -24,9 +24,6 @@ from windlass.api.validation.collector import Collector
 from windlass.cli.installing import CRD, DEPLOYMENTS, NAMESPACE, definitions
 from windlass.client.blocking import BlockingClient
 from windlass.client.transport import Request
-from windlass.model import scheduler_config
-from windlass.model.engines import make_engine
-from windlass.plugins import registry
 
 Json = dict[str, Any]
 STOP, NOTE, GOOD = "stop", "note", "ok"
@@ -177,6 +174,10 @@ def _configuration(client: BlockingClient, namespace: str) -> Iterator[Finding]:
     text = ((found or {}).get("data") or {}).get("windlass.conf", "")
     if not text.strip():
         return
+    from windlass.model import scheduler_config  # heavy; an upgrade alone builds an engine
+    from windlass.model.engines import make_engine
+    from windlass.plugins import registry
+
     try:
         parsed = scheduler_config.parse(text)
         warned: list[str] = []

@@ -1,0 +1,114 @@
+"""What users of Slurm, PBS and kubectl type out of habit, and what it is here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+COMMANDS = {
+    "sbatch": "windlass submit -- COMMAND",
+    "qsub": "windlass submit -- COMMAND",
+    "srun": "windlass run -- COMMAND",
+    "salloc": "windlass run -- COMMAND",
+    "squeue": "windlass ps",
+    "qstat": "windlass ps",
+    "jobs": "windlass ps",
+    "ls": "windlass ps",
+    "list": "windlass ps",
+    "sacct": "windlass ps --all",
+    "scancel": "windlass cancel JOB",
+    "qdel": "windlass cancel JOB",
+    "kill": "windlass cancel JOB",
+    "stop": "windlass cancel JOB",
+    "scontrol": "windlass show JOB",
+    "sinfo": "windlass node ls",
+    "top": "windlass status",
+    "sprio": "windlass explain JOB",
+    "why": "windlass explain JOB",
+    "sshare": "windlass queue tree",
+    "drain": "windlass node drain NODE",
+    "cordon": "windlass node cordon NODE",
+    "uncordon": "windlass node uncordon NODE",
+    "create": "windlass apply -f FILE",
+    "edit": "windlass apply -f FILE",
+    "attach": "windlass logs JOB -f",
+    "tail": "windlass logs JOB -f",
+}
+"""Command → the nearest one here."""
+OPTIONS = {
+    "--account": "--queue",
+    "-A": "--queue",
+    "--chdir": "--workdir",
+    "-D": "--workdir",
+    "--constraint": "--gpu-model, or --near",
+    "-C": "--gpu-model, or --near",
+    "--cpus-per-gpu": "--cpus, for each rank",
+    "--cpus-per-task": "--cpus",
+    "-c": "--cpus",
+    "--dependency": "windlass submit --wait … && windlass submit …",
+    "-d": "windlass submit --wait … && windlass submit …",
+    "--array": "for i in 0 1 2; do windlass submit -e TASK=$i …; done",
+    "-a": "for i in 0 1 2; do windlass submit -e TASK=$i …; done",
+    "--export": "--env",
+    "--gpus-per-node": "--gpus",
+    "--gpus-per-task": "--gpus",
+    "--gres": "--gpus",
+    "-G": "--gpus",
+    "--job-name": "--name",
+    "-J": "--name",
+    "--mem": "--memory",
+    "--mem-per-gpu": "--memory, for each rank",
+    "--ntasks": "--nodes, the number of ranks",
+    "--ntasks-per-node": "--nodes, the number of ranks",
+    "-N": "--nodes",
+    "--error": "windlass logs JOB",
+    "--partition": "--queue",
+    "-p": "--queue",
+    "--qos": "--priority",
+    "--requeue": "none needed: who is evicted runs again",
+    "--switches": "--near",
+    "--time-min": "--time",
+    "--wrap": "windlass submit -- sh -c 'COMMANDS'",
+}
+"""Option of sbatch and srun → what to give ``run`` and ``submit`` instead."""
+_DIRECTIVE = re.compile(r"#SBATCH\s+(--?[A-Za-z][A-Za-z-]*)")
+_HEAD_BYTES = 16384
+
+
+def option_here(name: str, path: str) -> str:
+    """What to type instead of an option of Slurm that a command (``windlass submit``) does not have; empty if nothing
+    is known."""
+    return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
+
+
+def directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
+    """The script among the words of a command that has ``#SBATCH`` lines, and their options; ``("", [])`` if none."""
+    for word in command[:2]:
+        path = folder / word
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES).decode("utf-8", "replace") if path.is_file() else ""
+        except OSError:
+            continue
+        if head.startswith("#!") and (found := _DIRECTIVE.findall(head)):
+            return word, list(dict.fromkeys(found))
+    return "", []
+
+
+def slurm_time(text: str) -> str:
+    """A time limit of Slurm's (``D-H``, ``D-H:M:S``, ``H:M:S``, ``M:S``, minutes) as a duration; empty if it is
+    none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if found is None:
+        return ""
+    days, *rest = found.groups()
+    given = [int(part) for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*given, 0, 0)[:3]
+    elif len(given) == 3:
+        hours, minutes, seconds = given
+    else:
+        hours, minutes, seconds = 0, *(*given, 0)[:2]
+    sizes = ((int(days or 0), "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
+    return "".join(f"{count}{unit}" for count, unit in sizes if count)

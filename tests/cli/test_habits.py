@@ -1,0 +1,74 @@
+"""What users of other tools type is answered with what it is here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.cli import habits
+from windlass.cli.loglines import duration_seconds
+from windlass.cli.main import COMMANDS
+
+
+def test_every_command_that_is_named_instead_exists(windlass):
+    for typed, instead in habits.COMMANDS.items():
+        done = windlass(typed)
+        assert done.code == 3
+        assert done.err.splitlines()[-1] == f"try: {instead}"
+        assert instead.split()[1] in COMMANDS
+        assert typed not in COMMANDS
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_every_option_that_is_named_instead_exists(windlass, command):
+    known = windlass("run", "--help").out + windlass("submit", "--help").out
+    for typed, instead in habits.OPTIONS.items():
+        done = windlass(command, typed, "--", "true")
+        assert done.code == 2
+        assert done.err.splitlines()[-2] == f"try: {instead}"
+        assert all(
+            word.strip(",") in known for word in instead.split() if word.startswith("--") and word != "--"
+        )
+
+
+def test_of_other_commands_the_words_of_slurm_say_nothing(windlass):
+    assert windlass("ps", "--gres", "x").err.splitlines()[-1] == "try: windlass ps --help"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("30", "30m"),
+        ("1:30", "1m30s"),
+        ("01:30:00", "1h30m"),
+        ("1-12", "1d12h"),
+        ("1-12:30", "1d12h30m"),
+        ("2-00:00:05", "2d5s"),
+        ("30m", ""),
+        ("soon", ""),
+        ("0", ""),
+        ("1:2:3:4", ""),
+    ],
+)
+def test_time_limits_of_slurm_are_durations(text, meant):
+    assert habits.slurm_time(text) == meant
+
+
+@given(st.integers(0, 99), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_a_duration_is_as_long_as_the_limit(days, hours, minutes, seconds):
+    meant = habits.slurm_time(f"{days}-{hours:02}:{minutes:02}:{seconds:02}")
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    assert (duration_seconds("--time", meant) if meant else 0) == whole
+
+
+def test_lines_for_sbatch_are_found_in_scripts_only(tmp_path):
+    script = "#!/bin/bash\n#SBATCH --gres=gpu:2\n#SBATCH -t 10\n#SBATCH --gres=gpu:1\necho '#SBATCH'\n"
+    (tmp_path / "job.sh").write_text(script)
+    (tmp_path / "notes").write_text("#SBATCH --time=1\n")
+    (tmp_path / "folder").mkdir()
+    assert habits.directives(["bash", "job.sh"], tmp_path) == ("job.sh", ["--gres", "-t"])
+    assert habits.directives(["./job.sh"], tmp_path) == ("./job.sh", ["--gres", "-t"])
+    assert habits.directives(["cat", "notes"], tmp_path) == ("", [])
+    assert habits.directives(["folder", "nowhere"], tmp_path) == ("", [])
+    assert habits.directives(["echo", "one", "job.sh"], tmp_path) == ("", [])
