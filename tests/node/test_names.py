@@ -144,3 +144,21 @@ async def test_a_pod_made_anew_takes_its_name_over_at_once() -> None:
     assert list(host.names) == ["u-new"]
     host.rename(PODS[0].uid, None)
     assert list(host.names) == ["u-new"]
+
+
+def test_services_leave_out_what_is_held_back_unless_they_say_otherwise() -> None:
+    """A headless one has every member of a gang from the beginning, but none that its probes hold back."""
+
+    def one(name: str, last: int, **more: bool) -> NamedPod:
+        return NamedPod(name, "ns", name, name, "", f"10.0.0.{last}", {"app": "m"}, **more)
+
+    pods = [one("a", 1, held_back=True), one("b", 2), one("c", 3, ready=True)]
+    for headless, publishes, expected in (
+        (True, False, ["10.0.0.2", "10.0.0.3"]),
+        (True, True, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        (False, False, ["10.0.0.3"]),
+        (False, True, ["10.0.0.1"]),
+    ):
+        service = NamedService("ns", "m", {"app": "m"}, headless, publishes)
+        lines = Directory(pods, [service]).hosts(pods[2]).splitlines()
+        assert [line.split()[0] for line in lines if "m.ns" in line.split()] == expected

@@ -65,6 +65,10 @@ def test_the_agent_reaches_its_pods_through_the_box(said: dict[str, Any]) -> Non
     assert said["reach"] == "HTTP/1.0 200"
 
 
+def test_probes_run_inside_and_reach_the_pod(said: dict[str, Any]) -> None:
+    assert said["probed"] is True
+
+
 def test_the_next_agent_takes_the_network_up(said: dict[str, Any]) -> None:
     assert said["adopted"] is True
 

@@ -37,7 +37,17 @@ POD_EVENTS = (
     Kind.TORN_DOWN,
     Kind.REMOVED,
 )
-CONTAINER_EVENTS = (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.EXITED, Kind.STOP, Kind.DUE)
+CONTAINER_EVENTS = (
+    Kind.START,
+    Kind.RUNS,
+    Kind.STARTED,
+    Kind.PROBED,
+    Kind.KILL,
+    Kind.REFUSED,
+    Kind.EXITED,
+    Kind.STOP,
+    Kind.DUE,
+)
 
 # What no sequence of events can lead to. A pair that leaves this list needs a row in the table.
 POD_IMPOSSIBLE = {
@@ -77,6 +87,15 @@ POD_IMPOSSIBLE = {
 CONTAINER_IMPOSSIBLE = {
     *((Step.WAITING, kind) for kind in (Kind.STARTED, Kind.REFUSED, Kind.EXITED, Kind.DUE)),
     *((Step.STARTING, kind) for kind in (Kind.START, Kind.DUE)),
+    # Probes and the hook's failure are told only of what runs, or is on its way out.
+    *(
+        (step, kind)
+        for step in (Step.WAITING, Step.BACKOFF, Step.DONE)
+        for kind in (Kind.RUNS, Kind.PROBED, Kind.KILL)
+    ),
+    (Step.STARTING, Kind.PROBED),
+    (Step.RUNNING, Kind.RUNS),
+    (Step.RUNNING, Kind.KILL),
     *((Step.RUNNING, kind) for kind in (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.DUE)),
     *((Step.STOPPING, kind) for kind in (Kind.START, Kind.DUE)),
     *((Step.BACKOFF, kind) for kind in (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.EXITED)),

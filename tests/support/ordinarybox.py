@@ -78,6 +78,7 @@ async def scenario(folder: Path) -> dict[str, Any]:
             await box.phase(name, "Succeeded", "Failed")
             said[name] = await box.log(name)
         said["reach"] = await _reach(box, "red-m")
+        said["probed"] = await _probed(box)
         said["adopted"] = await _adopted(box)
         holder = records.read(str(box.state.node), "box.json")
     said["left"] = bool(holder and linux.start_time(holder["pid"]) is not None)
@@ -105,6 +106,25 @@ async def _reach(box: NodeBox, name: str) -> str:
     with await box.agent.host.network.connect(address, 8000) as connection:
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return connection.recv(12).decode()
+
+
+async def _probed(box: NodeBox) -> bool:
+    """A pod is ready by a command inside it, as the user himself, and by an answer to the agent."""
+    probes = {
+        "startupProbe": {
+            "exec": {"command": ["sh", "-c", "test $(id -u) -ne 0 && test $(hostname) = probed"]}
+        },
+        "readinessProbe": {"httpGet": {"port": 8000}},
+    }
+    for probe in probes.values():
+        probe |= {"periodSeconds": 1, "timeoutSeconds": 20, "failureThreshold": 60}
+    await box.create(pod("probed", _PYTHON, "-c", _SERVE, container=probes))
+
+    async def ready() -> bool:
+        status = (await box.get("probed")).get("status") or {}
+        return any(one["ready"] for one in status.get("containerStatuses") or ())
+
+    return await box.until(ready)
 
 
 async def _adopted(box: NodeBox) -> bool:

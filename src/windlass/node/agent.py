@@ -69,6 +69,7 @@ class _ServiceMeta(msgspec.Struct):
 class _ServiceSpec(msgspec.Struct, rename="camel"):
     cluster_ip: str | None = msgspec.field(name="clusterIP", default=None)
     selector: dict[str, str] | None = None
+    publish_not_ready_addresses: bool | None = None
 
 
 class _ServiceWire(msgspec.Struct):
@@ -86,6 +87,7 @@ def decode_service(data: msgspec.Raw) -> NamedService:
         wire.metadata.name,
         wire.spec.selector or {},
         headless=wire.spec.cluster_ip in (None, "", "None"),
+        publishes_unready=bool(wire.spec.publish_not_ready_addresses),
     )
 
 
@@ -108,7 +110,7 @@ class NodeAgent:
         self._paths = NodePaths(state.node)
         self._runner = runner or ProcessRunner()
         self._informers = SharedInformers(client, clock, rng)
-        self._recorder_rng = rng
+        self._rng = rng
         self.workers: dict[str, PodWorker] = {}
         self.host: Host | None = None
         self.node: OwnNode | None = None
@@ -246,7 +248,7 @@ class NodeAgent:
         return Host(
             client=self._client,
             clock=self._clock,
-            recorder=EventRecorder(self._client, "windlass-node", self._clock, self._recorder_rng, host=name),
+            recorder=EventRecorder(self._client, "windlass-node", self._clock, self._rng, host=name),
             options=options,
             node_name=name,
             paths=self._paths,
@@ -259,6 +261,7 @@ class NodeAgent:
             allocatable=allocatable,
             own_environment=dict(os.environ),
             host_address=found.address,
+            rng=self._rng,
         )
 
     def _find_cards(self, name: str) -> CardKeeper:

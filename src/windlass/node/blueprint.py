@@ -20,6 +20,7 @@ from windlass.node.environment import (
     base_environment,
     command_line,
     environment,
+    expand,
 )
 from windlass.node.handout import Given, apart, visible
 from windlass.node.limits import Enforcement
@@ -28,6 +29,7 @@ from windlass.node.mps import Daemon
 from windlass.node.names import substitute
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
+from windlass.node.probes import ProbeKind
 from windlass.node.volumes import Volume, container_mounts
 
 ATTEMPT_MARK = "WINDLASS_ATTEMPT"
@@ -81,8 +83,12 @@ def blueprint(
     placeholder = not argv
     if placeholder:
         argv = _placeholder(container, spec)
+    commands = _commands(container)
     if not setting.capabilities.mounts:
         argv, values = _substituted(argv, values, setting.names, mounted.paths)
+        commands = {
+            name: _substituted(words, {}, setting.names, mounted.paths)[0] for name, words in commands.items()
+        }
     uid = setting.facts.pod["metadata"]["uid"]
     values[ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
     folder = setting.folder / "containers" / container["name"] / str(attempt)
@@ -92,6 +98,7 @@ def blueprint(
     record: dict[str, Any] = {
         "attempt": attempt,
         "argv": argv,
+        "commands": commands,
         "env": values,
         "cwd": cwd,
         "log": str(log),
@@ -107,6 +114,22 @@ def blueprint(
         **_identity(container, spec, setting.capabilities),
     }
     return Blueprint(record, placeholder)
+
+
+def _commands(container: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What probes and hooks run inside the container, by their field. As in the kubelet, those of probes are
+    expanded by the variables that the manifest gives a value, and those of hooks are not."""
+    found: dict[str, list[str]] = {}
+    plain = {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
+    for kind in ProbeKind:
+        command = ((container.get(kind.field) or {}).get("exec") or {}).get("command")
+        if command:
+            found[kind.field] = [expand(word, plain) for word in command]
+    for hook, handler in (container.get("lifecycle") or {}).items():
+        command = (handler.get("exec") or {}).get("command") if isinstance(handler, dict) else None
+        if command:
+            found[hook] = list(command)
+    return found
 
 
 def _as_record(mount: Mount) -> dict[str, Any]:

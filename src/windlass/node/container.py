@@ -46,7 +46,7 @@ def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
         main = os.fork()
         if main == 0:
             os.close(status)
-            _become(spec, errors, init)
+            become(spec, errors, init)
     except Refused as refusal:
         _report(errors, refusal.stage, refusal.error)
         os._exit(126)
@@ -183,8 +183,9 @@ def _isolate(spec: dict[str, Any]) -> None:
         mounts.mount_proc()
 
 
-def _become(spec: dict[str, Any], errors: int, init: int) -> NoReturn:
-    """The main process: own session, own user, limits, folder; then exec."""
+def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
+    """A process of the container: own session, own user, limits, folder; then exec. It ends with ``parent``, which is
+    init, or for the command of a probe its helper (0 where that is outside of the pid namespace)."""
     stage = "session"
     try:
         os.setsid()
@@ -194,7 +195,7 @@ def _become(spec: dict[str, Any], errors: int, init: int) -> NoReturn:
         _become_user(spec)
         # After the last change of user, which would clear it: who loses init ends too.
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != init:
+        if os.getppid() != parent:
             os._exit(125)
         stage = "cwd"
         os.chdir(spec["cwd"])

@@ -18,6 +18,7 @@ from windlass.api.zones import NodeRecord
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.node.cardkeeper import CardKeeper
 from windlass.node.environment import Reference
 from windlass.node.limits import Limiter
@@ -54,6 +55,7 @@ class Host:
     allocatable: Mapping[str, str]
     own_environment: Mapping[str, str]
     host_address: str
+    rng: Random
     names: dict[str, NamedPod] = field(default_factory=dict)
     services: dict[str, NamedService] = field(default_factory=dict)
     hosts_files: dict[str, tuple[Path, list[Mapping[str, Any]]]] = field(default_factory=dict)

@@ -44,7 +44,7 @@ class ContainerLauncher:
         host: Host,
         pod: dict[str, Any],
         folder: Path,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self.host = host
         self.pod = pod

@@ -1,8 +1,8 @@
 """Names that pods find one another by: what stands in each pod's ``/etc/hosts``. Pure.
 
-There is no DNS server and no kube-proxy on the box. A headless service's name leads to all of its pods;
-a service with a cluster address leads to its first ready pod's own address (so its ``targetPort``
-counts, not ``port``).
+There is no DNS server and no kube-proxy on the box. A headless service's name leads to all of its pods but those
+that probes or readiness gates hold back; a service with a cluster address leads to its first ready pod's own
+address (so its ``targetPort`` counts, not ``port``). ``publishNotReadyAddresses`` lets both lead to the others, too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class NamedPod:
     address: str
     labels: Mapping[str, str]
     ready: bool = False
+    held_back: bool = False
+    """It has probes or readiness gates, and they do not hold."""
     over: bool = False
     """It has ended: its own names still lead to where it was, no service leads to it any more."""
 
@@ -35,6 +37,7 @@ class NamedService:
     name: str
     selector: Mapping[str, str]
     headless: bool
+    publishes_unready: bool = False
 
 
 def hostname_of(name: str, spec_hostname: str) -> str:
@@ -68,7 +71,10 @@ class Directory:
 
     def _add_service(self, service: NamedService, members: list[NamedPod]) -> None:
         living = [pod for pod in members if not pod.over]
-        chosen = living if service.headless else [pod for pod in living if pod.ready][:1]
+        if service.headless:
+            chosen = [pod for pod in living if service.publishes_unready or not pod.held_back]
+        else:
+            chosen = [pod for pod in living if service.publishes_unready or pod.ready][:1]
         for pod in chosen:
             self._lines.setdefault(service.namespace, []).append((pod.address, [service.name]))
             self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_there, write_atomic
-from windlass.node import box, linux, outbound, reach, records, sandbox
+from windlass.node import box, linux, outbound, reaching, records, sandbox
 from windlass.node.paths import NodePaths
 from windlass.node.spawning import collect, read_to_end, start_helper, wait_exit
 
@@ -238,24 +238,24 @@ class Network:
         self._box = None
 
     async def connect(self, address: str, port: int, *, timeout_seconds: float = 5.0) -> socket.socket:
-        """A TCP connection to a pod (for probes). Raises ``OSError``.
+        """A TCP connection as the machine makes it: to a pod, or anywhere. Raises ``OSError``.
 
-        As root by the uplink. Otherwise a helper inside the box connects and hands the connection over: a
-        socket stays in the network in which it was made.
+        As root pods are reached by the uplink. Otherwise a helper inside the box connects and hands the
+        connection over: a socket stays in the network in which it was made.
         """
-        if self.uplink or not self.capabilities.network:
-            loop = asyncio.get_running_loop()
-            connection = socket.socket()
-            connection.setblocking(False)
-            try:
-                async with asyncio.timeout(timeout_seconds):
-                    await loop.sock_connect(connection, (address, port))
-            except BaseException:
-                connection.close()
-                raise
-            connection.setblocking(True)
-            return connection
-        return await asyncio.to_thread(reach.connect, self._folder, address, port, timeout_seconds)
+        if not self.uplink and self.capabilities.network and ipaddress.IPv4Address(address) in self._range:
+            return await reaching.connect(self._folder, address, port, timeout_seconds)
+        loop = asyncio.get_running_loop()
+        connection = socket.socket()
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await loop.sock_connect(connection, (address, port))
+        except BaseException:
+            connection.close()
+            raise
+        connection.setblocking(True)
+        return connection
 
     # -- addresses -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from windlass.api.annotations import HOST_IMAGE
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.podevents import Note
+from windlass.node.probes import ProbeKind
 
 
 def notices(
@@ -23,13 +24,13 @@ def notices(
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     notes = _image_notes(containers, images)
     probes = [
-        f"{c['name']}.{kind}"
+        f"{c['name']}.{kind.field}"
         for c in containers
-        for kind in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
-        if c.get(kind)
+        for kind in ProbeKind
+        if (c.get(kind.field) or {}).get("grpc")
     ]
     if probes:
-        text = f"not carried out on this machine, a running container counts as ready: {', '.join(probes)}"
+        text = f"gRPC health checks are not carried out on this machine, they count as passed: {', '.join(probes)}"
         notes.append(Note("Warning", "NotSupported", text))
     users = [c["name"] for c in containers if _user(c, spec) not in (None, own_uid)]
     if users and own_uid != 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from windlass.node.probes import ProbeKind
+
 
 class Kind(StrEnum):
     """Events. The first group concerns the pod, the second one container."""
@@ -21,7 +23,12 @@ class Kind(StrEnum):
     REMOVED = "Removed"
 
     START = "Start"
+    RUNS = "Runs"
+    """Its command runs; its postStart hook, too, and only when that has ended it counts as started."""
     STARTED = "Started"
+    PROBED = "Probed"
+    KILL = "Kill"
+    """It is to be killed and, if the policy permits, started anew. ``message`` is the event's."""
     REFUSED = "Refused"
     EXITED = "Exited"
     STOP = "Stop"
@@ -52,6 +59,8 @@ class Event:
     message: str = ""
     grace_seconds: float | None = None
     address: str = ""
+    probe: ProbeKind | None = None
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.node.podevents import (
@@ -28,6 +28,7 @@ from windlass.node.podevents import (
     TearDown,
 )
 from windlass.node.podtables import CONTAINER_TABLE, POD_TABLE, PodStep, Step
+from windlass.node.probes import Health, probes_of
 
 
 class Impossible(Exception):
@@ -63,6 +64,11 @@ class Container:
     """Restarts in a row since the back-off began anew."""
     adopted: bool = False
     """Of an attempt that an earlier agent started, and told of."""
+    hooking: bool = False
+    """Its command runs, its postStart hook is not over."""
+    killed: bool = False
+    """A probe has it killed: it is then started anew however it ends, unless its policy is ``Never``."""
+    health: Health = field(default_factory=Health)
 
     @property
     def succeeded(self) -> bool:
@@ -88,6 +94,8 @@ class PodMachine:
     failure_message: str = ""
     deleting: bool = False
     stop_grace: float | None = None
+    gates: dict[str, str] = field(default_factory=dict)
+    """The pod's readiness gates: condition → its status on the server, empty while there is none."""
     preparing_reason: str = ""
     preparing_message: str = ""
     preparations: int = 0
@@ -132,6 +140,7 @@ class PodMachine:
             container.failures = attempt
             container.last_exit = last
             container.started_once = attempt > 0
+            container.health.begin()
         self._log(at, f"resumed with {len(attempts)} containers")
         self._arm_deadline(at)
 
@@ -248,6 +257,7 @@ class PodMachine:
                 self._out.append(TearDown())
 
     def _initialize(self, at: float) -> None:
+        past = any(c.role == "main" and c.step is not Step.WAITING for c in self.containers.values())
         for container in self.containers.values():
             if container.role == "main":
                 continue
@@ -256,7 +266,9 @@ class PodMachine:
             if container.step is Step.DONE and not container.succeeded and container.role == "init":
                 self._end()
                 return
-            ready = container.started_once if container.role == "sidecar" else container.succeeded
+            ready = container.succeeded
+            if container.role == "sidecar":
+                ready = container.started_once and (container.health.started or past)
             if not ready:
                 return
         self.initialized_at = at
@@ -295,16 +307,41 @@ class PodMachine:
 
     def _container_start(self, container: Container, event: Event) -> None:
         container.step = Step.STARTING
+        container.health.begin()
         container.waiting_reason = container.waiting_message = ""
         self._out.append(Start(container.name, container.attempt))
+
+    def _container_runs(self, container: Container, event: Event) -> None:
+        container.hooking = True
+        self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
 
     def _container_started(self, container: Container, event: Event) -> None:
         container.step = Step.RUNNING
         container.started_at = event.at
         container.started_once = True
         container.waiting_reason = container.waiting_message = ""
-        if not container.adopted:
+        if not container.adopted and not container.hooking:
             self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
+        container.hooking = False
+
+    def _container_probed(self, container: Container, event: Event) -> None:
+        assert event.probe is not None
+        if not container.health.take(event.probe, event.passed):
+            return
+        restarted = "" if container.policy == "Never" else ", will be restarted"
+        kind = "Container" if container.role == "main" else "Init container"
+        text = f"{kind} {container.name} failed {event.probe.value.lower()} probe{restarted}"
+        grace = container.health.probes[event.probe].grace_seconds
+        container.killed = True
+        self._container_kill(container, replace(event, message=text, grace_seconds=grace))
+
+    def _container_kill(self, container: Container, event: Event) -> None:
+        """Ask it to end; when it has, it is started anew by its policy. A pod that is ending needs no more."""
+        if self.step is PodStep.ENDING:
+            return
+        grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
+        self._out.append(Note("Normal", "Killing", event.message))
+        self._out.append(Stop(container.name, grace))
 
     def _container_started_too_late(self, container: Container, event: Event) -> None:
         container.started_at = event.at
@@ -333,6 +370,8 @@ class PodMachine:
             container.failures = 0
         container.step = Step.BACKOFF
         wait = self._backoff(container)
+        if container.killed and event.exit.finished_at - _last_end(container) >= wait:
+            wait = 0.0
         container.failures += 1
         if wait > 0:
             container.waiting_reason = "CrashLoopBackOff"
@@ -346,6 +385,8 @@ class PodMachine:
 
     def _restarts(self, container: Container) -> bool:
         assert container.exit is not None
+        if container.killed and container.policy != "Never":
+            return True
         if container.role == "init" and container.exit.code == 0:
             return False
         if container.policy == "Always":
@@ -363,7 +404,8 @@ class PodMachine:
         if container.exit is not None:
             container.last_exit, container.exit = container.exit, None
             container.attempt += 1
-            container.adopted = False
+            container.adopted = container.killed = container.hooking = False
+        container.health.begin()
         container.step = Step.STARTING
         self._out.append(Start(container.name, container.attempt))
 
@@ -396,10 +438,20 @@ class PodMachine:
         return out
 
 
+def _last_end(container: Container) -> float:
+    """When the attempt before the present one ended. By that the kubelet judges the back-off of what it kills."""
+    return container.last_exit.finished_at if container.last_exit is not None else 0.0
+
+
 def _duration(seconds: float) -> str:
     """As Go prints a duration: ``10s``, ``2m40s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _container(record: Mapping[str, Any], role: str, policy: str) -> Container:
+    health = Health(probes_of(record))
+    return Container(record["name"], role, policy, record.get("image") or "", health=health)
 
 
 def machine_of(pod: Mapping[str, Any]) -> PodMachine:
@@ -411,12 +463,10 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
         sidecar = container.get("restartPolicy") == "Always"
         own = "Always" if sidecar else ("OnFailure" if policy == "Always" else policy)
         role = "sidecar" if sidecar else "init"
-        containers[container["name"]] = Container(container["name"], role, own, container.get("image") or "")
+        containers[container["name"]] = _container(container, role, own)
     for container in spec.get("containers") or ():
         own = container.get("restartPolicy") or policy
-        containers[container["name"]] = Container(
-            container["name"], "main", own, container.get("image") or ""
-        )
+        containers[container["name"]] = _container(container, "main", own)
     grace = spec.get("terminationGracePeriodSeconds")
     deadline = spec.get("activeDeadlineSeconds")
     return PodMachine(
@@ -426,4 +476,13 @@ def machine_of(pod: Mapping[str, Any]) -> PodMachine:
         restart_policy=policy,
         grace_seconds=30.0 if grace is None else float(grace),
         active_deadline_seconds=None if deadline is None else float(deadline),
+        gates=gates_of(pod),
     )
+
+
+def gates_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The conditions that are the pod's readiness gates, with their status; empty while there is none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    found = {condition["type"]: condition["status"] for condition in conditions}
+    gates = pod["spec"].get("readinessGates") or ()
+    return {gate["conditionType"]: found.get(gate["conditionType"], "") for gate in gates}

@@ -8,6 +8,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.node.podevents import Exit
 from windlass.node.podstate import Container, PodMachine
 from windlass.node.podtables import PodStep, Step
+from windlass.node.probes import ProbeKind
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
@@ -48,22 +49,67 @@ def status(machine: PodMachine, host_address: str) -> dict[str, Any]:
 
 
 def is_ready(container: Container) -> bool:
-    """Without probes a container is ready while it runs; an init container when it has succeeded."""
+    """As its probes say while it runs, without any at once; an init container when it has succeeded."""
     if container.role == "init":
         return container.succeeded
+    return is_started(container) and container.health.ready
+
+
+def is_started(container: Container) -> bool:
+    """It runs, its postStart hook is over and its startup probe has passed, where it has them."""
+    return _runs(container) and container.health.started
+
+
+def containers_ready(machine: PodMachine) -> bool:
+    """What the condition ContainersReady says."""
+    lasting = [c for c in machine.containers.values() if c.role != "init"]
+    return machine.step is PodStep.RUNNING and all(is_ready(c) for c in lasting)
+
+
+def is_pod_ready(machine: PodMachine) -> bool:
+    """What the condition Ready says: all containers are ready, and the pod's readiness gates hold."""
+    return containers_ready(machine) and not _gates_missing(machine)
+
+
+def is_held_back(machine: PodMachine) -> bool:
+    """Not ready, and with probes or gates that say when it will be."""
+    waits = machine.gates or any(
+        c.health.probes.keys() - {ProbeKind.LIVENESS} for c in machine.containers.values()
+    )
+    return bool(waits) and not is_pod_ready(machine)
+
+
+def _runs(container: Container) -> bool:
     return container.step in (Step.RUNNING, Step.STOPPING) and container.started_once
+
+
+def _gates_missing(machine: PodMachine) -> str:
+    """Which readiness gates do not hold, in the kubelet's words; empty when all do."""
+    missing = []
+    for gate, found in machine.gates.items():
+        if not found:
+            missing.append(f'corresponding condition of pod readiness gate "{gate}" does not exist.')
+        elif found != "True":
+            missing.append(f'the status of pod readiness gate "{gate}" is not "True", but {found}')
+    return ", ".join(missing)
 
 
 def _conditions(machine: PodMachine, init: list[Container], mains: list[Container]) -> list[dict[str, Any]]:
     over = machine.is_over
     succeeded = over and not machine.failed
-    incomplete = [c.name for c in init if not (c.succeeded or (c.role == "sidecar" and c.started_once))]
+    incomplete = [
+        c.name
+        for c in init
+        if not (c.succeeded or (c.role == "sidecar" and c.started_once and c.health.started))
+    ]
     unready = [c.name for c in (*mains, *(c for c in init if c.role == "sidecar")) if not is_ready(c)]
     sandbox = bool(machine.address) and not over
     initialized = bool(machine.initialized_at) or (not incomplete and machine.step is not PodStep.SETUP)
     done = ("PodCompleted", "") if succeeded else ("PodFailed", "") if over else None
     not_ready = done or ("ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
-    ready = not unready and not over and machine.step is PodStep.RUNNING
+    complete = containers_ready(machine)
+    gates = _gates_missing(machine)
+    waits = ("ReadinessGatesNotReady", gates) if gates else None
     return [
         _condition("PodReadyToStartContainers", sandbox),
         _condition(
@@ -78,8 +124,8 @@ def _conditions(machine: PodMachine, init: list[Container], mains: list[Containe
                 f"containers with incomplete status: [{' '.join(incomplete)}]",
             ),
         ),
-        _condition("Ready", ready, None if ready else not_ready),
-        _condition("ContainersReady", ready, None if ready else not_ready),
+        _condition("Ready", complete and not gates, waits if complete else not_ready),
+        _condition("ContainersReady", complete, None if complete else not_ready),
     ]
 
 
@@ -120,7 +166,7 @@ def _container(machine: PodMachine, container: Container) -> dict[str, Any]:
         "image": container.image,
         "imageID": "",
         "ready": is_ready(container),
-        "started": container.step in (Step.RUNNING, Step.STOPPING) and container.started_once,
+        "started": is_started(container),
         "restartCount": container.attempt,
         "state": _state(machine, container, present),
         "lastState": {},

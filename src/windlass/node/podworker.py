@@ -33,6 +33,7 @@ from windlass.node.names import NamedPod
 from windlass.node.network import NetworkError
 from windlass.node.notices import notices
 from windlass.node.paths import numbers
+from windlass.node.podcare import PodCare
 from windlass.node.podevents import (
     DeleteObject,
     Event,
@@ -46,9 +47,9 @@ from windlass.node.podevents import (
     Stop,
     TearDown,
 )
-from windlass.node.podstate import PodMachine, machine_of
-from windlass.node.podstatus import is_ready
-from windlass.node.podtables import PodStep
+from windlass.node.podstate import PodMachine, gates_of, machine_of
+from windlass.node.podstatus import is_held_back, is_pod_ready
+from windlass.node.podtables import PodStep, Step
 from windlass.node.publisher import StatusPublisher
 from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
 from windlass.node.slices import SliceBusy
@@ -74,6 +75,10 @@ class PodWorker:
         self._handles: dict[str, Handle] = {}
         self._object_gone = False
         self._launcher = ContainerLauncher(host, pod, self.folder, self._spawn)
+        self._care = PodCare(
+            host, self.machine, self._launcher, tell=self.send, note=self._note, spawn=self._spawn
+        )
+        self._ready = False
         self.publisher = StatusPublisher(host.client, host.clock, pod, self.machine, host.host_address)
         self._spawn(self._work())
         self._spawn(self._publish())
@@ -101,8 +106,10 @@ class PodWorker:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
                 attempts[name] = (lost[name], None)
-        address = self._launcher.address = self._recall()
+        address, health = self._recall()
+        self._launcher.address = address
         self.machine.resume(now, attempts, address)
+        self._care.recall(health)
         if address:
             if not self._launcher.host_network:
                 self.host.network.adopt(self.uid, address)
@@ -131,14 +138,23 @@ class PodWorker:
         """Tell the machine; carry out what it answers."""
         self._do(self.machine.handle(event))
         self.publisher.changed()
+        if self._care.follow():
+            self._remember()
+        self._look_at_readiness()
         if self.machine.is_over:
             self.ended.set()
             if self._object_gone:
                 self._forget()
 
     def update(self, pod: dict[str, Any]) -> None:
-        """The object changed. What counts here: deletion, and the annotations that a binding may add late."""
+        """The object changed. What counts here: deletion, readiness gates, and the annotations that a binding may
+        add late."""
         self.pod = self._launcher.pod = pod
+        gates = gates_of(pod)
+        if gates != self.machine.gates:
+            self.machine.gates = gates
+            self.publisher.changed()
+            self._look_at_readiness()
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             self.delete(metadata.get("deletionGracePeriodSeconds"))
@@ -175,10 +191,11 @@ class PodWorker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -189,7 +206,7 @@ class PodWorker:
         for instruction in instructions:
             match instruction:
                 case Note():
-                    self.host.note(self.pod, instruction)
+                    self._note(instruction)
                 case Remind():
                     self._spawn(self._remind(instruction))
                 case Stop(container, grace):
@@ -197,7 +214,7 @@ class PodWorker:
                     if handle is None:  # it is being started: behind that in the queue
                         self._queue.put_nowait(instruction)
                     else:
-                        handle.stop(grace)
+                        self._care.hooks.stop(container, handle, grace)
                 case DeleteObject():
                     self.publisher.delete()
                 case _:
@@ -218,7 +235,7 @@ class PodWorker:
                 case Stop(container, grace):
                     handle = self._handles.get(container)
                     if handle is not None:
-                        handle.stop(grace)
+                        self._care.hooks.stop(container, handle, grace)
                 case TearDown():
                     await self._tear_down()
 
@@ -234,16 +251,17 @@ class PodWorker:
             "started_at": self.machine.started_at,
             "address": self.machine.address,
             "failure": [self.machine.failure_reason, self.machine.failure_message],
+            "health": self._care.record(),
         }
         write_atomic(self.folder / _RECORD, msgspec.json.encode(record), durable=False)
 
-    def _recall(self) -> str:
-        """Take back what :meth:`_remember` wrote; the pod's address."""
+    def _recall(self) -> tuple[str, dict[str, list[Any]]]:
+        """Take back what :meth:`_remember` wrote; the pod's address, and what its probes had said."""
         record = read_pod_record(self.folder) or {}
         self.machine.started_at = record.get("started_at") or self.host.clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
-        return record.get("address") or ""
+        return record.get("address") or "", record.get("health") or {}
 
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
@@ -308,17 +326,24 @@ class PodWorker:
             subdomain=spec.get("subdomain") or "",
             address=self.machine.address,
             labels=metadata.get("labels") or {},
-            ready=self._is_ready(),
+            ready=is_pod_ready(self.machine),
+            held_back=is_held_back(self.machine),
         )
         before = self.host.names.get(self.uid)
         self.host.rename(self.uid, named)
         if before == named and self.uid in self.host.hosts_files:
             self.host.names_changed()  # its own file is new
 
-    def _is_ready(self) -> bool:
-        machine = self.machine
-        mains = [c for c in machine.containers.values() if c.role == "main"]
-        return machine.step is PodStep.RUNNING and all(is_ready(c) for c in mains)
+    def _note(self, note: Note) -> None:
+        self.host.note(self.pod, note)
+
+    def _look_at_readiness(self) -> None:
+        """Services lead only to pods that are ready."""
+        ready = is_pod_ready(self.machine)
+        if ready is not self._ready:
+            self._ready = ready
+            if self.uid in self.host.names:
+                self._announce()
 
     # -- containers ----------------------------------------------------------------------------
 
@@ -340,25 +365,46 @@ class PodWorker:
         self._handles[name] = handle
         await self._report_start(name, handle)
 
-    async def _report_start(self, name: str, handle: Handle) -> None:
+    async def _report_start(self, name: str, handle: Handle, *, adopted: bool = False) -> None:
         started = await handle.started()
         if isinstance(started, Exit):
             self._handles.pop(name, None)
             self.send(Event(Kind.EXITED, self.host.clock.now(), name, started))
             return
+        self._care.hooks.runs(name)
+        self._spawn(self._await_end(name, handle))
+        if (
+            not adopted
+            and self._care.hooks.has(name, "postStart")
+            and not await self._post_start(name, started)
+        ):
+            return
         self.send(Event(Kind.STARTED, started, name))
         self._announce()
-        self._spawn(self._await_end(name, handle))
+
+    async def _post_start(self, name: str, started: float) -> bool:
+        """Carry out the hook; False when the container ended meanwhile, or has to."""
+        self.send(Event(Kind.RUNS, started, name))
+        passed = await self._care.hooks.post_start(name)
+        if (
+            self.machine.containers[name].step not in (Step.STARTING, Step.STOPPING)
+            or name not in self._handles
+        ):
+            return False
+        if not passed:
+            self.send(Event(Kind.KILL, self.host.clock.now(), name, message="FailedPostStartHook"))
+        return passed
 
     async def _follow_adopted(self, name: str, handle: Handle, *, over: bool) -> None:
         """``over``: it has ended already; until that is known too, it must not seem to run."""
-        await self._report_start(name, handle)
+        await self._report_start(name, handle, adopted=True)
         if not over or name not in self._handles:
             self.publisher.learned(name)
 
     async def _await_end(self, name: str, handle: Handle) -> None:
         exit_ = await handle.ended()
         self._handles.pop(name, None)
+        self._care.ended(name)
         if not exit_.finished_at:
             exit_ = replace(exit_, finished_at=self.host.clock.now())
         policy = self._launcher.container(name).get("terminationMessagePolicy")

@@ -98,6 +98,8 @@ class StatusPublisher:
         name, namespace = self._metadata["name"], self._metadata["namespace"]
         wanted = self._status()
         if wanted != self._published:
+            if self._adopted and self._published is None:
+                self._conditions = await self._told_before()
             conditions = stamp_conditions(self._clock.now(), wanted["conditions"], self._conditions)
             change = {
                 "metadata": {"uid": self._metadata["uid"]},
@@ -115,6 +117,13 @@ class StatusPublisher:
             self._published, self._conditions = wanted, conditions
         if self._delete and self._machine.step is PodStep.ENDED:
             await self._delete_object()
+
+    async def _told_before(self) -> list[dict[str, Any]]:
+        """The conditions that an earlier agent wrote: since when they hold is known there alone."""
+        found = await self._client.find(PODS, self._metadata["name"], self._metadata["namespace"])
+        if found is None or found["metadata"]["uid"] != self._metadata["uid"]:
+            return []
+        return list((found.get("status") or {}).get("conditions") or [])
 
     async def _is_there(self) -> bool:
         try:

@@ -1,0 +1,97 @@
+"""Probes and lifecycle hooks of one pod: what its worker (:mod:`windlass.node.podworker`) has of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from windlass.node import linux, records
+from windlass.node.actions import Actions, Outcome
+from windlass.node.blueprint import ATTEMPT_MARK
+from windlass.node.hooks import Hooks
+from windlass.node.host import Host
+from windlass.node.launcher import ContainerLauncher
+from windlass.node.podevents import Event, Note
+from windlass.node.podstate import PodMachine
+from windlass.node.prober import Prober
+from windlass.node.probes import Probe
+
+
+class PodCare:
+    """``hooks`` starts and stops containers as their lifecycle asks. A pod without probes costs nothing here."""
+
+    def __init__(
+        self,
+        host: Host,
+        machine: PodMachine,
+        launcher: ContainerLauncher,
+        *,
+        tell: Callable[[Event], None],
+        note: Callable[[Note], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._host = host
+        self._machine = machine
+        self._launcher = launcher
+        self._actions = Actions(
+            host.network,
+            host.clock,
+            attempt=lambda name: host.paths.attempt(machine.uid, name, machine.containers[name].attempt),
+            address=lambda: machine.address,
+        )
+        self.hooks = Hooks(_hooks_of(launcher.pod), host.clock, self._carry_hook, note=note, spawn=spawn)
+        self._probed = [one for one in machine.containers.values() if one.health.probes]
+        self._prober = None
+        if self._probed:
+            self._prober = Prober(
+                machine, host.clock, host.rng, self._carry_probe, tell=tell, note=note, spawn=spawn
+            )
+        self._before = self.record()
+
+    async def _carry_probe(self, container: str, probe: Probe) -> Outcome:
+        return await self._actions.check(self._launcher.container(container), probe)
+
+    async def _carry_hook(self, container: str, hook: str) -> None:
+        await self._actions.hook(self._launcher.container(container), hook)
+
+    def follow(self) -> bool:
+        """After every event of the machine. Whether :meth:`record` has changed."""
+        if self._prober is None:
+            return False
+        self._prober.follow()
+        before, self._before = self._before, self.record()
+        return before != self._before
+
+    def record(self) -> dict[str, list[Any]]:
+        """What another agent has to know: per container with probes its attempt, and whether it is started, ready."""
+        return {one.name: [one.attempt, one.health.started, one.health.ready] for one in self._probed}
+
+    def recall(self, record: Mapping[str, list[Any]]) -> None:
+        """What was known of containers that run on holds until a probe says otherwise."""
+        for container in self._probed:
+            attempt, started, ready = record.get(container.name) or (None, False, False)
+            if container.attempt == attempt:
+                container.health.keep(started, ready)
+
+    def ended(self, container: str) -> None:
+        """The container has ended: so do its hooks, and what they or its probes left running inside. (Where it has
+        a pid namespace, that has seen to it.)"""
+        self.hooks.ended(container)
+        attempt = self._machine.containers[container].attempt
+        folder = self._host.paths.attempt(self._machine.uid, container, attempt)
+        spec = records.read(str(folder), records.SPEC)
+        if spec and spec.get("commands") and not spec.get("pid_namespace"):
+            linux.kill_marked(f"{ATTEMPT_MARK}={spec['env'][ATTEMPT_MARK]}")
+
+
+def _hooks_of(pod: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Container → the names of its lifecycle hooks, of those that have any."""
+    spec = pod["spec"]
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    found = {one["name"]: one.get("lifecycle") or {} for one in every}
+    return {
+        name: frozenset(hook for hook in ("postStart", "preStop") if lifecycle.get(hook))
+        for name, lifecycle in found.items()
+        if lifecycle
+    }
