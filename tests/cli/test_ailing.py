@@ -6,7 +6,7 @@ import clusterscenes
 import pytest
 from fakecluster import FakeCluster
 
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import EVENTS, NODES, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 
@@ -45,6 +45,36 @@ def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
     assert trouble(windlass) == []
     metadata["deletionTimestamp"] = rfc3339(NOW - 300)
     assert trouble(windlass) == ["1 pod on box should have been gone 5m ago: until then the room is held"]
+
+
+def test_a_pod_that_runs_and_is_not_ready_is_told_with_what_its_probe_said(windlass, cluster) -> None:
+    pod = cluster.objects[(PODS, "default", "train-main-0")]
+    ready = {
+        "type": "Ready",
+        "status": "False",
+        "lastTransitionTime": rfc3339(NOW - 60),
+        "message": "containers",
+    }
+    pod["status"] |= {"phase": "Running", "conditions": [ready]}
+    assert trouble(windlass) == ["train-main-0 is not ready for 60s: containers"]
+    assert "1 not ready" in windlass("ps").out
+    for count, words in enumerate(
+        ("Startup probe failed: no", "Readiness probe failed: HTTP probe failed\n")
+    ):
+        about = {"kind": "Pod", "namespace": "default", "name": "train-main-0", "uid": pod["metadata"]["uid"]}
+        event = {
+            "metadata": {"name": f"e{count}", "namespace": "default", "uid": f"e{count}"},
+            "involvedObject": about,
+            "reason": "Unhealthy",
+            "message": words,
+            "lastTimestamp": rfc3339(NOW - 30 + count),
+        }
+        cluster.objects[(EVENTS, "default", f"e{count}")] = event
+    assert trouble(windlass) == [
+        "train-main-0 is not ready for 60s: Readiness probe failed: HTTP probe failed"
+    ]
+    pod["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    assert trouble(windlass) == []
 
 
 def test_of_a_job_without_a_pod_on_a_node_nothing_is_said_of_where(windlass, cluster) -> None:

@@ -1,5 +1,5 @@
-"""What is wrong with the nodes of a job that runs: its pods are ``Running`` for as long as nobody says otherwise, and a
-node that does not answer says nothing."""
+"""What is wrong with a job that runs: its pods are ``Running`` for as long as nobody says otherwise, a node that does
+not answer says nothing, and a pod may run and not be ready."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.api.resources import NODES
+from windlass.cli import events
 from windlass.cli.failures import unless_refused
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job
+from windlass.cli.jobs import Job, unready
 from windlass.cli.words import moment, natural, plural
 from windlass.kits.timestamps import age
 
 _NODES = 32
 """So many nodes of a job are looked at."""
+_PODS = 8
+"""Of so many pods that are not ready it is said why."""
 _LATE_SECONDS = 30.0
 """A pod that is there so long after the end of its grace period is stuck."""
 
 
 def ailing(invocation: Invocation, job: Job) -> str:
-    """A line for each node that is gone or not ready, as far as this user may see nodes, and for each on which pods are
-    stuck."""
-    return "\n".join([*_of_nodes(invocation, job), *_of_pods(job, invocation.clock.now())])
+    """A line for each node that is gone or not ready, as far as this user may see nodes, for each on which pods are
+    stuck, and for each pod that runs and is not ready."""
+    now = invocation.clock.now()
+    return "\n".join([*_of_nodes(invocation, job), *_of_pods(job, now), *_of_unready(invocation, job, now)])
 
 
 def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
@@ -54,3 +58,21 @@ def _of_pods(job: Job, now: float) -> Iterator[str]:
     for node, ends in sorted(stuck.items()):
         late = age(now - min(ends))
         yield f"{plural(len(ends), 'pod')} on {node} should have been gone {late} ago: until then the room is held"
+
+
+def _of_unready(invocation: Invocation, job: Job, now: float) -> Iterator[str]:
+    """What its probes said last; where they say nothing, what the condition says."""
+    found = unready(job)
+    if not found:
+        return
+    told = {}
+    for event in unless_refused(lambda: events.of(invocation, [pod for pod, _ in found]), []):
+        if event.get("reason") == "Unhealthy":
+            told[(event.get("involvedObject") or {}).get("uid")] = str(event.get("message") or "").strip()
+    for pod, condition in found[:_PODS]:
+        since = moment(condition.get("lastTransitionTime"))
+        late = f" for {age(now - since)}" if since else ""
+        why = told.get(pod["metadata"].get("uid")) or condition.get("message") or "nothing says why"
+        yield f"{pod['metadata']['name']} is not ready{late}: {why}"
+    if len(found) > _PODS:
+        yield f"and {plural(len(found) - _PODS, 'pod')} more"

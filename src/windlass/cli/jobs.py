@@ -290,6 +290,19 @@ def _phase_of(phases: set[str]) -> str:
     return "Running" if phases & {"Running", "Succeeded", "Failed"} else "Pending"
 
 
+def unready(job: Job) -> list[tuple[Object, Object]]:
+    """The pods that run without being ready, each with its condition Ready; not those that are on their way out."""
+    found = []
+    for pod in job.pods:
+        if pod_phase(pod) != "Running" or pod["metadata"].get("deletionTimestamp"):
+            continue
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        ready = next((one for one in conditions if one.get("type") == "Ready"), None)
+        if ready is not None and ready.get("status") == "False":
+            found.append((pod, ready))
+    return found
+
+
 def pod_phase(pod: Mapping[str, Any]) -> str:
     return (pod.get("status") or {}).get("phase") or "Pending"
 

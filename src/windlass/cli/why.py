@@ -7,7 +7,7 @@ import re
 from windlass.api.ownednames import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
-from windlass.cli.jobs import Job, cause_of, pod_phase, rank_words
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_words, unready
 from windlass.cli.words import about, joined, places, plural, resource_words
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -74,6 +74,8 @@ def brief(job: Job) -> str:
         if job.state == "Starting":
             up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
+        if held := len(unready(job)):
+            text = f"{text} {held} not ready" if job.members > 1 else f"{text} not ready"
     return f"{text} [placeholder]".strip() if job.placeholder else text
 
 
