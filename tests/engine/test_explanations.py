@@ -637,6 +637,19 @@ def test_the_reason_is_told_anew_when_the_limit_of_a_queue_above_becomes_too_low
     assert c.explain("h").position == 2
 
 
+def test_a_reason_that_comes_beside_the_first_is_told_too() -> None:
+    """More nodes would have helped; now they would not."""
+    c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 4, "gpu=4")
+    c.cycle()
+    assert {b.code for b in c.status["ns/g"].explanation.blockers} == {Reason.EXCEEDS_CLUSTER}
+    c.queues("default limit.gpu=4")
+    assert {status.group for status in c.cycle().groups} == {"ns/g"}
+    told = c.status["ns/g"].explanation
+    assert told.code is Reason.EXCEEDS_CLUSTER
+    assert {b.code for b in told.blockers} == {Reason.EXCEEDS_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
+    assert not c.cycle().groups
+
+
 def test_a_gang_without_all_members_is_told_anew_too() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 1, "gpu=8", min=2)
     c.cycle()

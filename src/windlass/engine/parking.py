@@ -106,7 +106,7 @@ class Bucket:
         self.explanation: Explanation | None = None
         """Shared by all members while they are parked."""
         self.told = ""
-        """The reason code that every member has been told; empty if some have not."""
+        """The reason codes that every member has been told; empty if some have not."""
         self.stopped: dict[str, tuple[Stop, ...]] = {}
         """Action → the budgets that alone stopped the last claim of its first group under that name."""
         self.ticket = -1

@@ -4,13 +4,15 @@ A parked group is not looked at again until something helps it; but what was sai
 untrue meanwhile: a node goes away, or a queue's limit is lowered, and "waits for room" has become "can never
 run". Whenever nodes come, go or change, the reasons of everything that waits are judged again, and whenever the
 rules of a queue do, those of all that waits in it and below it; a bounded number per cycle. They are
-said again where the reason code has changed. Amounts in messages may lag; ``explain`` is always fresh.
+said again where the first reason is another, or one that lies not with nodes has come or gone. Amounts in
+messages may lag; ``explain`` is always fresh.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from windlass.api.reasons import Explanation
 from windlass.engine.diagnosis import Diagnosis
 from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot, Signature
@@ -79,9 +81,9 @@ class Reviews:
         if head is None:
             raise RuntimeError(f"{bucket!r} is empty")
         explanation = self._diagnosis.diagnose(head, now)
-        code = str(explanation.code)
-        if code != bucket.told:
-            bucket.told = code
+        reasons = " ".join(_reasons(explanation))
+        if reasons != bucket.told:
+            bucket.told = reasons
             touched.update(bucket.members)
             bucket.explanation = explanation
         elif bucket.explanation is None:
@@ -90,4 +92,12 @@ class Reviews:
     def _differs(self, group: GroupEntry, now: float) -> bool:
         explanation = self._diagnosis.explain(group, now)
         reported = group.reported.explanation if group.reported is not None else None
-        return (explanation and explanation.code) != (reported and reported.code)
+        return _reasons(explanation) != _reasons(reported)
+
+
+def _reasons(explanation: Explanation | None) -> list[str]:
+    """The first, and whatever lies not with nodes: beside such a reason more nodes would be none the better."""
+    if explanation is None:
+        return []
+    elsewhere = {str(blocker.code) for blocker in explanation.blockers if not blocker.nodes}
+    return [str(explanation.code), *sorted(elsewhere)]
