@@ -27,11 +27,12 @@ def show(
     """Print a table.
 
     Where a terminal has no room for it and ``least`` cells of the last column, those of the columns ``spare`` are left
-    out that have to be, the first of them first, and named. ``limits`` (most cells per column) hold on a terminal only.
+    out that have to be, the first of them first, and named; before that ``limits`` hold (most cells per column).
     ``right``: columns of numbers.
     """
     width = room(invocation)
-    limits = limits if width else ()
+    if not tables.too_wide(header, rows, width):
+        limits = ()
     gone = tables.left_out(header, rows, width, spare, limits=limits, least=least)
     kept = [at for at, name in enumerate(header) if name not in gone]
     invocation.out.write(

@@ -185,6 +185,19 @@ def usage_error(error: click.UsageError) -> WindlassError:
     )
 
 
+def no_text(error: UnicodeEncodeError) -> WindlassError:
+    """Bytes of the command line, of the environment or of the folder's name that are no text."""
+    before, text = error.object[: error.start], error.object
+    word = text[before.rfind("\0") + 1 :].partition("\0")[0]
+    shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return WindlassError(
+        "WL-USE-400",
+        f"this is not UTF-8: {shown[:200]}",
+        evidence="words, variables and names of folders go to the server as JSON, which is UTF-8",
+        remedies=("echo $LANG $LC_ALL, which should end in UTF-8", "rename it"),
+    )
+
+
 def report(error: WindlassError, *, as_json: bool) -> int:
     """Print the error; returns the exit status."""
     err = terminal.errors()
@@ -201,7 +214,10 @@ def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | Non
     """Run one command line. Returns the exit status; prints whatever went wrong."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        "\0".join(given).encode()
         return _run(given, surroundings or Surroundings())
+    except UnicodeEncodeError as error:
+        return report(no_text(error), as_json=wants_json(given))
     except (terminal.ReaderGone, BrokenPipeError):
         return terminal.hushed()
 

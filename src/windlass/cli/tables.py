@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 ELLIPSIS = "…"
 _GAP = "  "
@@ -70,6 +70,11 @@ def render(
     return "".join(text)
 
 
+def too_wide(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether the table as it is has no room in ``width`` (0: there is room for all)."""
+    return bool(width) and _across(_widths(_cleaned([header, *rows], ()), len(header))) > width
+
+
 def left_out(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -86,7 +91,7 @@ def left_out(
     widths[header[-1]] = min(widths[header[-1]], least or _LEAST)
     gone: list[str] = []
     for name in spare:
-        if not width or sum(widths.values()) + len(_GAP) * (len(widths) - 1) <= width:
+        if not width or _across(widths.values()) <= width:
             break
         del widths[name]
         gone.append(name)
@@ -106,9 +111,13 @@ def _widths(clean: Sequence[Sequence[str]], count: int) -> list[int]:
     return [max((cells(line[column]) for line in clean), default=0) for column in range(count)]
 
 
+def _across(widths: Collection[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
 def _squeeze(widths: list[int], width: int, right: frozenset[int]) -> None:
     """Make columns narrower until they fit, as far as something of each remains; numbers are left as they are."""
-    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    over = _across(widths) - width
     texts = [column for column in range(len(widths) - 1) if column not in right]
     while over > 0:
         widest = max(texts, key=widths.__getitem__, default=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -100,5 +101,13 @@ def errors() -> Terminal:
 
 
 def _open(stream: TextIO | None) -> TextIO:
-    """A stream that was closed before the command began (``>&-``) is none for Python; nobody reads it."""
-    return open(os.devnull, "w") if stream is None else stream
+    """A stream that was closed before the command began (``>&-``) is none for Python; nobody reads it. Programs read
+    UTF-8, whatever the locale; a terminal that has no such letter shows ``?``."""
+    if stream is None:
+        return open(os.devnull, "w")
+    if isinstance(stream, io.TextIOWrapper):
+        encoding = stream.encoding if stream.isatty() else "utf-8"
+        errors = "replace" if stream.errors == "strict" else stream.errors
+        if (encoding, errors) != (stream.encoding, stream.errors):
+            stream.reconfigure(encoding=encoding, errors=errors)
+    return stream

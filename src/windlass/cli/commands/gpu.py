@@ -86,8 +86,7 @@ def _show(invocation: Invocation, rows: list[cardtable.Row]) -> None:
         lines.append([*line, cardtable.holder_words(row)])
     if invocation.wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
-    width = listing.room(invocation)
-    if width and max(map(tables.cells, tables.render(header, lines).splitlines())) > width:
+    if tables.too_wide(header, lines, listing.room(invocation)):
         for line in lines:  # of little room, models in short leave who has the card readable
             line[2] = short_type(line[2]) or line[2]
     listing.show(invocation, header, lines, spare=("MODE", "HEALTH", "MEMORY"), right=("CARD", "MEMORY"))
