@@ -76,6 +76,8 @@ def test_help_lists_every_command(windlass):
         (["queue", "set", "research", "weight=--2"], "error[WL-USE-400]: the setting"),
         (["queue", "set", "research", "weight=²"], "error[WL-USE-400]: the setting"),
         (["queue", "set", "research", "capability.cpu=lots"], "error[WL-USE-400]: the setting"),
+        (["queue", "set", "research", "capability.gpu=4"], "error[WL-USE-400]: the setting"),
+        (["queue", "set", "research", "capability.tpu=4"], "error[WL-USE-400]: the setting"),
         (["node", "add-simulated", "--taint", "x"], "error[WL-USE-400]: --taint 'x'"),
         (["node", "add-simulated", "--memory", "x"], "error[WL-USE-400]: memory=x"),
         (["help", "WL-QUEUE-40"], "error[WL-USE-404]: there is no error code"),
@@ -88,6 +90,26 @@ def test_mistakes_are_told_in_three_parts(windlass, line, told):
     assert done.code in (2, 3)
     lines = done.err.splitlines()
     assert all(part.startswith(("error[WL-", "why: ", "try: ")) for part in lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("queue set research capability.gpus=4", "capability.nvidia.com/gpu=4"),
+        ("queue set research gpu=4", "capability.nvidia.com/gpu=4"),
+        ("queue create lab nvidia.com/gpu=4", "capability.nvidia.com/gpu=4"),
+        ("queue create lab guarantee.tpu=4", "one of cpu, memory, ephemeral-storage, pods, or VENDOR/tpu"),
+        ("queue delete research", "windlass delete queue NAME"),
+        ("queue list", "windlass queue ls"),
+        ("queue tee", "windlass queue tree"),
+        ("node get", "windlass node ls"),
+        ("node describe box", "windlass describe node NAME"),
+        ("node drian box", "windlass node drain"),
+    ],
+)
+def test_what_was_meant_is_named_first(windlass, line, remedy):
+    told = windlass(*line.split()).err.splitlines()
+    assert next(text for text in told if text.startswith("try: ")) == f"try: {remedy}"
 
 
 def test_near_misses_come_first(windlass):

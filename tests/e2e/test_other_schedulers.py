@@ -199,22 +199,33 @@ def cpus(count: int) -> Json:
     return {"name": "main", "image": "x", "resources": {"requests": {"cpu": str(count)}}}
 
 
-async def test_a_device_that_another_scheduler_allocated_is_nobody_elses(scene: Scene) -> None:
-    """Nothing on the pod says so: the claim's status does, and the other one's claim is tied by a constraint."""
-    node = await scene.node("n", 0)
-    driver = f"gpu.{scene.namespace}.example.com"
-    await create(
-        scene,
-        DEVICE_CLASSES,
-        {
-            "metadata": {"name": driver},
-            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
-        },
-    )
+async def list_two_gpus(scene: Scene, node: str, driver: str) -> None:
+    """As a driver does: its class of devices, and those of the node."""
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    await create(scene, DEVICE_CLASSES, {"metadata": {"name": driver}, "spec": {"selectors": selectors}})
     devices = [{"name": f"gpu-{at}", "attributes": {"rack": {"string": "r"}}} for at in range(2)]
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}
     await create(scene, RESOURCE_SLICES, {"metadata": {"name": f"{node}-gpus"}, "spec": spec})
+
+
+async def allocate_elsewhere(scene: Scene, name: str, node: str, driver: str) -> None:
+    """As another scheduler does: ``gpu-0`` for the claim of a pod, which is then bound."""
+    uid = (await scene.pods())[name]["metadata"]["uid"]
+    results = [{"request": "gpu", "driver": driver, "pool": node, "device": "gpu-0"}]
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
+    }
+    await scene.client.patch(RESOURCE_CLAIMS, name, {"status": status}, scene.namespace, subresource="status")
+    await scene.client.bind(scene.namespace, name, node, uid=uid)
+
+
+async def test_a_device_that_another_scheduler_allocated_is_nobody_elses(scene: Scene) -> None:
+    """Nothing on the pod says so: the claim's status does, and the other one's claim is tied by a constraint."""
+    node = await scene.node("n", 0)
+    driver = f"gpu.{scene.namespace}.example.com"
+    await list_two_gpus(scene, node, driver)
     for name, more in (
         ("theirs", {"constraints": [{"requests": ["gpu"], "matchAttribute": f"{driver}/rack"}]}),
         ("ours", {}),
@@ -229,16 +240,7 @@ async def test_a_device_that_another_scheduler_allocated_is_nobody_elses(scene: 
         scheduler = "other" if name == "theirs" else ""
         if name != "late":
             await scene.pod(name, scheduler=scheduler, gpus=0, resourceClaims=claims)
-    uid = (await scene.pods())["theirs"]["metadata"]["uid"]
-    results = [{"request": "gpu", "driver": driver, "pool": node, "device": "gpu-0"}]
-    status = {
-        "allocation": {"devices": {"results": results}},
-        "reservedFor": [{"resource": "pods", "name": "theirs", "uid": uid}],
-    }
-    await scene.client.patch(
-        RESOURCE_CLAIMS, "theirs", {"status": status}, scene.namespace, subresource="status"
-    )
-    await scene.client.bind(scene.namespace, "theirs", node, uid=uid)
+    await allocate_elsewhere(scene, "theirs", node, driver)
     await scene.pod("waits", scheduler="other", gpus=0)  # so that the server is asked again before a bind
     await scene.start()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.api.errors import WindlassError
+from windlass.cli import habits
 from windlass.cli.failures import nearest
 
 
@@ -16,12 +17,12 @@ class NounGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            close = nearest(name, self.commands)
+            close = [f"{ctx.command_path} {match}" for match in nearest(name, self.commands)]
+            other = habits.verb_elsewhere(name, ctx.info_name or "")
             raise WindlassError(
                 "WL-USE-404",
                 f'{ctx.command_path} has no command "{name}"',
                 evidence="commands: " + ", ".join(self.commands),
-                remedies=tuple(f"{ctx.command_path} {match}" for match in close)
-                or (f"{ctx.command_path} --help",),
+                remedies=[other] if other else close or [f"{ctx.command_path} --help"],
             )
         return super().resolve_command(ctx, args)

@@ -82,6 +82,18 @@ def option_here(name: str, path: str) -> str:
     return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
 
 
+def verb_elsewhere(verb: str, noun: str) -> str:
+    """The command for what somebody wants of a ``queue``, ``node`` or ``gpu`` and that is no command of these; empty if
+    there is none."""
+    if verb in ("list", "get"):
+        return f"windlass {noun} ls"
+    if noun == "gpu":
+        return ""
+    if verb in ("delete", "rm", "remove"):
+        return f"windlass delete {noun} NAME"
+    return f"windlass describe {noun} NAME" if verb in ("describe", "show") else ""
+
+
 def directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
     """The script among the words of a command that has ``#SBATCH`` lines, and their options; ``("", [])`` if none."""
     for word in command[:2]:

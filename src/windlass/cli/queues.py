@@ -373,6 +373,9 @@ def depths(shares: Sequence[Share]) -> list[tuple[Share, int]]:
     return ordered + [(share, 0) for share in shares if share.key not in placed]
 
 
+GPU = "nvidia.com/gpu"
+_NATIVE = ("cpu", "memory", "ephemeral-storage", "pods")
+"""Resources of pods that have no vendor before them; and ``hugepages-SIZE``."""
 _PLAIN = {"weight": int, "priority": int, "parent": str, "reclaimable": bool, "type": str}
 _AMOUNTS = {"capability": ("capability",), "deserved": ("deserved",), "guarantee": ("guarantee", "resource")}
 
@@ -401,7 +404,8 @@ def parse_settings(settings: Sequence[str]) -> tuple[dict[str, Any], str]:
                 place = place.setdefault(step, {})
             place[resource] = _amount(text, resource, value)
         else:
-            raise _bad(text, "that is no setting of a queue", head)
+            instead = f"capability.{GPU}={value}" if head in ("gpu", "gpus", GPU.partition(".")[0]) else ""
+            raise _bad(text, "that is no setting of a queue", head, instead)
     return spec, state
 
 
@@ -423,6 +427,12 @@ def _plain(text: str, key: str, value: str) -> Any:
 def _amount(text: str, resource: str, value: str) -> str | None:
     if value == "":
         return None
+    if resource in ("gpu", "gpus"):
+        raise _bad(text, "no pod asks for that", instead=text.replace(f".{resource}=", f".{GPU}="))
+    if "/" not in resource and resource not in _NATIVE and not resource.startswith("hugepages-"):
+        raise _bad(
+            text, f"no pod asks for {resource}", instead=f"one of {', '.join(_NATIVE)}, or VENDOR/{resource}"
+        )
     try:
         units = quantities.to_units(resource, value)
     except quantities.QuantityError as error:
@@ -432,14 +442,15 @@ def _amount(text: str, resource: str, value: str) -> str | None:
     return value
 
 
-def _bad(text: str, why: str, meant: str = "") -> WindlassError:
-    """``meant``: the name that no setting has."""
+def _bad(text: str, why: str, meant: str = "", instead: str = "") -> WindlassError:
+    """``meant``: the name that no setting has; ``instead``: what to write."""
     known = [*_PLAIN, "state", *(f"{name}.RESOURCE" for name in _AMOUNTS)]
     return WindlassError(
         "WL-USE-400",
         f'the setting "{text}" is not understood: {why}',
         evidence="settings: " + ", ".join(known),
         remedies=(
+            *((instead,) if instead else ()),
             *(f"did you mean {name}?" for name in nearest(meant, known, 1) if meant),
             "windlass queue set NAME weight=2 capability.nvidia.com/gpu=8",
         ),
