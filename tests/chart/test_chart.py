@@ -227,6 +227,16 @@ def test_nodes_are_locked_for_hami_only_where_that_is_wanted(wanted: str) -> Non
 
 @pytest.mark.real
 @needs_helm
+@pytest.mark.parametrize("wanted", [True, False])
+def test_who_wants_nobody_to_ask_for_nodes_takes_that_right_away(wanted: bool) -> None:
+    more = [] if wanted else ["--set", "rbac.provisioningRequests=false"]
+    roles = of_kind(render.template(*more), "ClusterRole")
+    named = {name for rule in roles["windlass-scheduler"]["rules"] for name in rule["resources"]}
+    assert ({"provisioningrequests", "podtemplates"} <= named) is wanted
+
+
+@pytest.mark.real
+@needs_helm
 def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path: Path) -> None:
     wishes = installing.Wishes(
         namespace="second",

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from autoscaler import Autoscaler, GrowingScene, configure, install_requests, looked, need_autoscaler
+from autoscaler import Autoscaler, GrowingScene, configure, looked, need_autoscaler
 from clusters import Cluster
 from livescene import eventually
 from realkube import RealKube, serving
+from requestcrd import ATOMIC, install_requests
 
-from windlass.api.resources import PODS, QUEUES
+from windlass.api.annotations import PROVISIONING_CLASS
+from windlass.api.resources import POD_TEMPLATES, PODS, QUEUES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 GPUS = "nvidia.com/gpu"
@@ -113,6 +115,42 @@ async def test_a_gang_that_asks_for_all_its_nodes_or_none_gets_just_that(
     await scene.asked_whole("large", 8, roomy)
     assert len(await whole(scene, "large", 8)) == 8
     assert scene.provisioned("large") == "True"
+
+
+async def test_windlass_asks_for_a_gangs_nodes_itself_and_gets_all_or_none(
+    scene: GrowingScene, autoscaler: Autoscaler
+) -> None:
+    async def empty() -> bool:
+        return not await scene.nodes()
+
+    await eventually(empty, "nodes of others gone")
+    asking = f"{scene.queue}-asks"
+    notes = {PROVISIONING_CLASS: ATOMIC}
+    metadata = {"name": asking, "annotations": notes}
+    spec = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": metadata, "spec": {}}
+    await scene.client.create(QUEUES, spec)
+    await scene.wide_gang("huge", 9, queue=asking)  # of eight that there may be
+
+    async def refused() -> bool:
+        told = await scene.asked("huge")
+        return told is not None and told.detail.startswith("Capacity is not found")
+
+    await eventually(refused, "no room for nine nodes")
+    assert set((await scene.reasons()).values()) == {"SchedulingGated"}
+    await looked(autoscaler)
+    assert await empty()
+    for name in await scene.pods():
+        await scene.client.delete(PODS, name, scene.namespace, grace_seconds=0)
+    await scene.wide_gang("large", 6, queue=asking)
+    assert len(await whole(scene, "large", 6)) == 6
+
+    async def nothing_left() -> bool:
+        return not scene.requests() and not (await scene.client.list(POD_TEMPLATES, scene.namespace)).items
+
+    await eventually(nothing_left, "what was asked with withdrawn")
+    assert len(await scene.nodes()) == 6  # no more than it asked for
+    await looked(autoscaler)
+    assert len(await scene.nodes()) == 6
 
 
 async def test_nobody_is_placed_on_a_node_that_goes(scene: GrowingScene, autoscaler: Autoscaler) -> None:

@@ -16,6 +16,7 @@ import rights
 from clusters import Cluster, eventually
 from installedkube import CRDS, SPACE, InstalledProcess, windlass
 from realkube import USER_TOKEN, RealKube, serving, tools_folder
+from requestcrd import install_requests
 from rightsscene import RightsScene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -383,6 +384,7 @@ def running(kube: RealKube, api: Cluster) -> Iterator[Running]:
     done = windlass(kube, "install")
     assert done.returncode == 0, done.stderr
     kube.install_foreign_crds()
+    install_requests(kube)
     made = Running(kube, api)
     yield made
     for process in made.all:
@@ -450,7 +452,6 @@ _FORCED = "asked by the admission plugin OwnerReferencesPermissionEnforcement, w
 _LEARNED = "learned run times are written once a minute"
 _REPEATED = "an event is counted up only when it happens again within minutes"
 _BESIDES = "no request of its own: Kubernetes 1.36 asks for it where an allocation is written"
-_LOST = "a pod is looked up when the answer to its bind was lost"
 _HALF = "a gang that cannot come to its minimum is taken back, and so is the pod that is too many on a node"
 _NATIVE = "Kubernetes' own gangs are an alpha of 1.36 that is off in the server of the tests"
 _ADOPTS = "only while KAI runs beside: tests/e2e/test_adopt.py runs with just these rights"
@@ -480,7 +481,6 @@ UNUSED = {
     (_SCHEDULER, "", "configmaps", "create"): _LEARNED,
     (_SCHEDULER, "", "configmaps", "patch"): _LEARNED,
     **{(part, "", "events", "patch"): _REPEATED for part in rights.PARTS},
-    (_SCHEDULER, "", "pods", "get"): _LOST,
     (_SCHEDULER, "", "pods", "delete"): _HALF,
     (_SCHEDULER, "scheduling.k8s.io", "podgroups", "watch"): _NATIVE,
 }
@@ -499,6 +499,7 @@ def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, run
         scene.volumes,
         scene.devices,
         scene.kai,
+        scene.nodes,
         scene.alone,
     ):
         try:

@@ -6,22 +6,24 @@ Its program (``cluster-autoscaler`` of Kubernetes 1.36) is looked for beside etc
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import yaml
-from adoptpeers import loose_definition
 from clusters import Cluster
 from liveparts import Part
 from livescene import Json, Scene
 from realkube import RealKube, free_ports, missing, tools_folder
+from requestcrd import ATOMIC, GROUP, REQUESTS
 
-from windlass.api.resources import NODES
+from windlass.api.annotations import EXPLANATION
+from windlass.api.reasons import Explanation, NodesAsked
+from windlass.api.resources import NODES, POD_GROUPS
 
 BINARY = "cluster-autoscaler"
 POOL = "pool"
 """The label of a node that names its group."""
 _SPACE = "kube-system"
-_REQUESTS = "autoscaling.x-k8s.io"
 _PROMPT = {
     "scan-interval": "1s",
     "scale-down-delay-after-add": "0s",
@@ -62,17 +64,6 @@ def _template(name: str, most: int, gpus: int) -> Json:
             "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}],
         },
     }
-
-
-def install_requests(kube: RealKube) -> None:
-    """The kind ProvisioningRequest, which takes anything."""
-    folder = kube.folder / "requests"
-    folder.mkdir()
-    definition = loose_definition(
-        "provisioningrequests", "ProvisioningRequest", _REQUESTS, "v1", "Namespaced"
-    )
-    (folder / "provisioningrequests.yaml").write_text(yaml.safe_dump(definition))
-    kube.install_crds(folder)
 
 
 def configure(api: Cluster, *, most: int) -> None:
@@ -137,11 +128,11 @@ class GrowingScene(Scene):
         container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
         template = {"nodeSelector": {POOL: "gpu"}, "containers": [container]}
         sets = [{"count": members, "podTemplateRef": {"name": name}}]
-        request = {"provisioningClassName": f"best-effort-atomic-scale-up.{_REQUESTS}", "podSets": sets}
+        request = {"provisioningClassName": ATOMIC, "podSets": sets}
         body = {"metadata": {"name": name}, "template": {"spec": template}}
         self._cluster.post(f"/api/v1/namespaces/{self.namespace}/podtemplates", body).ok(201)
         body = {
-            "apiVersion": f"{_REQUESTS}/v1",
+            "apiVersion": f"{GROUP}/v1",
             "kind": "ProvisioningRequest",
             "metadata": {"name": name},
             "spec": request,
@@ -153,7 +144,7 @@ class GrowingScene(Scene):
                 f"{name}-{i}",
                 group=name,
                 gpus=8,
-                annotations={f"{_REQUESTS}/consume-provisioning-request": name},
+                annotations={f"{GROUP}/consume-provisioning-request": name},
             )
 
     async def close(self) -> None:
@@ -161,9 +152,19 @@ class GrowingScene(Scene):
         self._cluster.delete(self._requests).ok()
         await super().close()
 
+    def requests(self) -> list[Json]:
+        """Those of its namespace."""
+        return self._cluster.get(self._requests).ok()["items"]
+
+    async def asked(self, group: str) -> NodesAsked | None:
+        """What a gang is told of the nodes that Windlass asks for."""
+        found = await self.client.get(POD_GROUPS, group, self.namespace)
+        text = (found["metadata"].get("annotations") or {}).get(EXPLANATION)
+        return Explanation.from_dict(json.loads(text)).asked if text else None
+
     @property
     def _requests(self) -> str:
-        return f"/apis/{_REQUESTS}/v1/namespaces/{self.namespace}/provisioningrequests"
+        return REQUESTS.format(self.namespace)
 
     def provisioned(self, name: str) -> str:
         """The status of the condition ``Provisioned`` of a request, empty while there is none."""

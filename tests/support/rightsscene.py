@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from clusters import Cluster, eventually
+from requestcrd import ATOMIC, REQUESTS
+
+from windlass.api.annotations import PROVISIONING_CLASS as CLASS
 
 Json = dict[str, Any]
 NODE = "rights-1"
@@ -209,6 +212,21 @@ class RightsScene:
             return bool(group["metadata"].get("annotations") and queue["metadata"].get("annotations"))
 
         eventually(told)
+
+    def nodes(self) -> None:
+        """A gang that lacks nodes, for which all of them are asked for, until it is gone."""
+        queue = {"kind": "Queue", "metadata": {"name": "rights-nodes", "annotations": {CLASS: ATOMIC}}}
+        path = "/apis/scheduling.volcano.sh/v1beta1"
+        self._api.post(f"{path}/queues", {"apiVersion": "scheduling.volcano.sh/v1beta1", **queue}).ok(201)
+        groups = f"{path}/namespaces/{self.namespace}/podgroups"
+        self._make(groups, "PodGroup", {"queue": "rights-nodes", "minMember": 2}, name="lacks")
+        for i in range(2):
+            self._bare(f"lacks-{i}", pod_spec(64), annotations={"scheduling.k8s.io/group-name": "lacks"})
+        asked = (REQUESTS.format(self.namespace), f"/api/v1/namespaces/{self.namespace}/podtemplates")
+        eventually(lambda: all(self._api.get(path).ok()["items"] for path in asked))
+        for i in range(2):
+            self._api.delete(f"{self.pods}/lacks-{i}").ok()
+        eventually(lambda: not any(self._api.get(path).ok()["items"] for path in asked))
 
     def alone(self) -> None:
         """Pods without a group: one that waits, and one of Volcano's that gets its group made."""

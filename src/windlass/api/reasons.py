@@ -11,7 +11,7 @@ KEP-10852 tokens, Slurm's job reason codes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -478,6 +478,29 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesAsked:
+    """Nodes that a gang lacks and that what grows the cluster was asked for, all or none. ``what``: ``4 x 8 GPUs``.
+
+    ``state``: how that stands since ``since`` (Unix seconds; 0: not told), with ``detail`` in the words of whoever said
+    so. It is the ``attempt``-th ``request``; ``retry_at``: when it is asked anew (0: not by itself).
+    """
+
+    what: str
+    state: str
+    since: float = 0.0
+    detail: str = ""
+    request: str = ""
+    class_name: str = ""
+    attempt: int = 0
+    retry_at: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        """For conditions: without what changes with the clock."""
+        return f"nodes asked for: {self.what}, {self.state}"
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a group waits. ``code`` is the most severe blocker; ``blockers`` names all of them.
 
@@ -485,7 +508,8 @@ class Explanation:
     start, ``None`` when nothing can be said, and ``estimate_basis`` what it depends on. It counts from
     ``estimate_at`` (Unix seconds; 0: not told), as do the earliest and the latest start that are likely in
     ``estimate_band`` (the earliest alone where there is no latest). ``holders`` are the groups that hold
-    what it needs. Each of ``changes``, the smallest first, would admit it on its own.
+    what it needs. Each of ``changes``, the smallest first, would admit it on its own. ``asked``: the nodes that
+    are asked for it.
     """
 
     code: Reason
@@ -503,6 +527,12 @@ class Explanation:
     remedies: tuple[str, ...] = ()
     nodes_considered: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
+    asked: NodesAsked | None = None
+
+    @property
+    def statement(self) -> str:
+        """Why it waits, and what is done about it: what conditions say."""
+        return f"{self.message}; {self.asked.sentence}" if self.asked is not None else self.message
 
     @property
     def facts(self) -> Facts:
@@ -547,7 +577,7 @@ class Explanation:
     @staticmethod
     def from_dict(record: Mapping[str, Any]) -> Explanation:
         """The inverse of :meth:`as_dict`; unknown keys are ignored. Raises ``ValueError`` on an unknown code."""
-        nearest = record.get("nearest")
+        nearest, asked = record.get("nearest"), record.get("asked")
         return Explanation(
             code=Reason(record["code"]),
             message=record.get("message", ""),
@@ -585,4 +615,10 @@ class Explanation:
             remedies=tuple(record.get("remedies") or ()),
             nodes_considered=record.get("nodes_considered", 0),
             extra=dict(record.get("extra") or {}),
+            asked=_nodes_asked(asked) if asked else None,
         )
+
+
+def _nodes_asked(record: Mapping[str, Any]) -> NodesAsked:
+    known = {one.name for one in fields(NodesAsked)}
+    return NodesAsked(**{"what": "", "state": "", **{k: v for k, v in record.items() if k in known}})

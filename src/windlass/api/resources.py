@@ -226,6 +226,11 @@ NATIVE_POD_GROUPS = Resource(
     "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, subresources=_STATUS
 )
 """Kubernetes' own gangs (1.36): read where a cluster has them, not served by the embedded server."""
+PROVISIONING_REQUESTS = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
+)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+"""What nodes are asked for with (:mod:`windlass.model.noderequests`): of clusters that grow, not served either."""
 
 ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
 """Other versions of the same stored object → the version it is stored in."""

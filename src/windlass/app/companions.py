@@ -34,6 +34,10 @@ _TIMES = {
     "scheduler.rewriteSeconds": "rewrite_seconds",
     "scheduler.podRewriteSeconds": "pod_rewrite_seconds",
     "scheduler.estimateSeconds": "estimate_seconds",
+    "scheduler.provisioningClass": "provisioning_class",
+    "scheduler.provisioningRetries": "provisioning_retries",
+    "scheduler.provisioningBackoffSeconds": "provisioning_backoff_seconds",
+    "scheduler.provisioningBackoffMaxSeconds": "provisioning_backoff_max_seconds",
 }
 log = logs.get("settings")
 

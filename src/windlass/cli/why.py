@@ -6,9 +6,10 @@ import re
 
 from windlass.api.ownednames import without_uid
 from windlass.api.quantities import is_device
-from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
+from windlass.api.reasons import FACTS, Blocker, Explanation, NodesAsked, Reason
 from windlass.cli.jobs import Job, cause_of, pod_phase, rank_words, unready
 from windlass.cli.words import about, joined, places, plural, resource_words
+from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
 """What a blocker about whole pods of a gang names as its resource."""
@@ -80,19 +81,26 @@ def brief(job: Job) -> str:
 
 
 def waiting(job: Job) -> str:
-    """``nodes in use, #2, ~5m``: short reason, position, time to the start; ``due`` once that has passed."""
+    """``nodes in use, #2, ~5m``: short reason, or the nodes that are asked for it; position, time to the start; ``due``
+    once that has passed."""
     record = job.explanation
     if record is None:
         if job.gates:
             return f"held by {joined(job.gates)}"
         unseen = SHORT[Reason.PENDING_EVALUATION]
         return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
-    parts = [_short(record)]
+    asked = f"nodes asked for: {asked_line(record.asked, job.seen)}" if record.asked is not None else ""
+    parts = [asked or _short(record)]
     if record.position:
         parts.append(f"#{record.position}")
     if record.estimate_seconds is not None:
         parts.append(about(record.estimate_seconds) if record.estimate_seconds else "due")
     return ", ".join(parts)
+
+
+def asked_line(asked: NodesAsked, now: float) -> str:
+    """``4 x 8 GPUs, accepted 12s ago``."""
+    return f"{asked.what}, {asked.state}{f' {age(now - asked.since)} ago' if asked.since else ''}"
 
 
 def _short(record: Explanation) -> str:

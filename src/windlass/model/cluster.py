@@ -12,7 +12,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable
 
-from windlass.api import views
+from windlass.api import annotations as names
+from windlass.api import resources, views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation, Reason
 from windlass.engine import deltas
@@ -23,10 +24,12 @@ from windlass.model import (
     handout,
     members,
     numa,
+    queues,
 )
 from windlass.model.claims import ClaimWrite, writes_for
 from windlass.model.observed import Assumed
 from windlass.model.readable import Readable
+from windlass.model.requestobjects import Owner
 from windlass.model.translation import Translation, as_assumed
 from windlass.model.volumes import StorageWrite
 from windlass.spi.objects import Dialect, Group, HeldSlice
@@ -192,6 +195,31 @@ class ClusterModel(Translation):
     def group_sent(self, group: str) -> Group | None:
         """A group as the engine knows it, but for what others add."""
         return self._sent_groups.get(group)
+
+    def provisioning_class(self, group: str) -> str | None:
+        """By which class nodes are asked for, as the group's queue says, or the nearest one above it that says so;
+        ``None`` where none does."""
+        seen: set[str] = set()
+        name = self.queue_of(group)
+        while name not in seen:
+            seen.add(name)
+            kai = name.startswith(queues.KAI)
+            view = self.kai_queues.get(name.removeprefix(queues.KAI)) if kai else self.queues.get(name)
+            if view is not None and names.PROVISIONING_CLASS in view.annotations:
+                return view.annotations[names.PROVISIONING_CLASS].strip()
+            above = view.parent if view is not None else ""
+            name = f"{queues.KAI}{above}" if kai and above else above or queues.ROOT
+        return None
+
+    def owner_of_requests(self, group: str) -> Owner | None:
+        """The object in whose name nodes are asked for; ``None`` of a group that has none."""
+        view: views.PodGroup | views.KaiPodGroup | None = self.groups.get(group)
+        resource = resources.POD_GROUPS
+        if view is None and groups.kind_prefix(group) == groups.KAI:
+            view, resource = self.kai_groups.get(groups.shown_key(group)), resources.KAI_POD_GROUPS
+        if view is None or view.deleted:
+            return None
+        return Owner(resource, view.namespace, view.name, view.uid)
 
     def readable(self) -> Readable:
         """How the engine's keys are called in texts."""

@@ -25,7 +25,7 @@ from math import lcm
 from typing import Any
 
 from windlass.api import quantities
-from windlass.api.annotations import QUEUE_NAME_VOLCANO
+from windlass.api.annotations import PROVISIONING_CLASS, QUEUE_NAME_VOLCANO
 from windlass.api.resources import NAMESPACES, POD_GROUPS, QUEUES
 
 Json = dict[str, Any]
@@ -233,7 +233,10 @@ class _Work:
         if spec.get("namespaceSelector"):
             self._note(f"{where}: namespaceSelector is not kept; any namespace may name the queue")
         if spec.get("admissionChecks") or spec.get("admissionChecksStrategy"):
-            self._note(f"{where}: its admission checks are not asked")
+            self._note(
+                f"{where}: its admission checks are not asked; to ask for nodes, all or none, annotate it with"
+                f" {PROVISIONING_CLASS}"
+            )
         policy = spec.get("preemption") or {}
         if (policy.get("withinClusterQueue") or "Never") == "Never":
             self._note(

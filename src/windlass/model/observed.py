@@ -12,7 +12,7 @@ from windlass.api import views
 from windlass.api.devicewords import annotation_words
 from windlass.api.reasons import Reason
 from windlass.engine.decision import DeviceShare
-from windlass.model import groups, queues
+from windlass.model import groups, noderequests, queues
 from windlass.model.adoption import Fence
 from windlass.model.claims import ClaimBook, Item
 from windlass.model.handout import names_cards
@@ -84,6 +84,10 @@ class Observed:
         """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
         self.reserved = ReservedCards()
         self._quotas: dict[str, views.ResourceQuota] = {}
+        self.requests: dict[str, dict[str, views.ProvisioningRequest]] = {}
+        """Group → the requests for nodes that Windlass has made for it, by name."""
+        self.serves_requests = False
+        """Whether the cluster has such requests, and shows them."""
         self.fence = Fence(())
         """What keeps apart from another scheduler of the same name."""
         self._dirty_pods: dict[str, None] = {}
@@ -236,8 +240,17 @@ class Observed:
 
     def upsert_queue(self, queue: views.Queue) -> None:
         self._note_node_groups(queue.name, queue.node_groups)
+        self._note_class(self.queues.get(queue.name), queue)
         self.queues[queue.name] = queue
         self._dirty_queues[queue.name] = None
+
+    def _note_class(
+        self, old: views.Queue | views.KaiQueue | None, new: views.Queue | views.KaiQueue
+    ) -> None:
+        """How nodes are asked for may be another for every group of this queue and those below it."""
+        words = names.PROVISIONING_CLASS
+        if new.annotations.get(words) != (old.annotations.get(words) if old is not None else None):
+            self._dirty_groups.update(dict.fromkeys(self._members))
 
     def remove_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
@@ -272,6 +285,7 @@ class Observed:
     def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
         if not self.kai_queues:
             self._touch_kai_names()
+        self._note_class(self.kai_queues.get(queue.name), queue)
         self.kai_queues[queue.name] = queue
         self._dirty_queues[queues.KAI + queue.name] = None
 
@@ -312,6 +326,19 @@ class Observed:
     def remove_native_group(self, key: str) -> None:
         if self.native_groups.pop(key, None) is not None:
             self._touch_native(key)
+
+    def upsert_request(self, request: views.ProvisioningRequest) -> None:
+        group = noderequests.group_of(request)
+        if group:
+            self.requests.setdefault(group, {})[request.name] = request
+            self._dirty_groups[group] = None
+
+    def remove_request(self, request: views.ProvisioningRequest) -> None:
+        group = noderequests.group_of(request)
+        if self.requests.get(group, {}).pop(request.name, None) is not None:
+            self._dirty_groups[group] = None
+            if not self.requests[group]:
+                del self.requests[group]
 
     def upsert_class(self, priority_class: views.PriorityClass) -> None:
         if self.classes.upsert(priority_class):

@@ -115,7 +115,7 @@ def _conditions(
     told = standing.told
     known = {condition.type for condition in written}
     if told is not None and standing.blocked:
-        wanted[UNSCHEDULABLE] = ("True", told.facts.volcano, told.message)
+        wanted[UNSCHEDULABLE] = ("True", told.facts.volcano, told.statement)
         if SCHEDULED in known:
             wanted[SCHEDULED] = ("False", told.facts.volcano, "")
     elif phase in ("Running", "Completed"):

@@ -59,6 +59,7 @@ class SchedulerMetrics:
             ["matter", "result"],
         )
         self._forecasts(family)
+        self._requests(family)
         self.leader = family.gauge("leader", "1 on the instance that decides")
         self.queue_resource = family.gauge(
             "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
@@ -68,6 +69,18 @@ class SchedulerMetrics:
         self.figures: dict[str, dict[str, dict[str, float]]] = {}
         """Queue → state → resource → amount in base units, as last told."""
         self._queues: dict[str, set[tuple[str, str]]] = {}
+
+    def _requests(self, family: Family) -> None:
+        """What became of nodes that were asked for."""
+        self.node_requests = family.counter(
+            "node_requests_total",
+            "Requests for the nodes of a gang, by what became of them: asked, accepted, provisioned, failed, booking"
+            " expired, capacity revoked, withdrawn, refused (by the API server)",
+            ["state"],
+        )
+        self.node_request_seconds = family.histogram(
+            "node_request_duration_seconds", "From asking for a gang's nodes to their provision", buckets=SLOW
+        )
 
     def _forecasts(self, family: Family) -> None:
         """How good what was foretold turned out to be."""

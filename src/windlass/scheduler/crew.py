@@ -21,6 +21,7 @@ from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.guard import BindGuard
 from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.milestones import Milestones
+from windlass.scheduler.nodesasked import NodeRequests
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.runtimes import RunTimes
@@ -56,6 +57,7 @@ class Crew:
     evictor: Evictor
     announcer: Announcer
     publisher: Publisher
+    nodes: NodeRequests
     rush: Rush
     starts: StartEstimates
     takes_over: bool = True

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.api import annotations as names
-from windlass.api import resources
+from windlass.api import resources, views
 from windlass.api.reasons import Explanation
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder
@@ -28,6 +28,14 @@ class Wish(Protocol):
     def __call__(self, key: str, seconds: float = 0.0) -> None: ...
 
 
+class Nodes(Protocol):
+    """Who asks for nodes (:mod:`.nodesasked`)."""
+
+    def serves(self, group: str) -> bool: ...
+    def note(self, group: str) -> None: ...
+    def asked_elsewhere(self, pod: views.Pod, group: str) -> bool: ...
+
+
 @dataclass(slots=True)
 class Desk:
     """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes. ``rush()``:
@@ -43,6 +51,7 @@ class Desk:
     wish: Wish
     drop: Callable[[str], None]
     rush: Callable[[], bool]
+    nodes: Nodes
 
     async def annotate(
         self,

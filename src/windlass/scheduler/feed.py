@@ -87,6 +87,7 @@ class Feed:
                 self._follow(resource, self._optional[resource])
         if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._opened:
             self._model.storage_is_served()
+        self._model.serves_requests = resources.PROVISIONING_REQUESTS in self._opened
         return [resource for resource, there in zip(asked, served, strict=True) if there is None]
 
     async def _is_served(self, resource: resources.Resource) -> bool | None:
@@ -211,6 +212,11 @@ def _optional(model: ClusterModel) -> _Kinds:
             views.decode_disruption_budget,
             model.upsert_budget,
             model.remove_budget,
+        ),
+        resources.PROVISIONING_REQUESTS: (
+            views.decode_provisioning_request,
+            model.upsert_request,
+            model.remove_request,
         ),
         resources.RESOURCE_QUOTAS: (views.decode_resource_quota, model.upsert_quota, model.remove_quota),
         **{

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.model.adoption import Peer
+from windlass.model.noderequests import NONE
 from windlass.scheduler.cardpods import CardPodOptions
 from windlass.spi.configuration import SchedulerConfig
 
@@ -37,6 +38,9 @@ class SchedulerOptions:
     lies between two estimates of starts by simulation (:mod:`windlass.scheduler.starts`), 0 for none;
     ``estimate_samples``: how often each plays the cluster forward. ``card_pods``: how cards that device plug-ins hand
     out whole are held for those who share them; ``None``: they are not, and nobody but Windlass knows of shares.
+    ``provisioning_class``: by which class gangs of queues that say nothing else ask for nodes (:mod:`.nodesasked`), or
+    ``none``; asked anew ``provisioning_retries`` times at most, ``provisioning_backoff_seconds`` after the first that
+    failed, twice as long after each further one, up to ``provisioning_backoff_max_seconds``.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -62,3 +66,7 @@ class SchedulerOptions:
     sync_warning_seconds: float = 30.0
     estimate_seconds: float = 15.0
     estimate_samples: int = 10
+    provisioning_class: str = NONE
+    provisioning_retries: int = 3
+    provisioning_backoff_seconds: float = 60.0
+    provisioning_backoff_max_seconds: float = 1800.0

@@ -69,7 +69,7 @@ class PodWords:
             return
         now = self._desk.clock.monotonic()
         calm = self._desk.options.pod_rewrite_seconds
-        reason = pod_reason(told)
+        reason = self._calls(key, wait, told)
         if told.code is wait.pods_code and reason == wait.pods_reason:
             self._tell_newcomers(key, wait)
             if told.message == wait.pods_message and now - wait.pods_at < calm:
@@ -87,6 +87,13 @@ class PodWords:
         wait.pods_reason, wait.pods_number = reason, self._desk.model.members(key).pending
         for pod in self._waiting(key):
             self._desk.wish(f"pod {pod.key}")
+
+    def _calls(self, key: str, wait: Wait, told: Explanation) -> str:
+        """The reason for all pods of a group, by which its nodes are asked for as a whole, too."""
+        wait.lacks_nodes = pod_reason(told) == UNSCHEDULABLE
+        wait.whole = self._desk.nodes.serves(key)
+        self._desk.nodes.note(key)
+        return GATED if wait.whole and wait.lacks_nodes else pod_reason(told)
 
     def _tell_newcomers(self, key: str, wait: Wait) -> None:
         """Pods that came after the others were told: what grows clusters waits for their word, too."""
@@ -118,15 +125,23 @@ class PodWords:
         waits = not (pod.node_name or pod.finished or pod.deleted) and (assumed is None or awaits)
         told = wait.told if wait is not None and waits else None
         nominated = self._nominated.get(key, "") if waits else pod.nominated_node
-        await self._write_status(pod, told, assumed.node if assumed is not None and awaits else nominated)
+        node = assumed.node if assumed is not None and awaits else nominated
+        by_request = wait is not None and (wait.whole or self._desk.nodes.asked_elsewhere(pod, group))
+        await self._write_status(pod, told, node, by_request)
         if is_implicit(group):
             await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, record(told))
 
-    async def _write_status(self, pod: views.Pod, told: Explanation | None, nominated: str) -> None:
-        """That it waits and why, and where room is being made for it, in one patch."""
+    async def _write_status(
+        self, pod: views.Pod, told: Explanation | None, nominated: str, by_request: bool
+    ) -> None:
+        """That it waits and why, and where room is being made for it, in one patch. Whose nodes are asked for
+        ``by_request``, calls for none beside: what grows clusters would put the pod on a node that is free, in its
+        mind, and count that node out for the request."""
         status: dict[str, Any] = {}
         message = with_summary(told) if told is not None else ""
-        reason = _reason(pod, told) if told is not None else ""
+        reason = pod_reason(told) if told is not None else ""
+        if reason == UNSCHEDULABLE and by_request:
+            reason = GATED
         says = told is not None and not pod.shape.gates
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             scheduled = condition(pod, "PodScheduled", "False", reason, message)
@@ -145,10 +160,3 @@ class PodWords:
         if "conditions" in status and told is not None and told.code not in PLACED:
             ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
             self._desk.recorder.event(ref, "Warning", "FailedScheduling", message)
-
-
-def _reason(pod: views.Pod, told: Explanation) -> str:
-    """Nodes that are asked for as a whole are not called for by each pod as well: what grows clusters would put the pod
-    on a node that is free, in its mind, and count that node out for the request."""
-    reason = pod_reason(told)
-    return GATED if reason == UNSCHEDULABLE and names.NODES_REQUESTED in pod.annotations else reason

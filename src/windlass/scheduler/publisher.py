@@ -30,7 +30,7 @@ from windlass.model.cluster import ClusterModel
 from windlass.model.groups import KAI, PHASES_ADMITTED, kind_prefix, shown_key
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, record
+from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, Nodes, record
 from windlass.scheduler.disowning import Disowning
 from windlass.scheduler.kai_moments import Moments
 from windlass.scheduler.options import SchedulerOptions
@@ -72,13 +72,14 @@ class Publisher:
         *,
         clock: Clock,
         rng: Random,
+        nodes: Nodes,
         rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = WriteQueue(
             self._write, clock=clock, rng=rng, concurrency=options.write_concurrency, later=self._later
         )
         wish, drop = self._queue.wish, self._queue.drop
-        self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush)
+        self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes)
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
@@ -166,6 +167,8 @@ class Publisher:
         wait = self.waits.of(key)
         if wait is not None and wait.pods_code is not None and members.pending > wait.pods_number:
             self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
+        if wait is not None and wait.told is not None and wait.whole != self._desk.nodes.serves(key):
+            self._queue.wish(f"group {key}")
         view = self._desk.model.groups.get(key)
         if view is None:
             return

@@ -52,6 +52,7 @@ from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.milestones import Milestones
 from windlass.scheduler.mind import Mind
+from windlass.scheduler.nodesasked import NodeRequests
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.reading import Reading
@@ -196,7 +197,10 @@ class SchedulerService:
         self._rush = Rush(clock, self._pressed)
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0 or self._rush())
         told = (self.recorder, self.metrics, options, self.explain)
-        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng, rush=self._rush)
+        self._nodes = self._node_requests(client, rng)
+        self._publisher = Publisher(
+            client, model, *told, clock=clock, rng=rng, nodes=self._nodes, rush=self._rush
+        )
         self._starts = StartEstimates(
             model,
             self._run_times,
@@ -208,6 +212,20 @@ class SchedulerService:
             changed=lambda key: self._showing.group(key, clock.monotonic()),
         )
         return self._crew_made()
+
+    def _node_requests(self, client: Client, rng: Random) -> NodeRequests:
+        return NodeRequests(
+            client,
+            self.model,
+            self.recorder,
+            self.metrics,
+            lambda: self.options,
+            clock=self._clock,
+            rng=rng,
+            now=self._time,
+            lacks=lambda key: self._publisher.waits.lacks_nodes(key),
+            changed=lambda key: self._showing.group(key, self._clock.monotonic()),
+        )
 
     def _card_holders(self, client: Client) -> CardReservations:
         return CardReservations(
@@ -243,6 +261,7 @@ class SchedulerService:
             evictor=self._evictor,
             announcer=self._announcer,
             publisher=self._publisher,
+            nodes=self._nodes,
             rush=self._rush,
             starts=self._starts,
         )
@@ -344,6 +363,7 @@ class SchedulerService:
         keeper = self._keeper
         keeper.start(self.recorder.run(), "events")
         keeper.start(self._publisher.run(), "publisher")
+        keeper.start(self._nodes.run(), "requests for nodes")
         keeper.start(self._evictor.run(), "evictor")
         keeper.start(self._binder.run(), "binder")
         keeper.start(self._announcer.run(), "announcer")
@@ -397,6 +417,9 @@ class SchedulerService:
 
     def adjust(self, options: SchedulerOptions) -> None:
         """Other times and limits from now on. Names, policy, namespace and turns stay as they were."""
+        if options.provisioning_class != self.options.provisioning_class:
+            self.model.show_all()
+            self._wake.set()
         self.options = options
         self._publisher.adjust(options)
         self._gangs.patience = options.gang_seconds

@@ -51,7 +51,7 @@ class Showing:
                 return None
             told = None if told is None else crew.model.completed(group, told)
         if told is not None:
-            told = crew.starts.told(group, told)
+            told = crew.nodes.told(group, crew.starts.told(group, told))
         if told is not None and group in self._refused:
             told = replace(told, extra={**told.extra, "no eviction": self._refused[group]})
         return None if told is None else crew.model.readable().explanation(told)
@@ -109,6 +109,7 @@ class Showing:
             crew.starts.forget(key)
             crew.milestones.gone(key)
             crew.publisher.gone(key)
+            crew.nodes.note(key)
             crew.publisher.disowning.look(key)
             if crew.journeys is not None:
                 crew.journeys.gone(key, crew.time())
@@ -118,7 +119,7 @@ class Showing:
         if explanation is None and said is not None and said.explanation is not None:
             explanation = model.completed(key, said.explanation)
         if explanation is not None:
-            explanation = crew.starts.told(key, explanation)
+            explanation = crew.nodes.told(key, crew.starts.told(key, explanation))
             explanation = model.readable().explanation(explanation)
         elif key not in crew.publisher.waits and self._is_plain(key):
             return
@@ -129,6 +130,7 @@ class Showing:
         if crew.journeys is not None:
             crew.journeys.group(key, admitted, explanation, members, crew.time())
         if not is_implicit(key):
+            crew.nodes.note(key)
             crew.milestones.group(key, admitted, members, crew.time())
             self._watch_gang(key, members, now)
 

@@ -35,6 +35,10 @@ class Wait:
     pods_number: int = 0
     """Of so many pods that wait it was told."""
     pods_message: str = ""
+    lacks_nodes: bool = False
+    """By what it is told, more nodes would help, and nothing else is in the way."""
+    whole: bool = False
+    """Its nodes are asked for as a whole."""
     pods_at: float = 0.0
 
 
@@ -55,6 +59,13 @@ class Waits:
     def of(self, key: str) -> Wait | None:
         """A group that waits."""
         return self._waits.get(key)
+
+    def lacks_nodes(self, key: str) -> bool | None:
+        """Whether a group is told to lack nodes and nothing else; ``None``: it waits, and is not told why yet."""
+        wait = self._waits.get(key)
+        if wait is None:
+            return False
+        return None if wait.told is None else wait.lacks_nodes
 
     def items(self) -> Iterable[tuple[str, Wait]]:
         """All that wait, by group."""

@@ -7,6 +7,7 @@ becomes an entry of ``problems``; only something that is not an object with a na
 
 from __future__ import annotations
 
+from windlass.api.views.autoscaling import ProvisioningRequest, decode_provisioning_request
 from windlass.api.views.claims import (
     AwaitedDevice,
     Capacity,
@@ -112,6 +113,7 @@ __all__ = [
     "PodGroup",
     "PodShape",
     "PriorityClass",
+    "ProvisioningRequest",
     "Queue",
     "ResourceQuota",
     "ResourceSlice",
@@ -143,6 +145,7 @@ __all__ = [
     "decode_pod",
     "decode_pod_group",
     "decode_priority_class",
+    "decode_provisioning_request",
     "decode_queue",
     "decode_resource_quota",
     "decode_resource_slice",

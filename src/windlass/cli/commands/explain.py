@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.api.errors import StatusError
-from windlass.api.reasons import Explanation, NearMiss, Reason
+from windlass.api.reasons import Explanation, NearMiss, NodesAsked, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts, events
 from windlass.cli.ailing import ailing
@@ -17,7 +17,7 @@ from windlass.cli.jobs import Job, find, pod_phase, refresh
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs
-from windlass.cli.why import ahead, blocker_line, brief, group_title, short_names, verdict
+from windlass.cli.why import ahead, asked_line, blocker_line, brief, group_title, short_names, verdict
 from windlass.cli.words import about, joined, places, plural
 from windlass.kits import durations
 
@@ -140,6 +140,14 @@ def _estimate(record: Explanation) -> str:
     return f"starts {when}{basis}"
 
 
+def _asked(asked: NodesAsked, now: float) -> str:
+    """How the nodes that are asked for it stand, by which request, and what is said of it."""
+    number = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
+    by = f"by ProvisioningRequest {asked.request}{number}, {asked.class_name}" if asked.request else ""
+    again = f"asked for anew in {durations.write(max(0.0, asked.retry_at - now))}" if asked.retry_at else ""
+    return "\n".join(filter(None, (asked_line(asked, now), asked.detail, by, again)))
+
+
 def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
     """Everything the record says, the two questions first: will it run, and what must change. ``not_made``: why pods
     that it lacks are not there."""
@@ -155,6 +163,7 @@ def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
             ("not made", not_made),
             ("will it run", verdict(record)),
             ("position", ", ".join(part for part in (place, estimate) if part)),
+            ("nodes asked for", _asked(record.asked, job.seen) if record.asked else ""),
             ("ahead of it", ahead(record)),
             (f"blockers{considered}", blockers),
             (f"nearest {'domain' if record.code in _OF_DOMAINS else 'node'}", nearest),

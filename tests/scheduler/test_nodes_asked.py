@@ -1,0 +1,353 @@
+"""Gangs that lack nodes ask for all of them or none, by one ProvisioningRequest each, and for none needlessly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api import annotations as names
+from windlass.api import errors
+from windlass.api.reasons import Explanation
+from windlass.api.resources import (
+    POD_GROUPS,
+    POD_TEMPLATES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    QUEUES,
+)
+from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
+
+ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=1))
+    return made
+
+
+def members(count: int, name: str = "g", **fields: Any) -> list[Json]:
+    return [pod(f"{name}{i}", group=name, **fields) for i in range(count)]
+
+
+def asks(api: SchedulerApi, **options: Any) -> Running:
+    return Running(api, provisioning_class=ATOMIC, **options)
+
+
+def says(made: Json, class_name: str) -> Json:
+    """A queue whose gangs ask by a class."""
+    made["metadata"]["annotations"] = {names.PROVISIONING_CLASS: class_name}
+    return made
+
+
+def requests(api: SchedulerApi) -> list[Json]:
+    return api.objects(PROVISIONING_REQUESTS)
+
+
+def counts(api: SchedulerApi) -> list[int]:
+    return sorted(one["count"] for made in requests(api) for one in made["spec"]["podSets"])
+
+
+def say(api: SchedulerApi, kind: str, message: str = "", status: str = "True") -> None:
+    """The autoscaler writes a condition on the one request."""
+    (made,) = requests(api)
+    at = rfc3339(api.clock.now())
+    new = {"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": at}
+    kept = [c for c in (made.get("status") or {}).get("conditions", []) if c["type"] != kind]
+    key = f"default/{made['metadata']['name']}"
+    api.change(PROVISIONING_REQUESTS, key, status={"conditions": [*kept, new]})
+
+
+def shown(api: SchedulerApi, name: str = "g") -> Explanation:
+    notes = api.object(POD_GROUPS, f"default/{name}")["metadata"]["annotations"]  # type: ignore[index]
+    return Explanation.from_dict(msgspec.json.decode(notes[names.EXPLANATION]))
+
+
+def reasons(api: SchedulerApi) -> set[str]:
+    found = (api.conditions(PODS, f"default/{o['metadata']['name']}") for o in api.objects(PODS))
+    return {c["PodScheduled"]["reason"] for c in found if "PodScheduled" in c}
+
+
+def consumed(api: SchedulerApi) -> set[str]:
+    notes = (o["metadata"].get("annotations") or {} for o in api.objects(PODS))
+    return {found.get(names.NODES_REQUESTED, "") for found in notes}
+
+
+async def test_a_gang_asks_once_for_all_that_it_lacks_and_its_pods_call_for_nothing(
+    api: SchedulerApi,
+) -> None:
+    said: list[str] = []
+
+    async def patch(resource: Any, name: str, patch: Json, *args: Any, **options: Any) -> Json:
+        if resource is PODS:
+            said.extend(c["reason"] for c in patch.get("status", {}).get("conditions", ()))
+        return await SchedulerApi.patch(api, resource, name, patch, *args, **options)
+
+    api.patch = patch  # type: ignore[method-assign]
+    chief = pod("chief", group="g", requests={"cpu": "2"}, env=["secret"])
+    api.add(group("g", 5), *members(4, volumes=[{"name": "v", "emptyDir": {}}]), chief)
+    async with asks(api) as running:
+        await running.settle(30.0)
+        (made,) = requests(api)
+        assert made["spec"]["provisioningClassName"] == ATOMIC
+        assert counts(api) == [1, 4]
+        templates = {o["metadata"]["name"]: o for o in api.objects(POD_TEMPLATES)}
+        assert {one["podTemplateRef"]["name"] for one in made["spec"]["podSets"]} == set(templates)
+        owner = api.object(POD_GROUPS, "default/g")["metadata"]["uid"]  # type: ignore[index]
+        for obj in (made, *templates.values()):
+            assert [one["uid"] for one in obj["metadata"]["ownerReferences"]] == [owner]
+        assert "secret" not in str(templates)
+        assert "emptyDir" not in str(templates)
+        assert consumed(api) == {made["metadata"]["name"]}
+        classes = {o["metadata"]["annotations"][names.PROVISIONING_CLASS_NAME] for o in api.objects(PODS)}
+        assert classes == {ATOMIC}
+        assert set(said) == {"SchedulingGated"}
+        assert len(api.writes("provisioningrequests")) == 1
+
+
+async def test_without_being_switched_on_nothing_is_asked(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *members(2))
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert requests(api) == []
+        assert reasons(api) == {"Unschedulable"}
+        assert shown(api).asked is None
+
+
+@pytest.mark.parametrize("setting", [ATOMIC, "none"])
+async def test_a_queue_says_by_which_class_and_those_below_it_as_it_does(
+    api: SchedulerApi, setting: str
+) -> None:
+    check = "check-capacity.autoscaling.x-k8s.io"
+    api.add(says(queue("above"), check), queue("below", parent="above"), says(queue("off"), "none"))
+    for name in ("below", "off"):
+        api.add(group(name, 2, queue=name), *members(2, name))
+    async with Running(api, provisioning_class=setting) as running:
+        await running.settle(20.0)
+        assert [one["spec"]["provisioningClassName"] for one in requests(api)] == [check]
+        assert reasons(api) == {"SchedulingGated", "Unschedulable"}
+        api.change(QUEUES, "above", metadata={"annotations": {names.PROVISIONING_CLASS: "none"}})
+        api.change(POD_GROUPS, "default/below", metadata={"labels": {"any": "change"}})
+        await running.settle(60.0)
+        assert requests(api) == []
+        assert consumed(api) == {""}
+        assert reasons(api) == {"Unschedulable"}
+
+
+async def test_the_setting_is_followed_while_it_runs(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *members(2))
+    async with Running(api) as running:
+        await running.settle(10.0)
+        assert reasons(api) == {"Unschedulable"}
+        off = running.service.options
+        running.service.adjust(replace(off, provisioning_class=ATOMIC))
+        await running.settle(10.0)
+        assert counts(api) == [2]
+        assert reasons(api) == {"SchedulingGated"}
+        running.service.adjust(off)
+        await running.settle(20.0)
+        assert requests(api) == []
+        assert consumed(api) == {""}
+        assert reasons(api) == {"Unschedulable"}
+
+
+@pytest.mark.parametrize("why", ["limit", "members", "gate", "claim", "alone", "fits", "asked"])
+async def test_who_lacks_more_than_nodes_or_is_no_gang_asks_for_nothing(api: SchedulerApi, why: str) -> None:
+    least, fields = 2, {}
+    if why == "limit":
+        api.add(queue("default", capability={"nvidia.com/gpu": "1"}))
+    elif why == "members":
+        least = 3
+    elif why == "gate":
+        fields = {"schedulingGates": [{"name": "example.com/wait"}]}
+    elif why == "claim":
+        fields = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]}
+    elif why == "alone":
+        least = 1
+    elif why == "fits":
+        api.add(node("n2", gpus=1))
+    elif why == "asked":
+        fields = {"annotations": {names.NODES_REQUESTED: "of-kueue"}}
+    api.add(group("g", least), *members(2, **fields))
+    async with asks(api) as running:
+        await running.settle(30.0)
+        assert requests(api) == []
+        assert api.objects(POD_TEMPLATES) == []
+        assert consumed(api) == {"of-kueue" if why == "asked" else ""}
+
+
+async def test_an_elastic_gang_asks_for_its_minimum_and_the_others_call_for_themselves(
+    api: SchedulerApi,
+) -> None:
+    api.add(group("g", 4), *members(6))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        assert counts(api) == [4]
+        assert reasons(api) == {"SchedulingGated"}
+        api.add(node("n2", gpus=3))
+        await running.settle(40.0)
+        assert len(api.bound()) == 4
+        assert requests(api) == []
+        waiting = [o["metadata"]["name"] for o in api.objects(PODS) if not o["spec"].get("nodeName")]
+        said = {api.conditions(PODS, f"default/{name}")["PodScheduled"]["reason"] for name in waiting}
+        assert said == {"Unschedulable"}
+
+
+@pytest.mark.parametrize("how", ["placed", "group deleted", "lacks a member", "pods gone", "limit lowered"])
+async def test_what_is_wanted_no_more_is_withdrawn_with_its_templates(api: SchedulerApi, how: str) -> None:
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        assert len(requests(api)) == 1
+        if how == "placed":
+            api.add(node("n2", gpus=1))
+        elif how == "group deleted":
+            api.remove(POD_GROUPS, "default/g")
+        elif how == "limit lowered":
+            api.add(queue("default", capability={"nvidia.com/gpu": "1"}))
+        elif how == "lacks a member":
+            api.remove(PODS, "default/g1")
+        else:
+            for i in range(2):
+                api.remove(PODS, f"default/g{i}")
+        await running.settle(30.0)
+        assert requests(api) == []
+        assert api.objects(POD_TEMPLATES) == []
+        if how in ("lacks a member", "limit lowered"):
+            assert consumed(api) == {""}
+
+
+async def test_its_state_is_told_on_the_group_and_on_every_change(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        asked = shown(api).asked
+        assert asked is not None
+        assert (asked.what, asked.state, asked.class_name, asked.attempt) == ("2 x 1 GPU", "asked", ATOMIC, 1)
+        for kind, state in (
+            ("Accepted", "accepted"),
+            ("Provisioned", "provisioned"),
+            ("BookingExpired", "booking expired"),
+        ):
+            say(api, kind, "so it is")
+            at = api.clock.now()
+            await running.settle(6.0)
+            asked = shown(api).asked
+            assert asked is not None
+            assert asked.state == state
+            assert abs(asked.since - at) <= 1.0
+            words = api.conditions(POD_GROUPS, "default/g")["Unschedulable"]["message"]
+            assert words.endswith(f"; nodes asked for: 2 x 1 GPU, {state}")
+        assert asked.detail == "so it is"
+        assert running.reasons("g").count("NodesProvisioned") == 1
+        assert running.reasons("g").count("NodesExpired") == 1
+
+
+async def test_no_room_yet_is_told_in_the_autoscalers_words_and_is_no_failure(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        say(api, "Accepted")
+        say(api, "Provisioned", "Capacity is not found, CA will try to find it later.", "False")
+        await running.settle(4000.0)
+        asked = shown(api).asked
+        assert asked is not None
+        assert (asked.state, asked.attempt) == ("accepted", 1)
+        assert asked.detail.startswith("Capacity is not found")
+        assert len(api.writes("provisioningrequests")) == 1
+
+
+@pytest.mark.parametrize("kind", ["Failed", "BookingExpired", "CapacityRevoked"])
+async def test_what_failed_is_asked_for_anew_ever_later_and_then_no_more(
+    api: SchedulerApi, kind: str
+) -> None:
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        for attempt, pause in ((1, 60), (2, 120), (3, 240)):
+            (made,) = requests(api)
+            assert made["metadata"]["name"].endswith(f"-{attempt}")
+            say(api, kind, "no")
+            await running.settle(pause - 5.0)
+            assert [one["metadata"]["name"] for one in requests(api)] == [made["metadata"]["name"]]
+            asked = shown(api).asked
+            assert asked is not None
+            assert asked.retry_at == pytest.approx(api.clock.now() + 5.0, abs=2.0)
+            await running.settle(12.0)
+            (again,) = requests(api)
+            assert again["metadata"]["uid"] != made["metadata"]["uid"]
+            assert consumed(api) == {again["metadata"]["name"]}
+        assert len(api.objects(POD_TEMPLATES)) == 1  # it said the same each time
+        say(api, kind, "no")
+        await running.settle(8000.0)
+        (last,) = requests(api)
+        assert last["metadata"]["name"].endswith("-4")
+        asked = shown(api).asked
+        assert asked is not None
+        assert "given up after 4 attempts" in asked.detail
+        api.remove(PROVISIONING_REQUESTS, f"default/{last['metadata']['name']}")  # as it says
+        await running.settle(10.0)
+        assert [one["metadata"]["name"][-2:] for one in requests(api)] == ["-1"]
+
+
+async def test_who_takes_over_goes_on_with_what_was_asked_for(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+    (before,) = requests(api)
+    writes = len(api.writes("provisioningrequests"))
+    async with asks(api) as running:
+        await running.settle(60.0)
+        (after,) = requests(api)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert len(api.writes("provisioningrequests")) == writes
+    api.add(node("n2", gpus=1))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        assert len(api.bound()) == 2
+        assert requests(api) == []
+
+
+async def test_a_gang_that_is_another_one_now_is_asked_for_anew(api: SchedulerApi) -> None:
+    """A request's counts cannot be changed."""
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(10.0)
+        assert counts(api) == [2]
+        api.change(POD_GROUPS, "default/g", spec={"minMember": 3})
+        api.add(pod("g2", group="g"))
+        await running.settle(15.0)
+        assert counts(api) == [3]
+        api.remove(POD_GROUPS, "default/g")
+        api.add(group("g", 3))
+        api.change(POD_GROUPS, "default/g", metadata={"uid": "another"})
+        await running.settle(15.0)
+        (made,) = requests(api)
+        assert made["metadata"]["ownerReferences"][0]["uid"] == "another"
+        assert consumed(api) == {made["metadata"]["name"]}
+
+
+async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) -> None:
+    refused = errors.forbidden(PROVISIONING_REQUESTS, "g", "not today")
+    api.reject = lambda verb, kind, obj: (
+        refused if verb == "create" and kind is PROVISIONING_REQUESTS else None
+    )
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(20.0)
+        asked = shown(api).asked
+        assert asked is not None
+        assert asked.state == "not asked"
+        assert "not today" in asked.detail
+        assert reasons(api) == {"SchedulingGated"}
+        api.reject = lambda *_: None
+        await running.settle(60.0)
+        assert counts(api) == [2]
