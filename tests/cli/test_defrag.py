@@ -9,7 +9,15 @@ import pytest
 from clusterscenes import container
 from fakecluster import FakeCluster, node
 
-from windlass.api.resources import NODES, POD_DISRUPTION_BUDGETS, POD_GROUPS, PODS
+from windlass.api.resources import (
+    DEVICE_CLASSES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
 
@@ -118,6 +126,54 @@ def test_pods_of_a_disruption_budget_that_is_spent_stay_and_others_go(cluster, w
     assert [move["pod"] for gain in found["gains"] for move in gain["moves"]] == ["default/batch"]
     del cluster.objects[(PODS, "default", "batch")]["metadata"]["annotations"]
     assert "  1 is of a PodDisruptionBudget that lets none go now\n" in windlass("defrag", "--plan").out
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_pods_of_a_claim_that_others_use_too_stay(cluster, windlass, shared):
+    """Who leaves frees nothing as long as the others have the devices."""
+    driver, class_ = "gpu.example.com", {"metadata": {"name": "gpu"}}
+    cluster.add(
+        DEVICE_CLASSES,
+        {**class_, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}},
+    )
+    for name in ("n0", "n1"):
+        cluster.add(NODES, node(name, gpus=0))
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
+        spec = {"driver": driver, "nodeName": name, "pool": pool, "devices": devices}
+        cluster.add(RESOURCE_SLICES, {"metadata": {"name": name}, "spec": spec})
+    users = {"mine": ("a", "b" if shared else ""), "theirs": ("c", "d"), "waiting": ("big",)}
+    for at, (claim, names) in enumerate(users.items()):
+        count = 2 if claim == "waiting" else 1
+        request = {"name": "g", "exactly": {"deviceClassName": "gpu", "count": count}}
+        result = {"request": "g", "driver": driver, "pool": f"n{at}", "device": "gpu-0"}
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [f"n{at}"]}]}
+        given = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [here]}}
+        status = {"allocation": given} if at < 2 else {}
+        held = {"metadata": {"name": claim}, "spec": {"devices": {"requests": [request]}}, "status": status}
+        cluster.add(RESOURCE_CLAIMS, held)
+        for name in filter(None, names):
+            run(cluster, name, f"n{at}" if at < 2 else "", "1", movable=True)
+            pod = cluster.objects[(PODS, "default", name)]
+            pod["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": claim}]
+            if at == 2:
+                pod["status"]["phase"] = "Pending"
+    found = json.loads(windlass("defrag", "--plan", "--budget", "50", "-o", "json").out)
+    assert found["stayingPods"] == {"claim": 4 if shared else 2}
+    moves = [move for gain in found["gains"] for move in gain["moves"]]
+    assert moves == ([] if shared else [{"pod": "default/a", "from": "n0", "to": "n1", "gpus": 1.0}])
+
+
+def test_pods_of_another_scheduler_stay_whoever_agrees(cluster, windlass):
+    run(cluster, "web", "busy", "12", movable=True)
+    run(cluster, "train", "free", "8", gpus=1, movable=True)
+    for name in ("web", "train"):
+        cluster.objects[(PODS, "default", name)]["spec"]["schedulerName"] = "another"
+    for more in ((), ("--everybody",)):
+        assert json.loads(windlass("defrag", "--plan", "-o", "json", *more).out)["stayingPods"] == {
+            "foreign": 2
+        }
+    assert "--everybody" not in windlass("defrag", "--plan").out
 
 
 def test_nodes_that_take_nobody_are_neither_helped_nor_counted_as_idle(cluster, windlass):

@@ -70,6 +70,14 @@ def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
             yield key, "orphan"
         elif owner.kind in OF_NODES:
             yield key, "node"
+        elif any(_stays_allocated(model, claim.key, key) for claim in model.claims.claims_of(pod)):
+            yield key, "claim"
+
+
+def _stays_allocated(model: ClusterModel, claim: str, user: str) -> bool:
+    """Whether a ResourceClaim has other users than one pod: its devices stay where they are without that one."""
+    others = [model.pods[key] for key in model.claims.users_of(claim) if key != user and key in model.pods]
+    return any(pod.node_name and not pod.finished for pod in others)
 
 
 def _gpus(reasons: Mapping[str, int]) -> dict[str, float]:
@@ -126,6 +134,7 @@ STAYING = {
     "pinned": 'not safe to evict (annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false")',
     "foreign": "placed by another scheduler",
     "unsettled": "only coming or going",
+    "claim": "among the users of a ResourceClaim that others hold where it is",
     "budget": "of a PodDisruptionBudget that lets none go now",
 }
 """Why a pod stays where it is, as a line goes on after how many these are."""

@@ -41,8 +41,6 @@ CONFIG = EngineConfig(
 )
 UNASKED = "unasked"
 """Why a pod is not moved: its owner has not agreed to it."""
-MOVED = "moved"
-"""Likewise: the plan moves it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,8 @@ def plan(
     that stay in any case, and why."""
     told, waiting = _settled(deltas, everybody)
     tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
-    stay = _unasked(told, tasks) | dict(fixed or {})
+    fixed, unasked = dict(fixed or {}), _unasked(told, tasks)
+    stay = fixed.keys() | unasked
     defrag = Defrag(part, stays=stay.__contains__)
     engine = Engine(CONFIG, [defrag, *default_plugins()])
     defrag.serve(engine)
@@ -117,7 +116,12 @@ def plan(
     usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
     probes = [(needs, True, count) for needs, count in waiting.items()]
     probes += [(needs, False, PROBES) for needs, _ in usual.most_common(KINDS)]
-    why = {entry.key: stay.get(entry.key) or hindrance(entry, world.budgets) for entry in running}
+    why = {
+        entry.key: fixed.get(entry.key)
+        or hindrance(entry, world.budgets)
+        or (UNASKED if entry.key in unasked else "")
+        for entry in running
+    }
     staying = Counter(filter(None, why.values()))
     sizes = [milli for key, (_, milli) in sources.items() if milli and not why[key]]
     gains: list[Gain] = []
@@ -137,7 +141,7 @@ def plan(
                 engine.apply([delta for move in gain.moves for delta in _away(tasks[move.pod])])
                 engine.cycle(now)
                 defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
-                stay |= dict.fromkeys((move.pod for move in gain.moves), MOVED)
+                stay.update(move.pod for move in gain.moves)
     return Plan(
         tuple(gains),
         defrag.running / WHOLE,
@@ -149,14 +153,14 @@ def plan(
     )
 
 
-def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> dict[str, str]:
+def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> set[str]:
     """The pods whose owners have not agreed to a move."""
     agreed = {
         delta.group.key
         for delta in told
         if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
     }
-    return {key: UNASKED for key, task in tasks.items() if task.group not in agreed}
+    return {key for key, task in tasks.items() if task.group not in agreed}
 
 
 def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Counter[Needs]]:
