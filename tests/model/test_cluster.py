@@ -92,6 +92,34 @@ def test_a_gang() -> None:
     ]
 
 
+def test_a_class_that_is_gone_goes_on_for_pods_that_were_made_with_it() -> None:
+    high = priority_class("high", 10_000, preemptionPolicy="Never")
+    theirs = {"priorityClassName": "high", "priority": 10_000, "preemptionPolicy": "Never"}
+    gang = (
+        group("g", 2, priorityClassName="high"),
+        pod("g-0", group="g", priorityClassName="other", priority=20_000),
+        pod("g-1", group="g", **theirs),
+    )
+    story = Story().put(high, *gang)
+    story.take()
+    before = story.groups["default/g"]
+    story.model.remove_class("high")
+    story.take()
+    assert story.groups["default/g"] == before
+    again = Story().put(*gang)  # a scheduler that has only just begun
+    again.take()
+    assert again.groups["default/g"] == before
+    again.put(priority_class("high", 5))
+    again.take()
+    assert (again.groups["default/g"].priority, again.groups["default/g"].never_preempts) == (5, False)
+
+
+def test_a_class_that_never_was_counts_nothing() -> None:
+    story = Story().put(group("g", 1, priorityClassName="high"), pod("g-0", group="g", priority=7))
+    story.take()
+    assert (story.groups["default/g"].priority, story.groups["default/g"].never_preempts) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("phase", "admitted"),
     [("", False), ("Pending", False), ("Inqueue", True), ("Running", True), ("Unknown", True)],

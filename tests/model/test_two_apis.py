@@ -155,6 +155,28 @@ def test_priority_and_preemptibility_of_kai_groups(
     assert (found.priority, found.preemptible) == expected
 
 
+def test_a_class_that_is_gone_goes_on_for_groups_of_other_apis() -> None:
+    native = _native("n", None)
+    native["spec"]["priorityClassName"] = "high"
+    member = {"schedulingGroup": {"podGroupName": "n"}}
+    model = model_of(
+        kai_queue("q"),
+        priority_class("high", 100),
+        native,
+        pod("a", priorityClassName="high", priority=100, **member),
+        kai_group("g", 1, "q", priorityClassName="high"),
+        kai_pod("b", "g", priorityClassName="high", priority=100),
+        kai_pod("c", queue="q", priorityClassName="high", priority=100),
+    )
+    sent = Sent(model)
+    keys = ("default/native:n", "default/kai:g", "default/pod:c")
+    before = {key: sent.groups[key] for key in keys}
+    assert [(one.priority, one.preemptible) for one in before.values()][1:] == [(100, False)] * 2
+    model.remove_class("high")
+    sent.take(model)
+    assert {key: sent.groups[key] for key in keys} == before
+
+
 def test_times_of_a_kai_group() -> None:
     notes = {
         "kai.scheduler/stale-podgroup-timestamp": "2026-01-01T11:59:00Z",

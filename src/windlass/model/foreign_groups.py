@@ -6,7 +6,7 @@ is not stated is preemptible below priority 100. A gang that holds less than its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace as altered
 
@@ -14,7 +14,15 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, duration_of, group_key, preemptible, read_notes
+from windlass.model.groups import (
+    PREEMPTIBILITY_KAI,
+    Classes,
+    Urgency,
+    duration_of,
+    group_key,
+    preemptible,
+    read_notes,
+)
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -62,9 +70,11 @@ def _loops(part: views.KaiSubGroup, parts: tuple[views.KaiSubGroup, ...]) -> boo
     return bool(at)
 
 
-def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -> Group:
+def kai_group(
+    view: views.KaiPodGroup, key: str, queue: str, classes: Classes, pods: Iterable[views.Pod]
+) -> Group:
     """A group whose fields contradict themselves is held. ``queue``: the engine's key of its queue."""
-    priority = kai_priority(view.priority_class, classes)
+    priority, never_preempts = kai_urgency(view.priority_class, classes, pods)
     delay = view.preemption_delay
     if delay is None:
         delay = duration_of(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
@@ -77,7 +87,7 @@ def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -
         priority=priority,
         min_member=max(0, _minimum(view)),
         preemptible=_preemptible(view.preemptibility, priority),
-        never_preempts=classes.never_preempts(view.priority_class),
+        never_preempts=never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=True,
@@ -105,11 +115,11 @@ def _minimum(view: views.KaiPodGroup) -> int:
     return 0 if view.subgroups or view.min_sub_group is not None else 1
 
 
-def kai_priority(name: str, classes: Classes) -> int:
-    """The class's value; without a class the global default's, else that of class ``train``."""
+def kai_urgency(name: str, classes: Classes, pods: Iterable[views.Pod]) -> Urgency:
+    """What the class says; without a class the global default, else class ``train``."""
     if name or classes.defined(""):
-        return classes.value(name)
-    return TRAIN_PRIORITY
+        return classes.urgency(name, pods)
+    return Urgency(TRAIN_PRIORITY, never_preempts=False)
 
 
 def _preemptible(stated: str, priority: int) -> bool:
@@ -120,7 +130,7 @@ def _preemptible(stated: str, priority: int) -> bool:
 
 def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
     """The group of one of a pod that names a queue of KAI and no PodGroup."""
-    priority = kai_priority(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes)
+    priority = kai_urgency(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes, (pod,)).value
     delay = duration_of(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
     return Group(
         key=group_key(pod),
@@ -161,7 +171,7 @@ def native_group(
 ) -> Group:
     """``pod``: a pod of the group, whose priority is the group's where the object names no class."""
     named = view.priority_class or (pod.priority_class if pod is not None else "")
-    priority = classes.value(named)
+    priority, never_preempts = classes.urgency(named, () if pod is None else (pod,))
     if not named and pod is not None and pod.priority is not None:
         priority = pod.priority
     return Group(
@@ -170,7 +180,7 @@ def native_group(
         priority=priority,
         min_member=view.min_count,
         preemptible=preemptible(view.labels, view.annotations),
-        never_preempts=classes.never_preempts(named),
+        never_preempts=never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=True,

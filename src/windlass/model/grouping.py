@@ -165,7 +165,8 @@ class Grouping(Observed):
             kai = self.kai_groups.get(groups.shown_key(key))
             if kai is None:
                 return None
-            group = foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
+            queue = queues.KAI + kai.queue
+            group = foreign_groups.kai_group(kai, key, queue, self.classes, self.pods_of(key))
             return group if group.started is not None else altered(group, started=self._reached(group))
         if kind == groups.NATIVE:
             native = self._native(key)
@@ -184,7 +185,8 @@ class Grouping(Observed):
         if view is None:
             return None
         near = nearness.of_policies(view, self.topology)
-        return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key), near))
+        urgency = self.classes.urgency(view.priority_class, self.pods_of(key))
+        return groups.group_of(view, urgency, subgroups.parts(view, self.pods_of(key), near))
 
     def _reached(self, group: Group) -> float | None:
         """Since when the group holds its minimum, by the start of its running pods; ``None`` if it does not."""

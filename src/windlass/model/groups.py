@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -148,6 +149,13 @@ def queue_named(pod: views.Pod) -> str:
     )
 
 
+class Urgency(NamedTuple):
+    """What a priority class gives a group."""
+
+    value: int
+    never_preempts: bool
+
+
 class Classes:
     """PriorityClasses: names to values."""
 
@@ -178,9 +186,23 @@ class Classes:
         """Whether the class exists; for ``""``, whether there is a global default."""
         return self._find(name) is not None
 
+    def is_gone(self, name: str) -> bool:
+        """Whether somebody names a class that is not there."""
+        return bool(name) and name not in self._classes
+
     def never_preempts(self, name: str) -> bool:
         found = self._find(name)
         return found is not None and found.preemption_policy == "Never"
+
+    def urgency(self, name: str, pods: Iterable[views.Pod]) -> Urgency:
+        """Of a group with these pods. A class that is gone goes on for them: the server wrote into each pod what the
+        class said when it was made."""
+        if self.is_gone(name):
+            made = [(pod.priority, pod.preemption_policy) for pod in pods if pod.priority_class == name]
+            values = [value for value, _ in made if value is not None]
+            if values:
+                return Urgency(max(values), all(policy == "Never" for _, policy in made))
+        return Urgency(self.value(name), self.never_preempts(name))
 
     def _find(self, name: str) -> views.PriorityClass | None:
         return self._classes.get(name) if name else self._default
@@ -209,7 +231,7 @@ def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
     return tuple(problems)
 
 
-def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...] = ()) -> Group:
+def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...] = ()) -> Group:
     """A group whose fields contradict themselves is held, so that it takes nothing until it is mended.
 
     ``parts``: what its ``subGroupPolicy`` divides it into.
@@ -217,12 +239,12 @@ def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...]
     return Group(
         key=view.key,
         queue=view.queue,
-        priority=classes.value(view.priority_class),
+        priority=urgency.value,
         min_member=max(0, view.min_member),
         min_task_member=view.min_task_member,
         min_resources={name: units for name, units in view.min_resources.items() if units > 0},
         preemptible=preemptible(view.labels, view.annotations),
-        never_preempts=classes.never_preempts(view.priority_class),
+        never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,

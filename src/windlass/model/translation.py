@@ -526,8 +526,11 @@ class Translation(Grouping):
     def _note_members(self, group: str) -> None:
         """A group has other pods, or pods in another state: what is said of it may depend on that."""
         view = self.groups.get(group)
-        divided = bool(view.subgroup_policies) if view is not None else not groups.is_implicit(group)
-        if divided or (group in self._near_groups and not groups.is_implicit(group)):
+        if view is None:
+            depends = not groups.is_implicit(group)
+        else:
+            depends = bool(view.subgroup_policies) or self.classes.is_gone(view.priority_class)
+        if depends or (group in self._near_groups and not groups.is_implicit(group)):
             self._dirty_members[group] = None
 
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
