@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,9 +34,9 @@ from windlass.client.answers import ListResult
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
 from windlass.client.errors import Unreachable
-from windlass.client.transport import Request
+from windlass.client.transport import Request, Response
 from windlass.kits.state import StateFolder
-from windlass.kits.timestamps import rfc3339_micro
+from windlass.kits.timestamps import rfc3339, rfc3339_micro
 
 Json = dict[str, Any]
 NOW = 1_790_000_000.0
@@ -63,6 +65,9 @@ class Cluster:
         self.nodes: list[Json] = []
         self.work: dict[Resource, list[Json]] = {}
         self.refused: tuple[Resource, ...] = ()
+        self.spaces = ["windlass-system"]
+        self.date: datetime | None = datetime.fromtimestamp(NOW, UTC)
+        self.noted: float | None = None
         self.settings = ""
         self.there: set[tuple[str, str]] = set()
         self.holders: list[Json] = []
@@ -95,20 +100,27 @@ class Cluster:
             return ListResult(self.nodes, "1")
         assert labels == "app.kubernetes.io/part-of=windlass"
         status = {"readyReplicas": self.ready}
-        metadata = [{"name": name, "namespace": "windlass-system"} for name in self.renewed]
+        metadata = [{"name": name, "namespace": space} for space in self.spaces for name in self.renewed]
         return ListResult([{"metadata": m, "spec": {"replicas": 2}, "status": status} for m in metadata], "1")
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         self._check(resource)
         if resource in (NAMESPACES, gpusharing.RUNTIME_CLASSES):
             return {} if (resource.kind, name) in self.there else None
-        assert (resource, namespace) == (LEASES, "windlass-system")
+        assert (resource, namespace in self.spaces) == (LEASES, True)
         spec = {
             "holderIdentity": "a",
             "renewTime": rfc3339_micro(self.renewed[name]),
             "leaseDurationSeconds": 15,
         }
-        return {"spec": spec}
+        fields = {"f:spec": {"f:renewTime": {}}}
+        noted = [] if self.noted is None else [{"fieldsV1": fields, "time": rfc3339(self.noted)}]
+        others = {"fieldsV1": {"f:metadata": {}}, "time": rfc3339(NOW - 3600)}
+        return {"metadata": {"managedFields": [others, *noted]}, "spec": spec}
+
+    def request(self, request: Request) -> Response:
+        assert request.path == "/readyz"
+        return Response(200, {} if self.date is None else {"date": format_datetime(self.date)})
 
     def create(self, resource: Resource, body: Json) -> Json:
         assert resource.kind == "SelfSubjectAccessReview"
@@ -177,6 +189,42 @@ def test_what_is_wrong_is_told(cluster: Cluster, found: Callable[[], list[tuple[
             "b: the label nvidia.com/gpu.present says that there are GPUs, the kubelet offers none",
         ),
     ]
+
+
+def test_two_of_them_are_told(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:
+    cluster.nodes = [node("a")]
+    cluster.spaces = ["team", "windlass-system"]
+    (wrong,) = (one for one in found() if one[1] != OK)
+    assert wrong[:2] == ("windlass", FAIL)
+    assert wrong[2].startswith("is installed in team and windlass-system: each has a leader")
+
+
+def test_clocks_that_differ_are_told(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    def wrong() -> list[str]:
+        return [text for name, level, text in found() if level != OK]
+
+    leads = "a leads windlass-system/windlass-scheduler, said so 2 s ago"
+    hours = 5 * 3600
+    cluster.nodes = [node("a")]
+    # this machine's: what it is 5 hours behind of, the leaders said only now
+    cluster.date = datetime.fromtimestamp(NOW + hours, UTC)
+    cluster.renewed = dict.fromkeys(DEPLOYED, NOW + hours - 2)
+    assert wrong() == ["5h behind the API server's: ages and estimates are shown wrong here"]
+    assert leads in [text for _, _, text in found()]
+    cluster.date = None  # a server that does not say
+    cluster.renewed = dict.fromkeys(DEPLOYED, NOW - 2)
+    assert wrong() == []
+    # a leader's
+    cluster.date, cluster.noted = datetime.fromtimestamp(NOW, UTC), NOW - 2
+    cluster.renewed["windlass-scheduler"] = NOW - hours
+    assert wrong() == ["of a, 4h59m behind the API server's: what it waits for ends too late"]
+    assert leads in [text for _, _, text in found()]
+    cluster.renewed["windlass-scheduler"] = NOW + hours
+    assert wrong() == ["of a, 5h ahead of the API server's: what it waits for ends too early"]
+    cluster.noted = NOW - 60
+    assert "a leads windlass-system/windlass-scheduler, said so 60 s ago" in wrong()
 
 
 def test_what_may_not_be_seen_is_no_failure(

@@ -10,7 +10,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS, PODS, Resource
 from windlass.app import settings
 from windlass.app.companions import card_pods_of
-from windlass.cli import deploying, failures, gpusharing, guarding, installing, keeping
+from windlass.cli import deploying, failures, gpusharing, guarding, installing, keeping, removing
 from windlass.cli.installing import DEPLOYMENTS, NAMESPACE, SECRETS, Part, Wishes
 from windlass.client.answers import ListResult
 from windlass.client.blocking import BlockingClient
@@ -103,6 +103,88 @@ def conflict(*fields: str) -> StatusError:
     said = 'conflict with "kubectl-edit" using apps/v1'
     causes = [{"reason": "FieldManagerConflict", "message": said, "field": field} for field in fields]
     return StatusError({"code": 409, "reason": "Conflict", "details": {"causes": causes}})
+
+
+def test_what_is_to_go_is_asked_about_before_anything_is_written() -> None:
+    class Guarded(Refusing):
+        def find(self, resource: Resource, *_: object) -> None:
+            if resource is installing.WEBHOOKS:
+                raise StatusError({"code": 403, "message": "may not get webhooks"})
+
+        def patch(self, *_: object, dry_run: bool, **__: object) -> Json:
+            assert dry_run
+            return {}
+
+    cluster = cast(BlockingClient, Guarded(StatusError({"code": 500})))
+    wanted = installing.objects(Wishes(crds=False))
+    deploying.rehearse(cluster, wanted, force=False)
+    with pytest.raises(WindlassError, match="nothing was written") as caught:
+        deploying.rehearse(cluster, wanted, removing.of_guard("team"), force=False)
+    assert (caught.value.code, caught.value.evidence) == ("WL-INSTALL-403", "may not get webhooks")
+
+
+def test_a_binding_may_come_before_its_role_is_looked_at() -> None:
+    class Strict(Refusing):
+        """The server looks at the role that is bound; ``there``: kinds of which it has all."""
+
+        there = frozenset[str]()
+
+        def find(self, resource: Resource, name: str, *_: object) -> Json | None:
+            return {"metadata": {"name": name}} if resource.kind in self.there else None
+
+        def patch(self, resource: Resource, *_: object, dry_run: bool, **__: object) -> Json:
+            assert dry_run
+            if resource.kind == "RoleBinding":
+                raise self.error
+            return {}
+
+    cluster = Strict(StatusError({"code": 404, "message": "no such role"}))
+    wanted = [obj for obj in installing.objects(Wishes()) if obj["kind"] in ("Role", "RoleBinding")]
+    deploying.rehearse(cast(BlockingClient, cluster), wanted, force=False)
+    cluster.there = frozenset({"Role"})
+    with pytest.raises(StatusError, match="no such role"):
+        deploying.rehearse(cast(BlockingClient, cluster), wanted, force=False)
+
+
+class Two:
+    """Windlass in the namespaces ``spaces``."""
+
+    def __init__(self, *spaces: str) -> None:
+        self.spaces = spaces
+
+    def list(self, resource: Resource, labels: str) -> ListResult:
+        assert (resource, labels) == (DEPLOYMENTS, "app.kubernetes.io/part-of=windlass")
+        return ListResult([{"metadata": {"namespace": space}} for space in self.spaces], "1")
+
+    def find(self, resource: Resource, name: str, namespace: str) -> Json | None:
+        assert (resource, name in installing.DEPLOYED) == (DEPLOYMENTS, True)
+        return {} if namespace in self.spaces else None
+
+
+def test_a_cluster_has_one_windlass() -> None:
+    cluster = cast(BlockingClient, Two("a"))
+    keeping.refuse_second(cluster, "a")
+    keeping.refuse_absent(cluster, "a")
+    with pytest.raises(WindlassError, match="in namespace a already") as caught:
+        keeping.refuse_second(cluster, "b")
+    assert caught.value.remedies == ("windlass install -n a", "windlass uninstall -n a")
+    with pytest.raises(WindlassError, match="not installed in namespace b, but in a"):
+        keeping.refuse_absent(cluster, "b")
+    keeping.refuse_absent(cast(BlockingClient, Two("a", "b")), "b")  # one of the two may go
+    assert keeping.others(cast(BlockingClient, Two("a", "b")), "b") == ["a"]
+
+
+def test_what_two_share_stays_when_one_goes() -> None:
+    def kinds(*, purge: bool, alone: bool) -> set[str]:
+        cluster = cast(BlockingClient, Holding([]))
+        leaving = removing.everything(cluster, "b", purge=purge, alone=alone)
+        return {one.resource.kind for one in leaving}
+
+    shared = {"CustomResourceDefinition", "PriorityClass"}
+    assert kinds(purge=True, alone=True) & shared == shared
+    assert kinds(purge=False, alone=True) & shared == {"PriorityClass"}
+    assert not kinds(purge=True, alone=False) & shared
+    assert {"Deployment", "Namespace", "Lease"} <= kinds(purge=True, alone=False)
 
 
 def test_fields_that_are_as_the_user_says_are_no_conflict() -> None:

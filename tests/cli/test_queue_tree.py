@@ -242,3 +242,12 @@ def test_what_is_guaranteed_below_a_queue_is_of_its_own_guarantee(windlass, clus
     told = windlass("queue", "ls").err
     assert "guaranteed 1000 GPUs together (root 1000)" in told
     assert "guaranteed 1Ti memory together (root 1Ti)" in told
+
+
+def test_who_guarantees_more_than_there_is_is_told_at_once(windlass, cluster) -> None:
+    guaranteed(cluster, "a", "root", "10")
+    made = windlass("queue", "create", "b", f"guarantee.{GPU}=1")
+    assert (made.code, made.out) == (0, "queue/b created\n")
+    assert "guaranteed 13 GPUs together (a 10, research 2, b 1), and all nodes have 12 GPUs" in made.err
+    assert windlass("queue", "set", "b", "weight=2").err == ""
+    assert windlass("queue", "set", "a", f"guarantee.{GPU}=9").err == ""

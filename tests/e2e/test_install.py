@@ -44,10 +44,14 @@ def api(kube: RealKube) -> Iterator[Cluster]:
     cluster.close()
 
 
-def helm(kube: RealKube, *arguments: str) -> str:
+def try_helm(kube: RealKube, *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [str(render.helm()), "--kubeconfig", str(kube.kubeconfig), *arguments]
     home = {"HOME": str(kube.folder), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, env=home)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, env=home)
+
+
+def helm(kube: RealKube, *arguments: str) -> str:
+    done = try_helm(kube, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -81,6 +85,9 @@ def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: C
     said = helm(kube, "install", "windlass", str(render.CHART), "--create-namespace", "--namespace", SPACE)
     assert "STATUS: deployed" in said
     assert len(ours(api)) == len(render.crd_files())
+    second = ("install", "again", str(render.CHART), "--namespace", "default", "--dry-run=server")
+    refused = try_helm(kube, *second, "--set", "priorityClasses.create=false")
+    assert f"Windlass is installed in namespace {SPACE} already" in refused.stderr
 
     def replicas() -> int:
         return api.get(f"{DEPLOYMENTS}/windlass-scheduler").ok()["spec"]["replicas"]
@@ -216,6 +223,13 @@ def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, ap
     assert second.returncode == 0, second.stderr
     assert {line.rpartition(" ")[2] for line in second.stdout.splitlines()} == {"unchanged"}, second.stdout
 
+    elsewhere = windlass(kube, "install", "-n", "default")
+    assert elsewhere.returncode == 5
+    assert f"Windlass is installed in namespace {SPACE} already" in elsewhere.stderr
+    mistaken = windlass(kube, "uninstall", "-n", "default", "--purge", "--yes")
+    assert mistaken.returncode == 5
+    assert f"not installed in namespace default, but in {SPACE}" in mistaken.stderr
+
     other = windlass(kube, "install", "--replicas", "3", "--scheduler-name", "windlass", "--image", "r/w:2")
     changed = [line for line in other.stdout.splitlines() if not line.endswith(" unchanged")]
     assert changed == [
@@ -275,15 +289,14 @@ def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> 
     eventually(lambda: none_left(api), seconds=250)
 
 
-def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> None:
-    """Alice may make some of the objects; and a namespace that is about to vanish takes none."""
-    done = windlass(kube, "uninstall", "--purge", "--yes")
-    assert done.returncode == 0, done.stderr
-    eventually(lambda: none_left(api), seconds=250)
+def _alice(kube: RealKube, api: Cluster) -> Path:
+    """The kubeconfig of somebody who may do anything with some of the objects, and bind no role that is not there."""
     roles = "/apis/rbac.authorization.k8s.io/v1"
     what = ["namespaces", "customresourcedefinitions", "priorityclasses", "serviceaccounts", "deployments"]
     rule = {"apiGroups": ["*"], "resources": what, "verbs": ["*"]}
-    api.post(f"{roles}/clusterroles", {"metadata": {"name": "some"}, "rules": [rule]}).ok(201)
+    binds = {"apiGroups": ["*"], "resources": ["rolebindings"], "verbs": ["get", "create", "patch", "update"]}
+    reads = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}
+    api.post(f"{roles}/clusterroles", {"metadata": {"name": "some"}, "rules": [rule, binds, reads]}).ok(201)
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
     binding = {"metadata": {"name": "some"}, "roleRef": role, "subjects": [subject]}
@@ -291,6 +304,19 @@ def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> Non
     config = json.loads(kube.kubeconfig.read_text())
     config["users"][0]["user"]["token"] = USER_TOKEN
     (kube.folder / "alice.kubeconfig").write_text(json.dumps(config))
+    return kube.folder / "alice.kubeconfig"
+
+
+def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> None:
+    """Alice may make, and delete, some of the objects; and a namespace that is about to vanish takes none."""
+    assert windlass(kube, "install").returncode == 0
+    kept = windlass(kube, "--kubeconfig", str(_alice(kube, api)), "uninstall")
+    assert kept.returncode == 4, kept.stderr
+    assert "nothing was deleted" in kept.stderr
+    assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 200
+    done = windlass(kube, "uninstall", "--purge", "--yes")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: none_left(api), seconds=250)
     refused = windlass(kube, "--kubeconfig", str(kube.folder / "alice.kubeconfig"), "install")
     assert refused.returncode == 4, refused.stderr
     assert "WL-INSTALL-403" in refused.stderr

@@ -231,7 +231,8 @@ def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantee
     said = c.engine.explain("ns/a", c.now)
     assert said is not None
     assert (said.code, said.waiting_helps) == (Reason.EXCEEDS_QUEUE_LIMIT, "no")
-    assert "queue root has 0 left (other queues are guaranteed 10 that they do not hold yet)" in said.message
+    told = "other queues are guaranteed 10 that they do not hold yet, and all nodes have 4"
+    assert f"queue root has 0 left ({told})" in said.message
     assert [remedy.partition(" (")[0] for remedy in said.remedies] == [
         "Lower what other queues are guaranteed",
         "Add nodes.",

@@ -7,6 +7,7 @@ no failure: a researcher has rights in one namespace only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
@@ -15,18 +16,20 @@ from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, QUEUE
 from windlass.cli import gpusharing, upgrading
 from windlass.cli.checks import FAIL, OK, WARN, Finding, queues
 from windlass.cli.failures import absent_kinds, unless_refused
-from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
+from windlass.cli.installing import DEPLOYED, DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
-from windlass.cli.words import moment, plural
+from windlass.cli.words import joined, moment, plural
 from windlass.client.transport import Request
+from windlass.kits.timestamps import age
 
 _REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
 )
 _LEVELS = {upgrading.GOOD: OK, upgrading.NOTE: WARN, upgrading.STOP: FAIL}
+_CLOCK_SECONDS = 10.0
+"""So much may clocks differ before it is told."""
 _PRESENT = "nvidia.com/gpu.present"
 """The label that feature discovery gives a node with GPUs of NVIDIA."""
-_PART_OF = "app.kubernetes.io/part-of=windlass"
 Json = dict[str, Any]
 
 
@@ -39,6 +42,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         yield Finding("API server", FAIL, error.message, remedy)
         return
     checks: Sequence[tuple[str, Callable[[Invocation], Iterator[Finding]]]] = (
+        ("clock", _clock),
         ("kinds", _kinds),
         ("windlass", _windlass),
         ("shared cards", _shared_cards),
@@ -67,6 +71,29 @@ def _server(invocation: Invocation) -> Iterator[Finding]:
     )
 
 
+def _ahead(invocation: Invocation) -> float:
+    """Seconds by which this machine's clock is ahead of the API server's, to one or two; 0 where the server does not
+    say."""
+    said = invocation.client.request(Request("GET", "/readyz")).headers.get("date", "")
+    try:
+        return invocation.clock.now() - parsedate_to_datetime(said).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _clock(invocation: Invocation) -> Iterator[Finding]:
+    ahead = _ahead(invocation)
+    if abs(ahead) < _CLOCK_SECONDS:
+        yield Finding("clock", OK, "goes with the API server's")
+    else:
+        text = f"{_off(ahead)} the API server's: ages and estimates are shown wrong here"
+        yield Finding("clock", WARN, text, "timedatectl status")
+
+
+def _off(ahead: float) -> str:
+    return f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
+
+
 def _kinds(invocation: Invocation) -> Iterator[Finding]:
     missing = [resource.qualified for resource in absent_kinds(invocation.client)]
     if missing:
@@ -77,7 +104,7 @@ def _kinds(invocation: Invocation) -> Iterator[Finding]:
 
 def _windlass(invocation: Invocation) -> Iterator[Finding]:
     client = invocation.client
-    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=_PART_OF).items, None)
+    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if found is None:
         yield Finding("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
         return
@@ -89,24 +116,46 @@ def _windlass(invocation: Invocation) -> Iterator[Finding]:
         level = OK if ready >= wanted > 0 else WARN if ready else FAIL
         text = f"{metadata['namespace']}/{metadata['name']}: {ready} of {wanted} ready"
         yield Finding("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
-    for namespace in sorted({deployment["metadata"]["namespace"] for deployment in found}):
+    spaces = sorted({deployment["metadata"]["namespace"] for deployment in found})
+    if len(spaces) > 1:
+        text = (
+            f"is installed in {joined(spaces)}: each has a leader, and they decide on the same pods and jobs"
+        )
+        yield Finding("windlass", FAIL, text, f"windlass uninstall -n {spaces[-1]}")
+    now = invocation.clock.now() - _ahead(invocation)
+    for namespace in spaces:
         for lease in DEPLOYED:
-            yield from _leader(invocation, lease, namespace)
+            yield from _leader(invocation, lease, namespace, now)
 
 
-def _leader(invocation: Invocation, name: str, namespace: str) -> Iterator[Finding]:
-    """Who holds a lease, and whether he still renews it."""
+def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> Iterator[Finding]:
+    """Who holds a lease, whether he still renews it, and how his clock goes. ``now``: by the API server's, which notes
+    when it was told, too."""
     client = invocation.client
     lease = unless_refused(lambda: client.find(LEASES, name, namespace), None)
-    spec = (lease or {}).get("spec") or {}
+    lease = lease or {}
+    spec = lease.get("spec") or {}
     remedy = f"kubectl -n {namespace} logs deployment/{name}"
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
         yield Finding("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
         return
-    ago = invocation.clock.now() - moment(spec["renewTime"])
-    late = ago > float(spec.get("leaseDurationSeconds") or 15)
-    text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, ago):.0f} s ago"
+    said = moment(spec["renewTime"])
+    noted = [one["time"] for one in lease["metadata"].get("managedFields") or () if _renews(one)]
+    told = moment(noted[0]) if noted else said
+    late = now - told > float(spec.get("leaseDurationSeconds") or 15)
+    text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, now - told):.0f} s ago"
     yield Finding("leader", FAIL if late else OK, text, remedy)
+    if abs(said - told) >= _CLOCK_SECONDS:
+        text = (
+            f"of {spec['holderIdentity']}, {_off(said - told)} the API server's: what it waits for ends too "
+        )
+        text += "early" if said > told else "late"
+        yield Finding("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide, for its node")
+
+
+def _renews(fields: Json) -> bool:
+    """Whether an entry of managedFields is of who renews a lease."""
+    return bool(fields.get("time")) and "f:renewTime" in (fields.get("fieldsV1") or {}).get("f:spec", {})
 
 
 def _shared_cards(invocation: Invocation) -> Iterator[Finding]:

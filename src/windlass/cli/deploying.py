@@ -1,4 +1,4 @@
-"""Objects of :mod:`windlass.cli.installing` into a cluster, and out of it.
+"""Objects of :mod:`windlass.cli.installing` into a cluster; :mod:`windlass.cli.removing` is the way out.
 
 The server is asked about every object before the first is written (:func:`rehearse`), so that a refusal leaves
 nothing half-done; what an API server that goes away leaves, the same command completes. What somebody else has made
@@ -7,27 +7,14 @@ under a name that is not Windlass' alone (:data:`~windlass.cli.installing.SHARED
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, Resource
-from windlass.cli import gpusharing
-from windlass.cli.installing import (
-    CRD,
-    DEPLOYED,
-    DEPLOYMENTS,
-    KINDS,
-    SHARED,
-    Wishes,
-    guard_objects,
-    is_ours,
-    objects,
-    placed,
-    title,
-    titled,
-)
+from windlass.api.resources import NAMESPACES
+from windlass.cli.installing import CRD, DEPLOYED, DEPLOYMENTS, KINDS, SHARED, is_ours, title
 from windlass.cli.invocation import PausingClock
+from windlass.cli.removing import Leaving, forbidden, refusals
 from windlass.client.blocking import BlockingClient
 
 MANAGER = "windlass-install"
@@ -38,36 +25,42 @@ _SAID = (".spec.replicas", ".image")
 Json = dict[str, Any]
 
 
-def rehearse(client: BlockingClient, wanted: Sequence[Json], *, force: bool) -> None:
-    """Let the server check every object, and write nothing. ``force``: what others have set is set back.
+def rehearse(
+    client: BlockingClient, wanted: Sequence[Json], leaving: Sequence[Leaving] = (), *, force: bool
+) -> None:
+    """Let the server check every object, and write nothing. ``leaving``: what is to go afterwards. ``force``: what
+    others have set is set back.
 
     Raises ``WL-INSTALL-403`` (rights are missing), ``WL-INSTALL-409`` (something is being deleted, or was changed by
     others), ``StatusError``, ``Unreachable``.
     """
     refused: list[str] = []
     changed: list[str] = []
-    fresh = False
+    fresh: set[tuple[str, str]] = set()
     for obj in wanted:
-        resource, space = KINDS[obj["kind"]], obj["metadata"].get("namespace")
+        resource = KINDS[obj["kind"]]
         try:
             before = _present(client, obj)
             _check_stays(before)
+            if before is None:
+                fresh.add((obj["kind"], obj["metadata"]["name"]))
             if not _left_alone(before, obj):
                 _patch(client, obj, dry_run=True, force=force or resource is CRD)
-            fresh = fresh or (resource is NAMESPACES and before is None)
         except StatusError as error:
             if error.code == 403:
                 refused.append(error.message)
+                fresh.add((obj["kind"], obj["metadata"]["name"]))
             elif conflicts := _conflicts(error):
                 changed += [f"{title(obj)} {words}" for words in conflicts]
-            elif not (_only_overwrites(error) or (error.code == 404 and fresh and space)):
+            elif not (_only_overwrites(error) or (error.code == 404 and _leans_on(obj, fresh))):
                 raise
+    refused += refusals(client, leaving)
     if refused:
-        raise WindlassError(
-            "WL-INSTALL-403",
-            f"the server refuses {len(refused)} of {len(wanted)} objects; nothing was written",
-            evidence="; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if refused[3:] else ""),
-            remedies=("kubectl auth can-i '*' '*' --all-namespaces", "windlass install -o yaml"),
+        count = len(wanted) + len(leaving)
+        raise forbidden(
+            f"the server refuses {len(refused)} of {count} objects; nothing was written",
+            refused,
+            "windlass install -o yaml",
         )
     if changed:
         raise WindlassError(
@@ -76,6 +69,14 @@ def rehearse(client: BlockingClient, wanted: Sequence[Json], *, force: bool) -> 
             evidence="; ".join(changed),
             remedies=("windlass install --force-conflicts",),
         )
+
+
+def _leans_on(obj: Json, fresh: Collection[tuple[str, str]]) -> bool:
+    """Whether an object needs one of ``fresh``, which are to be made only now, or not for this user to see: its
+    namespace, the role that a binding names (which the server looks at where the user may not bind any role)."""
+    role = obj.get("roleRef") or {}
+    needed = ((NAMESPACES.kind, obj["metadata"].get("namespace")), (role.get("kind"), role.get("name")))
+    return any(one in fresh for one in needed)
 
 
 def _present(client: BlockingClient, obj: Json) -> Json | None:
@@ -228,65 +229,3 @@ def _rolled_out(deployment: Json) -> bool:
     status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     return seen and (status.get("updatedReplicas") or 0) == wanted == (status.get("readyReplicas") or 0)
-
-
-# ---------------------------------------------------------------------- out again
-
-
-def remove(client: BlockingClient, namespace: str, *, purge: bool, dry_run: bool) -> Iterator[str]:
-    """Titles of what is deleted, the last applied first, and what the processes wrote for themselves. ``purge``: also
-    the namespace if ``install`` made it, what was learned, and the CRDs with every object of theirs. Raises
-    ``StatusError``, ``Unreachable``."""
-    from windlass.scheduler.runtimes import NAME as LEARNED  # the engine comes with it
-
-    yield from remove_guard(client, namespace, dry_run=dry_run)
-    yield from remove_sharing(client, namespace, dry_run=dry_run)
-    kept = () if purge else (CRD, NAMESPACES)
-    wanted = [obj for obj in reversed(objects(Wishes(namespace=namespace))) if KINDS[obj["kind"]] not in kept]
-    yield from _delete(client, wanted, dry_run=dry_run)
-    made = [(LEASES, name) for name in DEPLOYED] + ([(CONFIG_MAPS, LEARNED)] if purge else [])
-    for resource, name in made:
-        if client.find(resource, name, namespace) is not None:
-            if not dry_run:
-                _gone(client, resource, name, namespace)
-            yield titled(resource, name)
-
-
-def remove_guard(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
-    """Titles of what is deleted of the bind guard. Raises ``StatusError``, ``Unreachable``."""
-    return _delete(client, guard_objects(namespace), dry_run=dry_run)
-
-
-def remove_sharing(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
-    """Titles of what is deleted of the sharing of cards: cards that are held stay so. Raises ``StatusError``,
-    ``Unreachable``."""
-    yield from _delete(
-        client, [placed(obj, namespace) for obj in gpusharing.leaving(client)], dry_run=dry_run
-    )
-
-
-def _delete(client: BlockingClient, wanted: Sequence[Json], *, dry_run: bool) -> Iterator[str]:
-    for obj in wanted:
-        found = _present(client, obj)
-        if found is None or not is_ours(found):
-            continue
-        if not dry_run:
-            metadata = found["metadata"]
-            _gone(
-                client,
-                KINDS[obj["kind"]],
-                metadata["name"],
-                metadata.get("namespace"),
-                uid=metadata["uid"],
-            )
-        yield title(obj)
-
-
-def _gone(
-    client: BlockingClient, resource: Resource, name: str, namespace: str | None, uid: str | None = None
-) -> None:
-    try:
-        client.delete(resource, name, namespace, uid=uid)
-    except StatusError as error:
-        if error.code != 404:
-            raise

@@ -36,6 +36,8 @@ IMAGE = "windlass"
 """The image that the chart names, without its tag."""
 OURS = ("app.kubernetes.io/managed-by", "windlass")
 _OUR_KINDS = ("app.kubernetes.io/part-of", "windlass")
+PART_OF = "=".join(_OUR_KINDS)
+"""By which everything of Windlass is found, of ``windlass install`` and of helm."""
 CRD = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, ("crd",)
 )

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.cli import gpusharing, installing
+from windlass.cli.failures import unless_refused
 from windlass.cli.guarding import kept_proof
 from windlass.cli.installing import (
     BESIDE,
@@ -57,6 +59,38 @@ def as_installed(client: BlockingClient, namespace: str) -> Wishes:
         gpu_sharing=gpusharing.is_on(texts["settings.yaml"]),
         parts=parts,
     )
+
+
+def others(client: BlockingClient, namespace: str) -> list[str]:
+    """Other namespaces in which Windlass is installed, by helm or not; none where this user may not look. Raises
+    ``StatusError``, ``Unreachable``."""
+    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=installing.PART_OF).items, [])
+    return sorted({obj["metadata"]["namespace"] for obj in found} - {namespace})
+
+
+def refuse_second(client: BlockingClient, namespace: str) -> None:
+    """Raises ``WL-INSTALL-409`` where Windlass is in another namespace: each has leaders of its own, so two would place
+    the same pods, and make the pods of the same jobs."""
+    for space in others(client, namespace):
+        raise WindlassError(
+            "WL-INSTALL-409",
+            f"Windlass is installed in namespace {space} already, and two would decide on the same pods and jobs",
+            evidence=f"kubectl -n {space} get deployments -l {installing.PART_OF}",
+            remedies=(f"windlass install -n {space}", f"windlass uninstall -n {space}"),
+        )
+
+
+def refuse_absent(client: BlockingClient, namespace: str) -> None:
+    """Raises ``WL-INSTALL-409`` where Windlass is in another namespace and not in this one: what is the cluster's (its
+    kinds, its PriorityClasses) is not to go from under it."""
+    if any(client.find(DEPLOYMENTS, name, namespace) is not None for name in installing.DEPLOYED):
+        return
+    for space in others(client, namespace):
+        raise WindlassError(
+            "WL-INSTALL-409",
+            f"Windlass is not installed in namespace {namespace}, but in {space}",
+            remedies=(f"windlass uninstall -n {space}",),
+        )
 
 
 def keep(told: Wishes, there: Wishes) -> Wishes:

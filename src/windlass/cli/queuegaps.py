@@ -61,11 +61,12 @@ def gaps(
         held = ", ".join(filter(None, (runs, waits)))
         yield Gap(f"queue {name} does not exist; jobs name it ({held})", f"windlass queue create {name}")
     if offered is not None:
-        yield from _promised_in_vain(shares, offered)
+        yield from promised_in_vain(shares, offered)
 
 
-def _promised_in_vain(shares: Sequence[Share], offered: amounts.Vector) -> Iterator[Gap]:
-    """Of what more is guaranteed than all nodes have. What queues are guaranteed is of what the one above them is."""
+def promised_in_vain(shares: Sequence[Share], offered: amounts.Vector) -> Iterator[Gap]:
+    """Of what more is guaranteed than all nodes have, ``offered``. What queues are guaranteed is of what the one above
+    them is."""
     below: dict[str, list[Share]] = {}
     known = {share.key for share in shares}
     for share in shares:

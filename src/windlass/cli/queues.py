@@ -193,7 +193,7 @@ def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> l
     """Every queue with what it holds and what waits in it; parents include their children. Where this user may not see
     the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
     gets the same of queues that do not exist, by their names."""
-    shares, kai = _volcano(invocation), _kai(invocation)
+    shares, kai = volcano_shares(invocation), _kai(invocation)
     everything = unless_refused(lambda: jobs.fetch(invocation, None), None)
     if everything is None:
         for share in shares.values():
@@ -249,7 +249,8 @@ def above(share: Share, shares: Mapping[str, Share]) -> Iterator[Share]:
         key = shares[key].parent
 
 
-def _volcano(invocation: Invocation) -> dict[str, Share]:
+def volcano_shares(invocation: Invocation) -> dict[str, Share]:
+    """Volcano's queues by name, with what is stated of them and nothing of what they hold."""
     shares = {}
     for queue in invocation.client.list(QUEUES).items:
         spec = queue.get("spec") or {}

@@ -39,8 +39,12 @@ class Guarantees:
             left = _free(step, nodes, resource) - kept
             if kept and units > left:
                 others = sum(unfilled(top, resource, path, units, idle=True) for top in tops)
-                ever = int(nodes.allocatable(resource).sum()) - others
-                return _refusal(path, resource, (units, max(left, 0), kept), never=units > ever)
+                whole = int(nodes.allocatable(resource).sum())
+                detail = f"other queues are guaranteed {from_units(resource, kept)} that they do not hold yet"
+                if others > whole:
+                    detail += f", and all nodes have {from_units(resource, whole)}"
+                amounts = (units, max(left, 0))
+                return _refusal(path, resource, amounts, detail, never=units > whole - others)
         return None
 
 
@@ -52,19 +56,18 @@ def _free(step: StepView, nodes: NodeView, resource: str) -> int:
 
 
 def _refusal(
-    path: Sequence[QueueView], resource: str, amounts: tuple[int, int, int], *, never: bool
+    path: Sequence[QueueView], resource: str, amounts: tuple[int, int], detail: str, *, never: bool
 ) -> Refusal:
-    """``amounts``: what is asked for, what is left, and what is kept for others. ``never``: that would be more than is
-    left if nothing ran at all. That is no ``permanent`` refusal, since more nodes would help as well."""
-    units, left, kept = amounts
-    told = from_units(resource, kept)
+    """``amounts``: what is asked for, and what is left. ``never``: that would be more than is left if nothing ran at
+    all. That is no ``permanent`` refusal, since more nodes would help as well."""
+    units, left = amounts
     return Refusal(
         code=Reason.EXCEEDS_QUEUE_LIMIT if never else Reason.WAITING_FOR_QUOTA,
         queue=path[-1].name,
         resource=resource,
         needed=units,
         available=left,
-        detail=f"other queues are guaranteed {told} that they do not hold yet",
+        detail=detail,
         remedies=(
             "Lower what other queues are guaranteed "
             f"(windlass queue ls, windlass queue set NAME guarantee.{resource}=AMOUNT).",

@@ -20,6 +20,7 @@ from windlass.cli.words import plural
 if TYPE_CHECKING:
     from windlass.cli.guarding import Proof
     from windlass.cli.installing import Wishes
+    from windlass.cli.removing import Leaving
 
 FORMATS = ("json", "yaml", "name")
 
@@ -137,6 +138,7 @@ def _settled(
     from windlass.cli import adopting, installing, keeping
 
     installing.refuse_helms(invocation.client, told)
+    keeping.refuse_second(invocation.client, told.namespace)
     there = keeping.as_installed(invocation.client, told.namespace)
     adopting.check_alone(there, adopt)
     if not adopt:
@@ -191,17 +193,12 @@ def _sharing(invocation: Invocation, wishes: Wishes, asked: bool | None) -> Wish
 
 def _alone(run: Run, wishes: Wishes) -> int:
     """Install, and take away what is not wanted any more."""
-    from windlass.cli import deploying, installing
+    from windlass.cli import installing, removing
 
-    run.put(installing.objects(wishes))
-    client, off = run.invocation.client, []
-    if wishes.proof is None:
-        off.append(deploying.remove_guard)
-    if not wishes.gpu_sharing:
-        off.append(deploying.remove_sharing)
-    for remove in off:
-        for title in remove(client, wishes.namespace, dry_run=run.dry_run):
-            run.invocation.out.line(f"{title} deleted{run.suffix}")
+    client = run.invocation.client
+    leaving = [] if wishes.proof is not None else removing.of_guard(wishes.namespace)
+    leaving += [] if wishes.gpu_sharing else removing.of_sharing(client, wishes.namespace)
+    run.put(installing.objects(wishes), leaving)
     tell_held(run.invocation, going=not wishes.gpu_sharing)
     run.until_ready(wishes.namespace)
     return failures.OK
@@ -220,17 +217,19 @@ class Run:
     def suffix(self) -> str:
         return " (dry run)" if self.dry_run else ""
 
-    def put(self, wanted: Sequence[dict[str, Any]]) -> None:
-        """All or, where the server refuses one of them, none; tell of each object."""
-        from windlass.cli import deploying, installing
+    def put(self, wanted: Sequence[dict[str, Any]], leaving: Sequence[Leaving] = ()) -> None:
+        """All or, where the server refuses one of them, none; then take away what is ``leaving``. Tell of each."""
+        from windlass.cli import deploying, installing, removing
 
         client, clock = self.invocation.client, self.invocation.clock
-        deploying.rehearse(client, wanted, force=self.force)
+        deploying.rehearse(client, wanted, leaving, force=self.force)
         for obj, action in deploying.apply(client, wanted, dry_run=self.dry_run, clock=clock):
             became, _, whose = action.partition(":")
             self.invocation.out.line(f"{installing.title(obj)} {became}{self.suffix}")
             if whose and obj["kind"] != "Namespace":
                 self.invocation.note(f"{installing.title(obj)} was made by others, and stays as it is")
+        for name in removing.delete(client, leaving, dry_run=self.dry_run):
+            self.invocation.out.line(f"{name} deleted{self.suffix}")
 
     def until_ready(self, namespace: str) -> None:
         """Return when all instances are ready, if that was asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -13,8 +14,8 @@ from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
-from windlass.cli.queuegaps import gaps, offered
-from windlass.cli.queues import Share, depths, gather, parse_settings
+from windlass.cli.queuegaps import gaps, offered, promised_in_vain
+from windlass.cli.queues import Share, depths, gather, parse_settings, volcano_shares
 from windlass.cli.queueshares import reasons
 from windlass.cli.words import natural
 
@@ -76,6 +77,16 @@ def _warn(invocation: Invocation, shares: list[Share], nowhere: dict[str, Share]
         invocation.warn(str(gap))
 
 
+def _warn_of_promises(invocation: Invocation, changed: Mapping[str, Any]) -> None:
+    """After a queue's guarantee was set: whether the nodes have what all queues are guaranteed."""
+    if "guarantee" not in changed:
+        return
+    shares = list(volcano_shares(invocation).values())
+    have = offered(invocation, shares)
+    for gap in promised_in_vain(shares, have) if have is not None else ():
+        invocation.warn(str(gap))
+
+
 def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
     if invocation.structured:
         names = [share.full_name for share in shares]
@@ -131,6 +142,7 @@ def create(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
         "spec": {"weight": 1, "reclaimable": True, **spec},
     }
     made = invocation.client.create(QUEUES, queue, field_validation="Strict")
+    _warn_of_promises(invocation, spec)
     return _done(invocation, made, "created")
 
 
@@ -144,6 +156,7 @@ def change(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
     queue = invocation.client.get(QUEUES, name)
     if spec:
         queue = invocation.client.patch(QUEUES, name, {"spec": spec}, field_validation="Strict")
+        _warn_of_promises(invocation, spec)
     if state:
         _switch(invocation, queue, state)
     return _done(invocation, queue, "changed")

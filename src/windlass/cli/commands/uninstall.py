@@ -11,9 +11,11 @@ from windlass.cli import failures
 from windlass.cli.commands.install import Run, need_cluster, tell_held
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
+from windlass.cli.words import joined
 
 if TYPE_CHECKING:
     from windlass.cli.peers import Report
+    from windlass.cli.removing import Leaving
 
 
 @click.command("uninstall")
@@ -46,7 +48,7 @@ def command(
     With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
     with -q Windlass stays for the others.
     """
-    from windlass.cli import adopting, deploying, installing, keeping
+    from windlass.cli import adopting, installing, keeping, removing
 
     need_cluster(invocation, "uninstall")
     if queues and not adopted:
@@ -54,23 +56,38 @@ def command(
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
     if not queues:  # what is refused gives nothing back first
         installing.refuse_helms(invocation.client, wishes)
+        keeping.refuse_absent(invocation.client, wishes.namespace)
         if purge and not yes and not dry_run:
             click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     if not adopted:
         adopting.check_alone(keeping.as_installed(invocation.client, wishes.namespace))
-    else:
+    leaving = _leaving(invocation, wishes.namespace, purge=purge) if not queues else []
+    if adopted:
         give_back(invocation, queues, seconds=float(wait), dry_run=dry_run)
         if queues:
             return failures.OK
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
-    for name in deploying.remove(invocation.client, wishes.namespace, purge=purge, dry_run=dry_run):
+    for name in removing.delete(invocation.client, leaving, dry_run=dry_run):
         invocation.out.line(f"{name} {verb}")
         count += 1
     if not count:
         invocation.note("nothing of Windlass is there")
     tell_held(invocation, going=True)
     return failures.OK
+
+
+def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[Leaving]:
+    """What is to go, all of which this user may delete."""
+    from windlass.cli import keeping, removing
+
+    others = keeping.others(invocation.client, namespace)
+    if others:
+        kinds = "the CustomResourceDefinitions and PriorityClasses" if purge else "the PriorityClasses"
+        invocation.note(f"{kinds} stay, for Windlass in namespace {joined(others)}")
+    leaving = removing.everything(invocation.client, namespace, purge=purge, alone=not others)
+    removing.check_allowed(invocation.client, leaving)
+    return leaving
 
 
 def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float, dry_run: bool) -> None:
