@@ -16,6 +16,7 @@ from windlass.model.kueue import Translation, translate
 from windlass.model.queues import queue_of
 
 Json = dict[str, Any]
+_KUEUE = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
 
 SINGLE = """
 {apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: default-flavor}}
@@ -262,3 +263,64 @@ def test_sums_and_ratios_are_kept(teams: list[tuple[int, int, int]]) -> None:
         kept = (queue.get("guarantee") or {"resource": {"cpu": "0"}})["resource"]["cpu"]
         assert quantities.parse(kept) == max(0, quota - lent)
         assert Fraction(queue["weight"], first["weight"]) == Fraction(weight, teams[0][2])
+
+
+def test_what_names_queues_that_are_not_there_is_told_and_left_out() -> None:
+    waiting = {"metadata": {"name": "w", "namespace": "lost"}, "spec": {"queueName": "l", "podSets": []}}
+    found = translate(
+        [
+            *yaml.safe_load_all(SINGLE),
+            {
+                **_KUEUE,
+                "kind": "LocalQueue",
+                "metadata": {"name": "l", "namespace": "lost"},
+                "spec": {"clusterQueue": "x"},
+            },
+            {**_KUEUE, "kind": "Workload", **waiting},
+        ]
+    )
+    assert [one["metadata"]["name"] for one in found.namespaces] == ["default"]
+    assert found.groups == []
+    told = "LocalQueue lost/l: its ClusterQueue 'x' is not there, so nothing is said of where its jobs go"
+    assert found.notes.count(told) == 1
+
+
+def test_names_that_windlass_has_itself_are_told() -> None:
+    given = {
+        **_KUEUE,
+        "kind": "ClusterQueue",
+        "metadata": {"name": "default"},
+        "spec": {"stopPolicy": "Hold"},
+    }
+    local = {**_KUEUE, "kind": "LocalQueue", "metadata": {"name": "l", "namespace": "n"}}
+    found = translate([given, {**local, "spec": {"clusterQueue": "default"}}])
+    assert [one["metadata"]["name"] for one in found.queues] == ["kueue-default"]
+    (space,) = found.namespaces
+    assert list(space["metadata"]["annotations"].values()) == ["kueue-default"]
+    assert (
+        "ClusterQueue default becomes queue kueue-default: default is one that Windlass has of its own"
+        in found.notes
+    )
+    assert any("windlass queue set kueue-default state=Closed" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "said"),
+    [
+        ("ClusterQueue", {"nominalQuota": "lots"}, "ClusterQueue a: 'lots' is not a quantity"),
+        ("Cohort", {"nominalQuota": 1, "lendingLimit": "x"}, "Cohort a: 'x' is not a quantity"),
+    ],
+)
+def test_amounts_that_are_none_are_told_with_their_object(kind: str, spec: Json, said: str) -> None:
+    flavors = [{"name": "f", "resources": [{"name": "nvidia.com/gpu", **spec}]}]
+    given = {"resourceGroups": [{"flavors": flavors}]}
+    with pytest.raises(quantities.QuantityError, match=said):
+        translate([{**_KUEUE, "kind": kind, "metadata": {"name": "a"}, "spec": given}])
+
+
+def test_a_quota_that_is_not_said_is_none() -> None:
+    flavors = [{"name": "f", "resources": [{"name": "nvidia.com/gpu"}]}]
+    spec = {"resourceGroups": [{"flavors": flavors}], "fairSharing": {"weight": "0"}}
+    found = translate([{**_KUEUE, "kind": "ClusterQueue", "metadata": {"name": "a"}, "spec": spec}])
+    assert found.queues[0]["spec"]["capability"] == {"nvidia.com/gpu": "0"}
+    assert "ClusterQueue a: weight 0 cannot be kept exactly; 1 is used" in found.notes

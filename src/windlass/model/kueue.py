@@ -47,7 +47,8 @@ class Translation:
 
 
 def translate(objects: Iterable[Mapping[str, Any]]) -> Translation:
-    """Raises :class:`~windlass.api.quantities.QuantityError` on an amount that is none."""
+    """Raises :class:`~windlass.api.quantities.QuantityError` on an amount that is none, ``ValueError`` on cohorts that
+    are above one another; both say of which object."""
     return _Work(objects).done()
 
 
@@ -80,6 +81,13 @@ class _Work:
             above = _cohort_of(spec)
             if above:
                 self._cohorts.setdefault(above, {})
+        for kind, specs in (("ClusterQueue", self._specs), ("Cohort", self._cohorts)):
+            for name, spec in specs.items():
+                try:
+                    _quota(spec)
+                    _weight(spec)
+                except quantities.QuantityError as error:
+                    raise quantities.QuantityError(f"{kind} {name}: {error}") from error
 
     def done(self) -> Translation:
         self._weights = self._whole_weights()
@@ -139,10 +147,10 @@ class _Work:
         return found
 
     def _whole_weights(self) -> dict[str, int]:
-        """``cq:NAME``, ``cohort:NAME`` → a weight; all in the ratio in which they are written."""
+        """``ClusterQueue NAME``, ``Cohort NAME`` → a weight; all in the ratio in which they are written."""
         written = {
-            **{f"cq:{name}": _weight(spec) for name, spec in self._specs.items()},
-            **{f"cohort:{name}": _weight(spec) for name, spec in self._cohorts.items()},
+            **{f"ClusterQueue {name}": _weight(spec) for name, spec in self._specs.items()},
+            **{f"Cohort {name}": _weight(spec) for name, spec in self._cohorts.items()},
         }
         scale = lcm(*(weight.denominator for weight in written.values())) if written else 1
         found: dict[str, int] = {}
@@ -160,7 +168,7 @@ class _Work:
     def _cohort(self, name: str, total: Amounts) -> Json:
         above = self._above(name)
         spec: Json = {
-            "weight": self._weights[f"cohort:{name}"],
+            "weight": self._weights[f"Cohort {name}"],
             "parent": self._cohort_name(above) if above else "root",
             "reclaimable": self._taken_back(name),
         }
@@ -202,7 +210,7 @@ class _Work:
         given = self._specs[name]
         quota, cohort = _quota(given), _cohort_of(given)
         spec: Json = {
-            "weight": self._weights[f"cq:{name}"],
+            "weight": self._weights[f"ClusterQueue {name}"],
             "parent": self._cohort_name(cohort) if cohort else "root",
             "reclaimable": self._taken_back(cohort) if cohort else False,
             "dequeueStrategy": "fifo" if given.get("queueingStrategy") == "StrictFIFO" else "traverse",
@@ -222,6 +230,10 @@ class _Work:
 
     def _remarks(self, name: str, spec: Mapping[str, Any], quota: _Quota) -> None:
         where = f"ClusterQueue {name}"
+        if self._queue_name(name) != name:
+            self._note(
+                f"{where} becomes queue {self._queue_name(name)}: {name} is one that Windlass has of its own"
+            )
         for resource, flavors in sorted(quota.flavors.items()):
             if len(flavors) > 1:
                 several = ", ".join(sorted(flavors))
@@ -229,7 +241,8 @@ class _Work:
                     f"{where}: the quotas of {resource} in flavors {several} are added up, none holds alone"
                 )
         if (spec.get("stopPolicy") or "None") != "None":
-            self._note(f"{where} is stopped ({spec['stopPolicy']}): windlass queue set {name} state=Closed")
+            queue = self._queue_name(name)
+            self._note(f"{where} is stopped ({spec['stopPolicy']}): windlass queue set {queue} state=Closed")
         if spec.get("namespaceSelector"):
             self._note(f"{where}: namespaceSelector is not kept; any namespace may name the queue")
         if spec.get("admissionChecks") or spec.get("admissionChecksStrategy"):
@@ -266,11 +279,24 @@ class _Work:
                     f"namespace {namespace} has several LocalQueues ({names}): jobs have to name their queue"
                 )
                 continue
-            queue = self._queue_name(str((found[0].get("spec") or {}).get("clusterQueue", "")))
+            queue = self._queue_of(found[0])
+            if not queue:
+                continue
             metadata = {"name": namespace, "annotations": {QUEUE_NAME_VOLCANO: queue}}
             self._out.namespaces.append(
                 {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.kind, "metadata": metadata}
             )
+
+    def _queue_of(self, local: Mapping[str, Any]) -> str:
+        """The queue that a LocalQueue's ClusterQueue becomes; ``""``, which is noted, where that is not there."""
+        name = str((local.get("spec") or {}).get("clusterQueue", ""))
+        if name in self._specs:
+            return self._queue_name(name)
+        where = f"LocalQueue {local['metadata'].get('namespace', '')}/{_name(local)}"
+        self._note(
+            f"{where}: its ClusterQueue {name!r} is not there, so nothing is said of where its jobs go"
+        )
+        return ""
 
     def _flavors(self) -> None:
         for obj in self._kinds["ResourceFlavor"]:
@@ -296,7 +322,9 @@ class _Work:
                 f"Workload {namespace}/{_name(obj)}: its LocalQueue {spec.get('queueName', '')!r} is not there"
             )
             return
-        queue = self._queue_name(str((found.get("spec") or {}).get("clusterQueue", "")))
+        queue = self._queue_of(found)
+        if not queue:
+            return
         least = sum(int(one.get("minCount") or one.get("count") or 1) for one in sets)
         group: Json = {"minMember": least, "queue": queue}
         wanted, own = _priority(spec)
@@ -349,7 +377,7 @@ def _quota(spec: Mapping[str, Any]) -> _Quota:
         for flavor in group.get("flavors") or ():
             for entry in flavor.get("resources") or ():
                 name, place = str(entry["name"]), (str(entry["name"]), str(flavor["name"]))
-                nominal = _units(name, entry["nominalQuota"])
+                nominal = _units(name, entry.get("nominalQuota", 0))
                 quota.flavors[name].add(str(flavor["name"]))
                 quota.by_flavor[place] = nominal
                 quota.nominal[name] = quota.nominal.get(name, 0) + nominal
