@@ -123,6 +123,15 @@ def test_what_is_to_go_is_asked_about_before_anything_is_written() -> None:
     assert (caught.value.code, caught.value.evidence) == ("WL-INSTALL-403", "may not get webhooks")
 
 
+def test_a_kind_that_cannot_go_to_this_version_is_told_before_anything_is_written() -> None:
+    cluster = cast(
+        BlockingClient, Refusing(StatusError({"code": 422, "message": "status.storedVersions[1]"}))
+    )
+    with pytest.raises(WindlassError, match="cannot become that of this version") as caught:
+        deploying.rehearse(cluster, installing.definitions(), force=False)
+    assert (caught.value.code, caught.value.remedies) == ("WL-INSTALL-409", ("windlass upgrade --check",))
+
+
 def test_a_binding_may_come_before_its_role_is_looked_at() -> None:
     class Strict(Refusing):
         """The server looks at the role that is bound; ``there``: kinds of which it has all."""

@@ -50,6 +50,13 @@ def rehearse(
             if error.code == 403:
                 refused.append(error.message)
                 fresh.add((obj["kind"], obj["metadata"]["name"]))
+            elif error.code == 422 and resource is CRD:
+                raise WindlassError(
+                    "WL-INSTALL-409",
+                    f"{title(obj)} cannot become that of this version; nothing was written",
+                    evidence=error.message,
+                    remedies=("windlass upgrade --check",),
+                ) from error
             elif conflicts := _conflicts(error):
                 changed += [f"{title(obj)} {words}" for words in conflicts]
             elif not (_only_overwrites(error) or (error.code == 404 and _leans_on(obj, fresh))):
