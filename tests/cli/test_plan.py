@@ -10,8 +10,11 @@ from typing import Any, TypeAlias
 
 import pytest
 import yaml
+from fakecluster import FakeCluster
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
+
+from windlass.api.resources import CONFIG_MAPS, PODS
 
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
@@ -251,10 +254,34 @@ def test_a_wrong_configuration_names_file_line_field_and_remedy(windlass: Run, t
     assert "did you mean actions?" in done.err
 
 
+def test_without_a_file_it_is_this_box(windlass: Run, cluster: FakeCluster) -> None:
+    """On a box Windlass places the pods that name no scheduler, too, by the configuration that stands there."""
+    cluster.add(PODS, pod("bare", scheduler="default-scheduler", requests={"cpu": "1"}))
+    cluster.add(PODS, pod("other", scheduler="somebody", requests={"cpu": "1"}))
+    assert [bind["pod"] for bind in planned(windlass)["binds"]] == ["bare"]
+    here = {"name": "volcano-scheduler-config", "namespace": "volcano-system"}
+    backfill = "actions: allocat\n"
+    cluster.add(CONFIG_MAPS, {"metadata": here, "data": {"volcano-scheduler.conf": backfill}})
+    done = windlass("plan")
+    assert done.code == 65
+    assert "ConfigMap volcano-scheduler-config:1: actions: names 'allocat'" in done.err
+    cluster.add(CONFIG_MAPS, {"metadata": here, "data": {"a.conf": "", "b.conf": ""}})
+    assert "WL-CONFIG-465" in windlass("plan").err
+
+
+def test_without_a_file_and_without_a_box_there_is_nothing_to_plan(
+    windlass: Run, cluster: FakeCluster
+) -> None:
+    cluster.down = True
+    done = windlass("plan")
+    assert done.code == 2
+    assert done.err.startswith("error[WL-USE-400]: there is nothing to plan: ")
+    assert "try: windlass up --detach\n" in done.err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("-f", "x", "--cycles", "2", "--until-stable"),
         ("-f", "x", "--cycles", "0"),
         ("-f", "x", "--now", "noon"),

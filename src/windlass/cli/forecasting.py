@@ -87,7 +87,8 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     if question.files:
         found = planning.loaded(request, invocation.warn)
     else:
-        found = planning.loaded_live(invocation.client, request, invocation.warn)
+        on_box = not invocation.target.remote
+        found = planning.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
     found.model.withheld = planning.quotas_of(found.counted).withheld
     before = _world(found, found.parsed.config, now)
     shapes = shapes_in(found.model, before.state.groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from windlass.api.errors import StatusError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import (
     ALL,
     CONFIG_MAPS,
@@ -28,6 +28,7 @@ from windlass.api.resources import (
 )
 from windlass.cli.installing import NAMESPACE
 from windlass.client.blocking import BlockingClient
+from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, text_of
 from windlass.model.snapshot import KINDS
 
 Tell = Callable[[str], None]
@@ -75,13 +76,20 @@ def objects(
         )
 
 
-def policy(client: BlockingClient) -> str:
-    """The scheduler configuration of the Windlass that is installed, as text; ``""`` where none is, or where the
-    user may not read it."""
+def policy(client: BlockingClient, on_box: bool) -> str:
+    """The scheduler configuration of the Windlass that is installed, or of a box, as text; ``""`` where none is, or
+    where the user may not read it. Raises :class:`WindlassError` for a ConfigMap that holds several."""
+    name, namespace = (CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE) if on_box else ("windlass-scheduler", NAMESPACE)
     try:
-        found = client.find(CONFIG_MAPS, "windlass-scheduler", NAMESPACE)
+        found = client.find(CONFIG_MAPS, name, namespace)
     except StatusError as error:
         if error.code in (_FORBIDDEN, _NOT_FOUND):
             return ""
         raise
-    return ((found or {}).get("data") or {}).get(CONFIG_KEY) or ""
+    data = (found or {}).get("data") or {}
+    if not on_box or not data:
+        return data.get(CONFIG_KEY) or ""
+    try:
+        return text_of(data)
+    except ConfigError as error:
+        raise WindlassError("WL-CONFIG-465", f"ConfigMap {namespace}/{name}: {error}") from error

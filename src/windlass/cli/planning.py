@@ -31,7 +31,7 @@ from windlass.model.engines import make_engine
 from windlass.model.namespace_quota import NamespaceQuotas
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.plan_record import record
-from windlass.model.scheduler_config import Parsed
+from windlass.model.scheduler_config import CONFIG_MAP_NAME, Parsed
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, SnapshotError, load
 from windlass.scheduler import configuration
 
@@ -44,8 +44,8 @@ Warn = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Request:
     """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds.
-    ``scheduler_names``: whose pods are planned; empty: those of :data:`EVERY_SCHEDULER`, of a running cluster those of
-    :data:`LIVE_SCHEDULERS`."""
+    ``scheduler_names``: whose pods are planned; empty: those of :data:`EVERY_SCHEDULER`, of a running cluster that is
+    no box those of :data:`LIVE_SCHEDULERS`."""
 
     files: Sequence[str]
     config: str = ""
@@ -80,15 +80,17 @@ def loaded(request: Request, warn: Warn) -> Loaded:
     return Loaded(model, parsed, counted)
 
 
-def loaded_live(client: BlockingClient, request: Request, warn: Warn) -> Loaded:
+def loaded_live(client: BlockingClient, request: Request, warn: Warn, *, on_box: bool = False) -> Loaded:
     """From a running cluster, of which everything is only read. Without ``request.config`` the configuration of the
-    Windlass that is installed there holds. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
+    Windlass that is installed there holds. ``on_box``: it is one that Windlass serves, and schedules alone.
+    Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
     parsed = Parsed(scheduler_config.SchedulerConfig())
     if request.config:
         parsed = read_config(request.config, warn)
-    elif text := livecluster.policy(client):
-        parsed = configuration.parse(text, "ConfigMap windlass-scheduler")
-    model = _model(request.scheduler_names or LIVE_SCHEDULERS, parsed)
+    elif text := livecluster.policy(client, on_box):
+        parsed = configuration.parse(text, f"ConfigMap {CONFIG_MAP_NAME if on_box else 'windlass-scheduler'}")
+    everybody = EVERY_SCHEDULER if on_box else LIVE_SCHEDULERS
+    model = _model(request.scheduler_names or everybody, parsed)
     counted = Counted()
     read: set[Resource] = set()
     load(model, livecluster.objects(client, warn, read), counted=counted)
@@ -125,10 +127,12 @@ def _is_done(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str, Any]:
+def plan_live(
+    client: BlockingClient, request: Request, warn: Warn, *, on_box: bool = False
+) -> dict[str, Any]:
     """The plan for a running cluster: see :func:`loaded_live`. A field that cannot be read is told by what waits
     because of it."""
-    found = loaded_live(client, request, warn)
+    found = loaded_live(client, request, warn, on_box=on_box)
     return run(found.model, found.parsed, request, warn, found.counted)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,10 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
+from windlass.client.errors import Unreachable
+
+if TYPE_CHECKING:
+    from windlass.cli.planning import Request
 
 FORMATS = ("json", "yaml", "table")
 
@@ -45,8 +49,8 @@ def command(
 ) -> int:
     """Show what the scheduler would do with a cluster.
 
-    With --context or --kubeconfig the cluster is read as it is now; nothing is written, and Windlass need not be
-    installed there. With -f a dump is read.
+    This box, or with --context or --kubeconfig the cluster, is read as it is now; nothing is written, and Windlass
+    need not be installed there. With -f a dump is read.
     """
     moment = moment_of(invocation, now)
     if cycles is not None and until_stable:
@@ -57,28 +61,40 @@ def command(
                 "WL-USE-400", "--batch reads everything else from the options.json of its folders"
             )
         return _batch(invocation, Path(batch), moment)
-    if not files and not invocation.target.remote:
-        raise WindlassError(
-            "WL-USE-400",
-            "there is nothing to plan",
-            remedies=(
-                "windlass plan -f cluster.yaml",
-                "windlass --context NAME plan",
-                "windlass plan --help",
-            ),
-        )
-    from windlass.cli.planning import Request, plan, plan_live
+    from windlass.cli.planning import Request, plan
 
     request = Request(files, config or "", moment, cycles or 1, until_stable, names)
     if files:
         document = plan(request, invocation.warn)
     else:
-        document = plan_live(invocation.client, request, invocation.warn)
+        document = _of_running(invocation, request)
     if invocation.output in ("", "table"):
         invocation.out.write(as_text(document))
     else:
         emit(invocation, document)
     return 0
+
+
+def _of_running(invocation: Invocation, request: Request) -> dict[str, Any]:
+    """The plan for the cluster that is aimed at, or for this box."""
+    from windlass.cli.planning import plan_live
+
+    on_box = not invocation.target.remote
+    try:
+        return plan_live(invocation.client, request, invocation.warn, on_box=on_box)
+    except Unreachable as error:
+        if not on_box:
+            raise
+        raise WindlassError(
+            "WL-USE-400",
+            "there is nothing to plan: no file and no context is named, and this box does not run",
+            evidence=error.message,
+            remedies=(
+                "windlass plan -f cluster.yaml",
+                "windlass --context NAME plan",
+                "windlass up --detach",
+            ),
+        ) from error
 
 
 def moment_of(invocation: Invocation, text: str | None) -> float:
