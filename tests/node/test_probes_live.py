@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import sys
 from collections.abc import Callable
@@ -196,3 +197,32 @@ async def test_readiness_gates_wait_for_whoever_sets_them(box: NodeBox) -> None:
         return ready_condition(await box.get("g"))["status"] == "True"
 
     await box.until(opened)
+
+
+async def test_what_an_agent_without_probes_left_stays_ready_and_is_probed_from_now_on(box: NodeBox) -> None:
+    """An upgrade: neither the pod's record nor its attempt's says anything about probes."""
+    probe = {
+        "exec": {"command": ["sh", "-c", "echo asked; exit 1"]},
+        "periodSeconds": 2,
+        "failureThreshold": 1,
+    }
+    await box.create(pod("old", "sleep", "60"))
+    found = await until(box, "old", lambda c: c["ready"])
+    await box.kill_agent()
+    folder = box.state.node / "pods" / found["metadata"]["uid"]
+    for path, left_out in (
+        (folder / "pod.json", "health"),
+        (folder / "containers/main/0/spec.json", "commands"),
+    ):
+        record = json.loads(path.read_bytes())
+        del record[left_out]
+        if left_out == "health":
+            record["pod"]["spec"]["containers"][0]["readinessProbe"] = {**probe, "timeoutSeconds": 20}
+        path.write_text(json.dumps(record))
+    before, starting = box.agent, asyncio.ensure_future(box.start_agent())
+    while box.agent is None or box.agent is before or not box.agent.ready.is_set():
+        await asyncio.sleep(0)
+    assert box.agent.workers[found["metadata"]["uid"]].machine.containers["main"].health.ready
+    await starting
+    await until(box, "old", lambda c: not c["ready"])
+    await told(box, "old", "Unhealthy", "Readiness probe failed: asked")

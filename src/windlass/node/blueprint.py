@@ -83,7 +83,7 @@ def blueprint(
     placeholder = not argv
     if placeholder:
         argv = _placeholder(container, spec)
-    commands = _commands(container)
+    commands = commands_of(container)
     if not setting.capabilities.mounts:
         argv, values = _substituted(argv, values, setting.names, mounted.paths)
         commands = {
@@ -116,7 +116,7 @@ def blueprint(
     return Blueprint(record, placeholder)
 
 
-def _commands(container: Mapping[str, Any]) -> dict[str, list[str]]:
+def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
     """What probes and hooks run inside the container, by their field. As in the kubelet, those of probes are
     expanded by the variables that the manifest gives a value, and those of hooks are not."""
     found: dict[str, list[str]] = {}

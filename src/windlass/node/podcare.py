@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from windlass.node import linux, records
 from windlass.node.actions import Actions, Outcome
-from windlass.node.blueprint import ATTEMPT_MARK
+from windlass.node.blueprint import ATTEMPT_MARK, commands_of
 from windlass.node.hooks import Hooks
 from windlass.node.host import Host
 from windlass.node.launcher import ContainerLauncher
@@ -67,12 +68,21 @@ class PodCare:
         """What another agent has to know: per container with probes its attempt, and whether it is started, ready."""
         return {one.name: [one.attempt, one.health.started, one.health.ready] for one in self._probed}
 
-    def recall(self, record: Mapping[str, list[Any]]) -> None:
-        """What was known of containers that run on holds until a probe says otherwise."""
+    def recall(self, record: Mapping[str, list[Any]] | None) -> None:
+        """What was known of containers that run on holds until a probe says otherwise. None: an agent left them that
+        carried no probes out, and to which whatever ran was ready."""
         for container in self._probed:
-            attempt, started, ready = record.get(container.name) or (None, False, False)
+            unknown = (container.attempt, True, True) if record is None else (None, False, False)
+            attempt, started, ready = (record or {}).get(container.name) or unknown
             if container.attempt == attempt:
                 container.health.keep(started, ready)
+
+    def adopt(self, container: str, folder: Path) -> None:
+        """Add to the record of an attempt what an agent that carried no probes out left out of it."""
+        spec = records.read(str(folder), records.SPEC)
+        if spec is not None and "commands" not in spec:
+            commands = commands_of(self._launcher.container(container))
+            records.write(str(folder), records.SPEC, {**spec, "commands": commands})
 
     def ended(self, container: str) -> None:
         """The container has ended: so do its hooks, and what they or its probes left running inside. (Where it has

@@ -125,6 +125,7 @@ class PodWorker:
                 self.machine.containers[name].adopted = True
                 self.publisher.learn(name)
                 self._adopt_cores(name, folder)
+                self._care.adopt(name, folder)
                 over = records.read(str(folder), records.EXIT) is not None
                 self._spawn(self._follow_adopted(name, handle, over=over))
             elif lost and name in lost:
@@ -255,13 +256,13 @@ class PodWorker:
         }
         write_atomic(self.folder / _RECORD, msgspec.json.encode(record), durable=False)
 
-    def _recall(self) -> tuple[str, dict[str, list[Any]]]:
+    def _recall(self) -> tuple[str, dict[str, list[Any]] | None]:
         """Take back what :meth:`_remember` wrote; the pod's address, and what its probes had said."""
         record = read_pod_record(self.folder) or {}
         self.machine.started_at = record.get("started_at") or self.host.clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
-        return record.get("address") or "", record.get("health") or {}
+        return record.get("address") or "", record.get("health")
 
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
