@@ -306,17 +306,6 @@ async def test_images_can_stand_for_environments(tmp_path: Path) -> None:
         assert "ImageIgnored" not in await events(box, "i")
 
 
-async def test_things_that_are_not_done_here_are_told(box: NodeBox) -> None:
-    probe = {"readinessProbe": {"grpc": {"port": 50051}}}
-    await box.create(pod("n", "true", container=probe))
-    await box.phase("n", "Succeeded")
-    told = (await events(box, "n"))["NotSupported"]
-    assert (
-        told
-        == "gRPC health checks are not carried out on this machine, they count as passed: main.readinessProbe"
-    )
-
-
 async def test_claims_keep_their_files_between_pods(box: NodeBox) -> None:
     mount = {"volumeMounts": [{"name": "c", "mountPath": "/claim"}]}
     volumes = [{"name": "c", "persistentVolumeClaim": {"claimName": "data"}}]

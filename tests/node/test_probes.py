@@ -73,7 +73,7 @@ def test_a_probe_is_read_with_the_defaults_of_the_api() -> None:
     assert probes_of({"name": "m", "livenessProbe": full})[LIVENESS] == Probe(
         LIVENESS, "exec", {"command": ["true"]}, 4.0, 5.0, 6.0, 1, 7, 8.0
     )
-    assert probes_of({"name": "m", "livenessProbe": {"grpc": {"port": 1}}}) == {}
+    assert probes_of({"name": "m", "livenessProbe": {"grpc": {"port": 1}}})[LIVENESS].action == "grpc"
 
 
 def test_without_probes_a_container_is_started_and_ready_at_once() -> None:

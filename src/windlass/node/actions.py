@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.clock import Clock
-from windlass.node import httpget
+from windlass.node import grpchealth, httpget
+from windlass.node.grpchealth import RpcError
 from windlass.node.httpget import BodyFailure, HttpFailure
 from windlass.node.network import Network
 from windlass.node.probes import Probe, action_of
@@ -25,6 +26,8 @@ from windlass.node.spawning import collect, read_to_end, start_helper
 
 _TRIES = 3
 """Of a probe that could not be carried out at all."""
+_AGAIN_SECONDS = 1.0
+"""Before a connection for gRPC is tried again."""
 _REFUSALS = {
     errno.ECONNREFUSED: "connect: connection refused",
     errno.EHOSTUNREACH: "connect: no route to host",
@@ -84,6 +87,8 @@ class Actions:
             return await self._check_exec(container, probe)
         if probe.action == "httpGet":
             return await self._check_http(container, probe)
+        if probe.action == "grpc":
+            return await self._check_grpc(probe)
         return await self._check_tcp(container, probe)
 
     async def _check_exec(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
@@ -120,6 +125,41 @@ class Actions:
             return Outcome(Result.FAILED, str(error))
         connection.close()
         return Outcome(Result.PASSED)
+
+    async def _check_grpc(self, probe: Probe) -> Outcome:
+        """Whoever does not listen yet is tried again for as long as the time lasts, as gRPC's clients do."""
+        place = f"{self._address()}:{probe.detail['port']}"
+        late = f"within {probe.timeout_seconds:.0f}s"
+        connected = False
+        try:
+            async with asyncio.timeout(probe.timeout_seconds):
+                connection = await self._patient(int(probe.detail["port"]), probe.timeout_seconds)
+                connected = True
+                found = await grpchealth.check(connection, place, probe.detail.get("service") or "")
+        except TimeoutError:
+            if connected:
+                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+            why = f'timeout: failed to connect service "{place}" {late}: context deadline exceeded'
+            return Outcome(Result.FAILED, why)
+        except RpcError as error:
+            if error.code == "DeadlineExceeded":
+                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+            if error.code == "Unimplemented":
+                what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+                return Outcome(Result.FAILED, f"error: {what}: {error.message}")
+            return Outcome(Result.FAILED, f"error: health rpc probe failed: {error}")
+        if found != "SERVING":
+            return Outcome(Result.FAILED, f'service unhealthy (responded with "{found}")')
+        return Outcome(Result.PASSED, "service healthy")
+
+    async def _patient(self, port: int, timeout_seconds: float) -> socket.socket:
+        """A connection to the pod, tried until whoever waits gives up."""
+        connect = self._connector(timeout_seconds)
+        while True:
+            try:
+                return await connect(self._address(), port)
+            except OSError:
+                await self._clock.sleep(_AGAIN_SECONDS)
 
     # -- hooks ---------------------------------------------------------------------------------
 

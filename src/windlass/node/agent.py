@@ -231,9 +231,8 @@ class NodeAgent:
             annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
         }
         published = told(keeper)
-        words |= published.annotations
         zones = numa.record_of(found.cores, options)
-        words |= numa.words(zones)
+        words |= published.annotations | numa.words(zones)
         self.node = OwnNode(
             self._client,
             self._clock,

@@ -19,6 +19,8 @@ from windlass.api.nodes import KUBELET_VERSION
 Connect = Callable[[str, int], Awaitable[socket.socket]]
 """Host and port → a connected socket. Raises ``OSError``."""
 
+AGENT_VERSION = ".".join(KUBELET_VERSION.lstrip("v").split(".")[:2])
+"""Of what probes and hooks say they are."""
 BODY_BYTES = 10 * 1024
 """So much of an answer is read, as the kubelet does."""
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -63,8 +65,7 @@ def headers_of(given: Sequence[Mapping[str, str]], agent: str) -> list[tuple[str
     found = [(header["name"], header.get("value") or "") for header in given]
     names = {name.lower() for name, _ in found}
     if "user-agent" not in names:
-        major, minor = KUBELET_VERSION.lstrip("v").split(".")[:2]
-        found.append(("User-Agent", f"kube-{agent}/{major}.{minor}"))
+        found.append(("User-Agent", f"kube-{agent}/{AGENT_VERSION}"))
     if "accept" not in names:
         found.append(("Accept", "*/*"))
     return [(name, value) for name, value in found if name.lower() != "accept" or value]

@@ -9,7 +9,6 @@ from windlass.api.annotations import HOST_IMAGE
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.podevents import Note
-from windlass.node.probes import ProbeKind
 
 
 def notices(
@@ -23,15 +22,6 @@ def notices(
     spec = pod["spec"]
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     notes = _image_notes(containers, images)
-    probes = [
-        f"{c['name']}.{kind.field}"
-        for c in containers
-        for kind in ProbeKind
-        if (c.get(kind.field) or {}).get("grpc")
-    ]
-    if probes:
-        text = f"gRPC health checks are not carried out on this machine, they count as passed: {', '.join(probes)}"
-        notes.append(Note("Warning", "NotSupported", text))
     users = [c["name"] for c in containers if _user(c, spec) not in (None, own_uid)]
     if users and own_uid != 0:
         text = f"runAsUser is ignored, the agent is not root: {', '.join(users)} run as the agent's own user"

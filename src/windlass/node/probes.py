@@ -43,8 +43,6 @@ class Probe:
 
 
 ACTIONS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
-CARRIED_OUT = ("exec", "httpGet", "tcpSocket", "sleep")
-"""All but gRPC health checks, which need HTTP/2."""
 
 
 def action_of(record: Mapping[str, Any]) -> str:
@@ -53,12 +51,12 @@ def action_of(record: Mapping[str, Any]) -> str:
 
 
 def probes_of(container: Mapping[str, Any]) -> dict[ProbeKind, Probe]:
-    """The probes of a container that are carried out on this machine."""
+    """The probes of a container."""
     found = {}
     for kind in ProbeKind:
         record = container.get(kind.field)
         action = action_of(record) if record else ""
-        if record and action in CARRIED_OUT:
+        if record and action:
             found[kind] = _probe(kind, action, record)
     return found
 
