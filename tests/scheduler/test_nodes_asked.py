@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from fakeapi import Crash
+from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
@@ -14,6 +17,8 @@ from windlass.api import annotations as names
 from windlass.api import errors
 from windlass.api.reasons import Explanation
 from windlass.api.resources import (
+    KAI_POD_GROUPS,
+    KAI_QUEUES,
     POD_GROUPS,
     POD_TEMPLATES,
     PODS,
@@ -351,3 +356,81 @@ async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) 
         api.reject = lambda *_: None
         await running.settle(60.0)
         assert counts(api) == [2]
+
+
+async def test_a_gang_of_kais_api_asks_in_its_own_name_and_its_surplus_calls_for_itself(
+    api: SchedulerApi,
+) -> None:
+    api.put(KAI_QUEUES, says(kai_queue("team"), ATOMIC))
+    api.put(KAI_POD_GROUPS, kai_group("k", 2, "team"))
+    for i in range(3):
+        api.put(PODS, kai_pod(f"k{i}", "k", "team"))
+    async with Running(api) as running:
+        await running.settle(10.0)
+        (made,) = requests(api)
+        assert counts(api) == [2]
+        assert made["metadata"]["ownerReferences"][0]["apiVersion"] == KAI_POD_GROUPS.api_version
+        assert reasons(api) == {"SchedulingGated"}
+        api.add(node("n2", gpus=1))
+        await running.settle(40.0)
+        assert len(api.bound()) == 2
+        assert requests(api) == []
+        (waits,) = {f"k{i}" for i in range(3)} - set(api.bound())
+        assert api.conditions(PODS, f"default/{waits}")["PodScheduled"]["reason"] == "Unschedulable"
+
+
+async def test_a_cluster_without_such_requests_is_told_and_looked_at_again(api: SchedulerApi) -> None:
+    served = api.list
+    known = {PROVISIONING_REQUESTS: False}
+
+    async def listed(resource: Any, *args: Any, **options: Any) -> Any:
+        if not known.get(resource, True):
+            raise errors.failure(404, "NotFound", "the server could not find the requested resource")
+        return await served(resource, *args, **options)
+
+    api.list = listed  # type: ignore[method-assign]
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(20.0)
+        asked = shown(api).asked
+        assert asked is not None
+        assert asked.detail == (
+            "the cluster has no provisioningrequests.autoscaling.x-k8s.io, or does not show them"
+        )
+        assert (requests(api), api.objects(POD_TEMPLATES)) == ([], [])
+        known.clear()
+        for _ in range(10):
+            await running.settle(20.0)
+        assert counts(api) == [2]
+
+
+async def test_pods_of_more_kinds_than_a_request_counts_are_told_so(api: SchedulerApi) -> None:
+    api.add(group("g", 33))
+    api.add(*(pod(f"g{i}", group="g", nodeSelector={"node": str(i)}) for i in range(33)))
+    async with asks(api) as running:
+        await running.settle(20.0)
+        asked = shown(api).asked
+        assert asked is not None
+        assert asked.detail == "pods of 33 kinds are not alike, and a ProvisioningRequest counts 32 at most"
+        assert requests(api) == []
+
+
+@pytest.mark.parametrize("writes", range(12))
+async def test_whenever_it_dies_the_next_one_has_one_request_and_leaves_nothing(
+    api: SchedulerApi, writes: int
+) -> None:
+    api.add(group("g", 3), *members(2), pod("chief", group="g", requests={"cpu": "2"}))
+    api.crash_after = writes
+    with contextlib.suppress(Crash):
+        async with asks(api) as running:
+            await running.settle(20.0)
+    api.crash_after = None
+    async with asks(api) as running:
+        await running.settle(20.0)
+        (made,) = requests(api)
+        assert counts(api) == [1, 2]
+        assert consumed(api) == {made["metadata"]["name"]}
+        api.add(node("n2", gpus=1))
+        await running.settle(20.0)
+        assert len(api.bound()) == 3
+        assert (requests(api), api.objects(POD_TEMPLATES)) == ([], [])

@@ -119,7 +119,7 @@ def want_of(
 ) -> Want | None:
     """What nodes are to be asked for: as many of a gang's pods that wait as its minimum lacks, all of them where it has
     sub-groups with minima of their own. ``None``: none lacks. ``assumed``: pods whose binding is on its way."""
-    chosen = _lacking(group, list(pods), assumed)
+    chosen = _lacking(group, pods, assumed)
     by_class: dict[str, list[views.Pod]] = {}
     for pod in chosen:
         by_class.setdefault(_likeness(pod), []).append(pod)
@@ -131,7 +131,15 @@ def want_of(
     return Want(class_name, tuple(classes.values()), digest)
 
 
-def _lacking(group: Group, pods: Sequence[views.Pod], assumed: Collection[str]) -> list[views.Pod]:
+def lacks_minimum(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
+    """Whether fewer pods than its minimum have a place."""
+    return len(_sorted_out(pods, assumed)[0]) < group.min_member
+
+
+def _sorted_out(
+    pods: Iterable[views.Pod], assumed: Collection[str]
+) -> tuple[list[views.Pod], list[views.Pod]]:
+    """Those that have a place, and those that wait."""
     held: list[views.Pod] = []
     waiting: list[views.Pod] = []
     for pod in pods:
@@ -139,6 +147,11 @@ def _lacking(group: Group, pods: Sequence[views.Pod], assumed: Collection[str]) 
             continue
         placed = pod.node_name or pod.finished or pod.key in assumed
         (held if placed else waiting).append(pod)
+    return held, waiting
+
+
+def _lacking(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> list[views.Pod]:
+    held, waiting = _sorted_out(pods, assumed)
     lacks = group.min_member - len(held)
     if lacks <= 0:
         return []

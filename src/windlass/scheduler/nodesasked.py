@@ -34,6 +34,7 @@ from windlass.model.noderequests import (
     attempt_of,
     decide,
     is_asked_whole,
+    lacks_minimum,
     last_of,
     standing,
     want_of,
@@ -110,7 +111,7 @@ class NodeRequests:
             and self._class_of(group) != NONE
             and self._model.owner_of_requests(group) is not None
             and not self._asked_by_others(group)
-            and self._model.blocked(group)
+            and lacks_minimum(sent, self._model.pods_of(group), self._model.assumed)
         )
 
     def note(self, group: str) -> None:
@@ -220,8 +221,11 @@ class NodeRequests:
 
     def _lingers(self, group: str) -> bool:
         """Whether a request that is not wanted any more is left for the moment: its gang still waits."""
-        members = self._model.members(group)
-        if not members.pending or not self._model.blocked(group):
+        sent = self._model.group_sent(group)
+        pods = self._model.pods_of(group)
+        if sent is None or not self._model.members(group).pending:
+            return False
+        if not lacks_minimum(sent, pods, self._model.assumed):
             return False
         now = self._now()
         rest = self._idle.setdefault(group, now) + LINGER_SECONDS - now
