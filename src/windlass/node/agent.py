@@ -232,7 +232,7 @@ class NodeAgent:
         }
         published = told(keeper)
         zones = numa.record_of(found.cores, options)
-        words |= published.annotations | numa.words(zones)
+        words |= {**published.annotations, **numa.words(zones)}
         self.node = OwnNode(
             self._client,
             self._clock,
