@@ -69,5 +69,16 @@ def test_weights_of_the_policy_in_force_stand_in_the_table(cluster, windlass):
     assert text.index("\nbox ") < text.index("\nspare ")
 
 
+def test_on_a_cluster_the_policy_is_that_of_the_installed_windlass(cluster, windlass):
+    """Volcano's own ConfigMap says there how Volcano decides."""
+    policy(cluster, "actions: allocate, preempt\n")
+    aimed = ("--context", "gpu", "explain", "big", "--scores", "-o", "json")
+    assert json.loads(windlass(*aimed).out)["policy"] == "default actions"
+    here = {"name": "windlass-scheduler", "namespace": "windlass-system"}
+    cluster.add(CONFIG_MAPS, {"metadata": here, "data": {"windlass.conf": "actions: allocate\n"}})
+    assert json.loads(windlass(*aimed).out)["policy"] == "actions allocate"
+    assert json.loads(windlass(*aimed[2:]).out)["policy"] == "actions allocate, preempt"
+
+
 def test_a_job_that_has_ended_has_no_scores(windlass):
     assert windlass("explain", "crash", "--scores").out.endswith("no pod of it is left to score\n")

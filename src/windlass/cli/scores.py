@@ -29,16 +29,14 @@ SHOWN = 10
 
 def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[ScoreTable, ...]]:
     """The policy in force, and a table for each kind of pods of the job."""
+    from windlass.cli.livecluster import policy
     from windlass.engine.config import EngineConfig
     from windlass.model import scheduler_config, snapshot
     from windlass.model.cluster import ClusterModel
     from windlass.model.engines import make_engine
     from windlass.model.neighbours import exclusive_rules
 
-    found = invocation.client.find(
-        resources.CONFIG_MAPS, scheduler_config.CONFIG_MAP_NAME, scheduler_config.CONFIG_MAP_NAMESPACE
-    )
-    text = scheduler_config.text_of((found or {}).get("data") or {}) if found else ""
+    text = policy(invocation.client, on_box=not invocation.target.remote)
     config = scheduler_config.parse(text).config if text else scheduler_config.SchedulerConfig()
     model = ClusterModel(
         snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)

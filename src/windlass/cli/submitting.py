@@ -11,21 +11,12 @@ import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
+from windlass.cli.foreseeing import check_amounts, check_capacity, check_command, check_name, no_gpus
 from windlass.cli.habits import OPTIONS, directives, slurm_time
 from windlass.cli.invocation import Invocation
 from windlass.cli.loglines import duration_seconds
 from windlass.cli.options import completer, queue_flag
-from windlass.cli.submission import (
-    Wish,
-    base_name,
-    check_amounts,
-    check_capacity,
-    check_command,
-    check_name,
-    environment_of,
-    job_of,
-    no_gpus,
-)
+from windlass.cli.submission import Wish, base_name, environment_of, job_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _TRIES = 5

@@ -15,7 +15,8 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
 from windlass.cli.queuegaps import gaps, offered, promised_in_vain
-from windlass.cli.queues import Share, depths, gather, parse_settings, volcano_shares
+from windlass.cli.queues import Share, depths, gather, volcano_shares
+from windlass.cli.queuesettings import parse_settings
 from windlass.cli.queueshares import reasons
 from windlass.cli.words import natural
 
