@@ -101,7 +101,10 @@ class Allocation:
                 return Attempt(False)
             step = other
         start = statement.checkpoint()
-        attempt = self._attempt(statement, group, step, future)
+        found = (
+            None if future or group.near or not step.alone else self._filling.alone(statement, group, step)
+        )
+        attempt = found or self._attempt(statement, group, step, future)
         if not attempt.done:
             statement.rollback(mark)
             return attempt

@@ -194,28 +194,28 @@ class Core:
 
     def _ended(self, ctx: CycleContext) -> Decision:
         """What a cycle has come to, once its actions have run."""
-        touched, now = ctx.touched, ctx.now
+        touched, now, world, wake = ctx.touched, ctx.now, self.world, ctx.wake
         if self._claims:
             self._machinery.running.note(touched)
         if self.config.reports:
             touched.update(self.reviews.tell(ctx.parked, now))
             touched.update(self.reviews.review(now))
-        self.world.classes.trim(self.lot.by_class)
-        ctx.wake(self.enrolment.next_due())
-        ctx.wake(self.world.ledger.holds.next_due())
-        for plugin in self.world.policies.varying:
-            ctx.wake(plugin.due(now))
-        self.world.budgets.tidy(now)
-        ctx.wake(self.world.budgets.next_due())
+        world.classes.trim(self.lot.by_class)
+        wake(self.enrolment.next_due())
+        wake(world.ledger.holds.next_due())
+        for plugin in world.policies.varying:
+            wake(plugin.due(now))
+        world.budgets.tidy(now)
+        wake(world.budgets.next_due())
         if self.lot.buckets:
-            ctx.wake(self.world.usage.due)
-        if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
-            ctx.wake(now)
+            wake(world.usage.due)
+        if ctx.unfinished or self.reviews.open or world.ledger.dirty or world.table.improved:
+            wake(now)
         self._stillness.told, self._stillness.others = False, ctx.wake_at
         if self.time_share is not None:
-            ctx.wake(self.time_share.next_due())
-        self.world.usage.note(self.world.queues.changed, now)
-        self.world.queues.stirred = False
+            wake(self.time_share.next_due())
+        world.usage.note(world.queues.changed, now)
+        world.queues.stirred = False
         groups, queues = self._reports(touched, now)
         for plugin in self.world.policies.in_rounds:
             plugin.closed()

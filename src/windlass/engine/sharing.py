@@ -118,9 +118,9 @@ class Runners:
         """When the policy is asked next about one of them."""
         return min((one.asked for one in self._accounts.values() if one.asked is not None), default=None)
 
-    def any_worse(self, now: float, above: float) -> bool:
-        """Whether there is one of a rank larger than ``above``."""
-        return any([line[-1][0] - falls * now > above for falls, line in self._lines.items()])
+    def worst(self, now: float) -> float:
+        """The largest rank of all."""
+        return max([line[-1][0] - falls * now for falls, line in self._lines.items()], default=BEFORE_ALL)
 
     def worst_first(self, now: float, above: float, most: float = AFTER_ALL) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first; only of so many accelerators at ``most``."""
@@ -286,6 +286,11 @@ class Sharing:
             heapq.heappop(self.moments)
         return None
 
+    def worst(self, queue: str, now: float) -> float:
+        """The largest rank of those that run in a queue."""
+        runners = self.runners.get(queue)
+        return BEFORE_ALL if runners is None else runners.worst(now)
+
     def next_turn(self, account: Account, now: float) -> float | None:
         """When one that waits may claim the room of another one of its queue at the earliest: once that ranks anew, or
         ranks worse already and it has rested."""
@@ -293,7 +298,7 @@ class Sharing:
         runners = None if queue is None else self.runners.get(queue.name)
         if runners is None:
             return None
-        if account.rests_until > now and runners.any_worse(now, account.base):
+        if account.rests_until > now and runners.worst(now) > account.base:
             return account.rests_until
         asked = runners.next_asked()
         return None if asked is None else max(asked, account.rests_until)

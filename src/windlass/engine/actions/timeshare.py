@@ -91,6 +91,8 @@ class TimeShare:
         self._unconfirmed: set[str] = set()
         """Groups that could be used, but for pods of which it is not known yet that they were bound."""
         self._seen_budgets = 0
+        self._served: float | None = None
+        """The moment at which everybody who might get something was served last."""
         self._wishes: dict[TaskClass, tuple[tuple[int, int, int], _Wish | None]] = {}
         """Of which state of the nodes a class knows where it may be at all, and which accelerator it asks for."""
         rules = m.policies
@@ -101,7 +103,7 @@ class TimeShare:
 
     def run(self, ctx: CycleContext) -> None:
         sharing, m = self._sharing, self._machinery
-        if sharing.policy is None:
+        if sharing.policy is None or (ctx.now == self._served and self._no_news(ctx)):
             return
         sharing.update(ctx.touched.values(), ctx.now)
         for group in sharing.due(ctx.now):
@@ -110,6 +112,21 @@ class TimeShare:
         self._hear(ctx)
         if sharing.runners:
             self._serve(ctx)
+        self._served = None if ctx.unfinished else ctx.now
+
+    def _no_news(self, ctx: CycleContext) -> bool:
+        """Whether, as time has not gone on since everybody was served, nobody can be served now."""
+        due = self.next_due()
+        return not (
+            (due is not None and due <= ctx.now)
+            or ctx.touched
+            or ctx.improved
+            or ctx.varied
+            or self._unconfirmed
+            or self._sharing.late
+            or self._sharing.risen
+            or self._machinery.world.budgets.version != self._seen_budgets
+        )
 
     def next_due(self) -> float | None:
         """When ranks, or who is spared, may change what comes of the action: while nobody waits, ranks are reckoned
@@ -205,6 +222,7 @@ class TimeShare:
         found: list[GroupEntry] = []
         before = self._heard
         fresh = self._news[before:]
+        worst: dict[str, float] = {}
         for bucket in buckets:
             head = bucket.head() if bucket.parked else None
             if head is None or not head.shares:
@@ -220,22 +238,25 @@ class TimeShare:
                     failed[head.key] = rank, heard
                     continue
             if self._may_claim(head, account, now):
-                found.append(head)
+                queue = bucket.queue.name
+                if queue not in worst:
+                    worst[queue] = self._sharing.worst(queue, now)
+                if worst[queue] > account.base:
+                    found.append(head)
         self._heard = heard
         return found
 
     def _may_claim(self, group: GroupEntry, account: Account, now: float) -> bool:
-        """Whether a group lacks room that somebody has whose rank is worse, and has rested."""
-        step, queue = group.step, group.queue
-        if step is None or queue is None or step.extra:
+        """Whether a group lacks room, and has rested."""
+        step = group.step
+        if step is None or group.queue is None or step.extra:
             return False
         if group.promises and is_promised(group, step):
             return False
         if account.rests_until > now:
             self._wait(account.rests_until, group.key)
             return False
-        runners = self._sharing.runners.get(queue.name)
-        return runners is not None and runners.any_worse(now, account.base)
+        return True
 
     # ------------------------------------------------------------------ one claim
 
