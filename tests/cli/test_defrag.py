@@ -267,9 +267,9 @@ def test_what_waits_comes_first_and_groups_say_who_agrees(cluster, windlass):
     run(cluster, "big", "", "2", gpus=4)
     cluster.objects[(PODS, "default", "big")]["status"]["phase"] = "Pending"
     gain = json.loads(windlass(*given).out)["gains"][0]
-    assert (gain["gpus"], gain["waits"]) == (4.0, True)
+    assert (gain["gpus"], gain["waits"], gain["pod"]) == (4.0, True, "default/big")
     assert len(gain["moves"]) == 1
-    assert "for one that waits" in windlass("defrag", "--plan", "--budget", "50").out
+    assert " for default/big\n" in windlass("defrag", "--plan", "--budget", "50").out
 
 
 def test_it_moves_nothing_by_itself(cluster, windlass):

@@ -94,7 +94,14 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _gain(gain: Gain) -> dict[str, Any]:
     moves = [{"pod": m.pod, "from": m.source, "to": m.target, "gpus": m.gpus} for m in gain.moves]
-    return {"node": gain.node, "gpus": gain.gpus, "cpu": gain.cpu, "waits": gain.waits, "moves": moves}
+    return {
+        "node": gain.node,
+        "gpus": gain.gpus,
+        "cpu": gain.cpu,
+        "waits": bool(gain.waits),
+        "pod": gain.waits,
+        "moves": moves,
+    }
 
 
 def as_text(found: Mapping[str, Any]) -> str:
@@ -170,4 +177,4 @@ def _become(gpus: float) -> str:
 
 
 def _room(gain: Mapping[str, Any]) -> str:
-    return f"{gain['gpus']:g} on {gain['node']}{' for one that waits' if gain['waits'] else ''}"
+    return f"{gain['gpus']:g} on {gain['node']}{' for ' + gain['pod'] if gain['waits'] else ''}"

@@ -8,7 +8,7 @@ what the moves gain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as altered
@@ -56,13 +56,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one pod more would get once its moves are made. ``waits``: one that is there and waits."""
+    """What one pod more would get once its moves are made. ``waits``: one that is there and waits
+    (``namespace/name``); empty: one as they usually come."""
 
     node: str
     gpus: float
     cpu: float
     moves: tuple[Move, ...]
-    waits: bool
+    waits: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,35 +103,28 @@ def plan(
     told, waiting = _settled(deltas, everybody)
     tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
     fixed, unasked = dict(fixed or {}), _unasked(told, tasks)
-    stay = fixed.keys() | unasked
+    stay = fixed.keys() | unasked.keys()
     defrag = Defrag(part, stays=stay.__contains__)
-    engine = Engine(CONFIG, [defrag, *default_plugins()])
-    defrag.serve(engine)
-    queues = {delta.group.queue for delta in told if isinstance(delta, GroupUpserted)}
-    engine.apply([QueueUpserted(Queue(name)) for name in (*sorted(queues), QUEUE)])  # a dump may lack them
-    engine.apply(told)
+    engine = _loaded(told, defrag)
     world = engine.world
     running = [entry for tasks in world.table.tasks for entry in tasks.values()]
     defrag.running = sum(_milli(entry.cls.needs) for entry in running)
     sources = {entry.key: (world.table.names[entry.row], _milli(entry.cls.needs)) for entry in running}
     usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
-    probes = [(needs, True, count) for needs, count in waiting.items()]
-    probes += [(needs, False, PROBES) for needs, _ in usual.most_common(KINDS)]
+    probes = [*waiting.items(), *((needs, ("",) * PROBES) for needs, _ in usual.most_common(KINDS))]
     why = {
-        entry.key: fixed.get(entry.key)
-        or hindrance(entry, world.budgets)
-        or (UNASKED if entry.key in unasked else "")
+        entry.key: fixed.get(entry.key) or hindrance(entry, world.budgets) or unasked.get(entry.key, "")
         for entry in running
     }
     staying = Counter(filter(None, why.values()))
     sizes = [milli for key, (_, milli) in sources.items() if milli and not why[key]]
     gains: list[Gain] = []
     fitting = number = 0
-    for needs, waits, count in probes:
-        for _ in range(min(count, PROBES - number)):
+    for needs, names in probes:
+        for waits in names[: PROBES - number]:
             number += 1
             decision = _probe(engine, defrag, number, needs, now)
-            gain = _gain(decision, needs, sources, waits=waits)
+            gain = _gain(decision, needs, sources, waits)
             if gain is None and not decision.binds:
                 _forget(engine, number)
                 break
@@ -153,18 +147,27 @@ def plan(
     )
 
 
-def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> set[str]:
+def _loaded(told: Sequence[Delta], defrag: Defrag) -> Engine:
+    engine = Engine(CONFIG, [defrag, *default_plugins()])
+    defrag.serve(engine)
+    queues = {delta.group.queue for delta in told if isinstance(delta, GroupUpserted)}
+    engine.apply([QueueUpserted(Queue(name)) for name in (*sorted(queues), QUEUE)])  # a dump may lack them
+    engine.apply(told)
+    return engine
+
+
+def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> dict[str, str]:
     """The pods whose owners have not agreed to a move."""
     agreed = {
         delta.group.key
         for delta in told
         if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
     }
-    return {key for key, task in tasks.items() if task.group not in agreed}
+    return {key: UNASKED for key, task in tasks.items() if task.group not in agreed}
 
 
-def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Counter[Needs]]:
-    """Without what waits, since it would take the room that is judged; and how many pods with cards of each kind
+def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], dict[Needs, list[str]]]:
+    """Without what waits, since it would take the room that is judged; and which pods with cards of each kind
     wait, in the order they came."""
     found: list[Delta] = []
     waiting: list[Task] = []
@@ -177,7 +180,10 @@ def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Cou
         elif _milli(delta.task.needs):
             waiting.append(delta.task)
     waiting.sort(key=lambda task: task.created)
-    return found, Counter(task.needs for task in waiting)
+    kinds: dict[Needs, list[str]] = {}
+    for task in waiting:
+        kinds.setdefault(task.needs, []).append(task.key)
+    return found, kinds
 
 
 def _milli(needs: Needs) -> int:
@@ -213,9 +219,7 @@ def _forget(engine: Engine, number: int) -> None:
     engine.apply([TaskRemoved(f"{key}-0"), GroupRemoved(key)])
 
 
-def _gain(
-    decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]], *, waits: bool
-) -> Gain | None:
+def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]], waits: str) -> Gain | None:
     if not decision.evictions:
         return None
     promised = {nomination.task: nomination.node for nomination in decision.nominations}
