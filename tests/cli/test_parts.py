@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api import cards
+from windlass.api.annotations import ADOPTED_SUFFIX
 from windlass.api.cards import Card
-from windlass.api.resources import PODS
-from windlass.cli import amounts
+from windlass.api.resources import POD_GROUPS, PODS, QUEUES
+from windlass.cli import amounts, installing
 from windlass.cli.jobs import Job
 
 GPU = "nvidia.com/gpu"
@@ -174,3 +176,35 @@ def test_a_pod_that_waits_for_somebody_else_says_for_whom(
     cluster.add(PODS, held)
     told = windlass("--context", "gpu", "explain", "p").out
     assert "what helps:  windlass --context gpu doctor says whether anybody decides\n" in told
+
+
+def test_beside_another_scheduler_who_decides_is_told(
+    windlass: Callable[..., Any], cluster: FakeCluster
+) -> None:
+    foreign = pod()
+    foreign["spec"]["schedulerName"] = "volcano"
+    foreign["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": "prod"}
+    cluster.add(PODS, foreign)
+    told = windlass("--context", "gpu", "explain", "p").out
+    assert "install --scheduler-name windlass --scheduler-name volcano" in told
+    for obj in installing.objects(installing.Wishes(beside=("volcano",), crds=False)):
+        if obj["kind"] in ("Deployment", "ConfigMap"):
+            cluster.add(installing.KINDS[obj["kind"]], obj)
+    told = windlass("--context", "gpu", "explain", "p").out
+    assert "volcano decides what was not handed over to Windlass, which stands beside it\n" in told
+    assert "windlass --context gpu install --adopt volcano -q prod, if Windlass is to decide\n" in told
+    assert "--scheduler-name" not in told
+
+
+def test_a_gang_that_was_handed_over_is_in_its_queue(
+    windlass: Callable[..., Any], cluster: FakeCluster
+) -> None:
+    gang = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"queue": "default" + ADOPTED_SUFFIX}}
+    cluster.add(POD_GROUPS, gang)
+    member = pod()
+    member["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
+    cluster.add(PODS, member)
+    (found,) = json.loads(windlass("ps", "-q", "default", "-o", "json").out)["items"]
+    assert (found["name"], found["queue"]) == ("g", "default")
+    cluster.add(QUEUES, {"metadata": {"name": "default"}, "spec": {}})
+    assert windlass("queue", "ls").err == ""

@@ -57,6 +57,9 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     assert "queue research: 1 gang handed over to Windlass; 0 pods wait, 2 run on untouched" in handed
     assert scene.handed("r1")
     assert not scene.handed("p1")
+    shown = windlass(scene.kube, "queue", "tree")
+    assert shown.returncode == 0
+    assert "adopted.windlass.dev" not in shown.stdout + shown.stderr  # the mark is between the schedulers
 
     for name, queue in (("r2", "research"), ("p2", "prod")):
         scene.gang(name, queue, 2)

@@ -32,6 +32,12 @@ FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
 _ENDED_BY_OTHERS = (128 + 15, 128 + 9)
 
 
+def _queue_of(obj: Object) -> str:
+    """The queue that a Job or a PodGroup names, without the mark of a gang that was handed over."""
+    named = (obj.get("spec") or {}).get("queue") or ""
+    return named.removesuffix(names.ADOPTED_SUFFIX) or "default"
+
+
 @dataclass(slots=True)
 class Job:
     """``kind``: Job, PodGroup or Pod. ``state``: the word of the STATE column. ``seen``: when it was looked at, Unix
@@ -68,10 +74,9 @@ class Job:
 
     @property
     def queue(self) -> str:
-        spec = self.obj.get("spec") or {}
         if self.kind == "Pod":
             if self.group is not None:
-                return (self.group.get("spec") or {}).get("queue") or "default"
+                return _queue_of(self.group)
             metadata = self.obj["metadata"]
             labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
             return (
@@ -80,7 +85,7 @@ class Job:
                 or labels.get(names.QUEUE_NAME_LABEL)
                 or "default"
             )
-        return spec.get("queue") or "default"
+        return _queue_of(self.obj)
 
     @property
     def names_kai_queue(self) -> bool:

@@ -11,7 +11,7 @@ from windlass.api.reasons import Explanation, NearMiss, NodesAsked, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts, events
 from windlass.cli.ailing import ailing
-from windlass.cli.failures import aimed_remedy
+from windlass.cli.failures import aimed_remedy, unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
 from windlass.cli.options import job_argument, standard
@@ -187,11 +187,26 @@ def _when_late(invocation: Invocation, job: Job) -> str:
     if not job.asked:
         return found
     install = aimed_remedy("windlass install", invocation.surroundings.aim)
+    if kinds := _besides(invocation):
+        whose = f"{job.asked} decides what was not handed over to Windlass, which stands beside it"
+        return f"{whose}\n{install} --adopt {kinds[0]} -q {job.queue}, if Windlass is to decide\n{found}"
     serve = f"--scheduler-name windlass --scheduler-name {job.asked}"
     return (
         f"schedulerName: windlass in its manifest, if nobody serves {job.asked} here\n"
         f"or have Windlass serve that name: {install} {serve} (of the chart: scheduler.names)\n{found}"
     )
+
+
+def _besides(invocation: Invocation) -> list[str]:
+    """Beside which schedulers Windlass stands in this cluster; none where this user may not look."""
+    if not invocation.target.remote:
+        return []
+    from windlass.cli import keeping
+
+    client = invocation.client
+    spaces = keeping.others(client, "")
+    found = (unless_refused(lambda at=at: keeping.as_installed(client, at).beside, ()) for at in spaces)
+    return [peer.partition(":")[0] for peers in found for peer in peers]
 
 
 def _unexplained(job: Job, late: str) -> str:
