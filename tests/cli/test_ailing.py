@@ -57,7 +57,7 @@ def test_a_pod_that_runs_and_is_not_ready_is_told_with_what_its_probe_said(windl
     }
     pod["status"] |= {"phase": "Running", "conditions": [ready]}
     assert trouble(windlass) == ["train-main-0 is not ready for 60s: containers"]
-    assert "1 not ready" in windlass("ps").out
+    assert "box, 1 pod not ready" in windlass("ps").out
     for count, words in enumerate(
         ("Startup probe failed: no", "Readiness probe failed: HTTP probe failed\n")
     ):

@@ -186,6 +186,26 @@ async def test_a_hook_that_fails_and_a_command_that_is_late_say_so(box: NodeBox)
     await box.gone("pre")
 
 
+async def test_a_stop_hook_that_an_agent_left_is_carried_out_by_the_next(
+    box: NodeBox, tmp_path: Path
+) -> None:
+    """As the kubelet does: whoever ends the container runs its hook, from the beginning."""
+    told_by, end = tmp_path / "told", tmp_path / "end"
+    word = f"echo bye >> {told_by}; while test ! -e {end}; do sleep 0.1; done"
+    hooks = {"preStop": {"exec": {"command": ["sh", "-c", word]}}}
+    await box.create(
+        pod("p", "sleep", "60", container={"lifecycle": hooks}, terminationGracePeriodSeconds=50)
+    )
+    await until(box, "p", lambda c: c["ready"])
+    await box.client.delete(PODS, "p", "default")
+    await box.until(told_by.exists)
+    await box.kill_agent()
+    await box.start_agent()
+    await box.until(lambda: told_by.read_text().split() == ["bye", "bye"])
+    end.touch()
+    await box.gone("p")
+
+
 async def test_readiness_gates_wait_for_whoever_sets_them(box: NodeBox) -> None:
     await box.create(pod("g", "sleep", "60", readinessGates=[{"conditionType": "example.com/warm"}]))
     found = await until(box, "g", lambda c: c["ready"])

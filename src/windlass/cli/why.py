@@ -76,7 +76,7 @@ def brief(job: Job) -> str:
             up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
         if held := len(unready(job)):
-            text = f"{text} {held} not ready" if job.members > 1 else f"{text} not ready"
+            text = f"{text}, {plural(held, 'pod')} not ready"
     return f"{text} [placeholder]".strip() if job.placeholder else text
 
 

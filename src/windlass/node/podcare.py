@@ -78,11 +78,15 @@ class PodCare:
                 container.health.keep(started, ready)
 
     def adopt(self, container: str, folder: Path) -> None:
-        """Add to the record of an attempt what an agent that carried no probes out left out of it."""
-        spec = records.read(str(folder), records.SPEC)
+        """An attempt of an earlier agent: its hooks are about what runs. Add to its record what an agent that carried
+        no probes out left out of it."""
+        where = str(folder)
+        if records.read(where, records.STARTED) is not None and records.read(where, records.EXIT) is None:
+            self.hooks.runs(container)
+        spec = records.read(where, records.SPEC)
         if spec is not None and "commands" not in spec:
             commands = commands_of(self._launcher.container(container))
-            records.write(str(folder), records.SPEC, {**spec, "commands": commands})
+            records.write(where, records.SPEC, {**spec, "commands": commands})
 
     def ended(self, container: str) -> None:
         """The container has ended: so do its hooks, and what they or its probes left running inside. (Where it has
