@@ -29,6 +29,7 @@ from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+PARAMETER = names.PROVISIONING_PARAMETER
 Json = dict[str, Any]
 
 
@@ -145,6 +146,23 @@ async def test_a_queue_says_by_which_class_and_those_below_it_as_it_does(
         assert requests(api) == []
         assert consumed(api) == {""}
         assert reasons(api) == {"Unschedulable"}
+
+
+async def test_parameters_are_handed_on_the_groups_before_the_queues(api: SchedulerApi) -> None:
+    first = says(queue("team"), ATOMIC)
+    first["metadata"]["annotations"] |= {f"{PARAMETER}ValidUntilSeconds": "60", f"{PARAMETER}a": "of queue"}
+    gang = group("g", 2, queue="team")
+    gang["metadata"]["annotations"] = {f"{PARAMETER}a": "of group"}
+    api.add(first, gang, *members(2))
+    async with Running(api) as running:
+        await running.settle(10.0)
+        (made,) = requests(api)
+        assert made["spec"]["parameters"] == {"ValidUntilSeconds": "60", "a": "of group"}
+        api.change(QUEUES, "team", metadata={"annotations": {f"{PARAMETER}ValidUntilSeconds": "90"}})
+        await running.settle(10.0)
+        (again,) = requests(api)
+        assert again["spec"]["parameters"]["ValidUntilSeconds"] == "90"
+        assert again["metadata"]["uid"] != made["metadata"]["uid"]
 
 
 async def test_the_setting_is_followed_while_it_runs(api: SchedulerApi) -> None:

@@ -56,6 +56,10 @@ PROVISIONING_CLASS_NAME = "autoscaling.x-k8s.io/provisioning-class-name"
 PROVISIONING_CLASS = "windlass.dev/provisioning-class"
 """On a queue: the class of the ProvisioningRequests by which its gangs, and those of the queues below it, ask for nodes
 (``best-effort-atomic-scale-up.autoscaling.x-k8s.io``), or ``none``. It wins over ``scheduler.provisioningClass``."""
+PROVISIONING_PARAMETER = "provreq.kueue.x-k8s.io/"
+"""What the names of annotations begin with that hand parameters to the class of a ProvisioningRequest, as Kueue has
+them: ``provreq.kueue.x-k8s.io/ValidUntilSeconds: "3600"``. On the queue that names the class, and on a PodGroup, which
+wins."""
 ASKED_FOR = "windlass.dev/asked-for"
 """On a ProvisioningRequest that Windlass has made: which pods it counts, as a digest."""
 ATTEMPT = "windlass.dev/attempt"

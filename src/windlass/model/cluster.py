@@ -199,6 +199,20 @@ class ClusterModel(Translation):
     def provisioning_class(self, group: str) -> str | None:
         """By which class nodes are asked for, as the group's queue says, or the nearest one above it that says so;
         ``None`` where none does."""
+        view = self._asking_queue(group)
+        return None if view is None else view.annotations[names.PROVISIONING_CLASS].strip()
+
+    def provisioning_parameters(self, group: str) -> dict[str, str]:
+        """What that queue hands to the class, and the group itself, which wins."""
+        found: dict[str, str] = {}
+        for view in (self._asking_queue(group), self._asking_object(group)):
+            for name, value in view.annotations.items() if view is not None else ():
+                if name.startswith(names.PROVISIONING_PARAMETER):
+                    found[name.removeprefix(names.PROVISIONING_PARAMETER)] = value
+        return found
+
+    def _asking_queue(self, group: str) -> views.Queue | views.KaiQueue | None:
+        """The nearest queue that says by which class."""
         seen: set[str] = set()
         name = self.queue_of(group)
         while name not in seen:
@@ -206,20 +220,24 @@ class ClusterModel(Translation):
             kai = name.startswith(queues.KAI)
             view = self.kai_queues.get(name.removeprefix(queues.KAI)) if kai else self.queues.get(name)
             if view is not None and names.PROVISIONING_CLASS in view.annotations:
-                return view.annotations[names.PROVISIONING_CLASS].strip()
+                return view
             above = view.parent if view is not None else ""
             name = f"{queues.KAI}{above}" if kai and above else above or queues.ROOT
         return None
 
     def owner_of_requests(self, group: str) -> Owner | None:
         """The object in whose name nodes are asked for; ``None`` of a group that has none."""
-        view: views.PodGroup | views.KaiPodGroup | None = self.groups.get(group)
-        resource = resources.POD_GROUPS
-        if view is None and groups.kind_prefix(group) == groups.KAI:
-            view, resource = self.kai_groups.get(groups.shown_key(group)), resources.KAI_POD_GROUPS
+        view = self._asking_object(group)
         if view is None or view.deleted:
             return None
+        volcano = isinstance(view, views.PodGroup)
+        resource = resources.POD_GROUPS if volcano else resources.KAI_POD_GROUPS
         return Owner(resource, view.namespace, view.name, view.uid)
+
+    def _asking_object(self, group: str) -> views.PodGroup | views.KaiPodGroup | None:
+        if groups.kind_prefix(group) == groups.KAI:
+            return self.kai_groups.get(groups.shown_key(group))
+        return self.groups.get(group)
 
     def readable(self) -> Readable:
         """How the engine's keys are called in texts."""

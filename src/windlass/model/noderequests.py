@@ -17,7 +17,7 @@ A request that another has followed is withdrawn.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +31,7 @@ NONE = "none"
 """No class: nodes are not asked for."""
 MOST_CLASSES = 32
 """So many kinds of pods may a request count."""
+_NO_PARAMETERS: Mapping[str, str] = {}
 _OWNERS = {"scheduling.volcano.sh": "", "scheduling.run.ai": KAI}
 
 
@@ -93,11 +94,12 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """``digest``: the same for the same pods, asked for by the same class."""
+    """``digest``: the same for the same pods, asked for by the same class with the same ``parameters``."""
 
     class_name: str
     classes: tuple[PodClass, ...]
     digest: str
+    parameters: tuple[tuple[str, str], ...] = ()
 
     @property
     def pods(self) -> Iterable[str]:
@@ -115,7 +117,11 @@ def is_asked_whole(group: Group) -> bool:
 
 
 def want_of(
-    group: Group, pods: Iterable[views.Pod], assumed: Collection[str], class_name: str
+    group: Group,
+    pods: Iterable[views.Pod],
+    assumed: Collection[str],
+    class_name: str,
+    parameters: Mapping[str, str] = _NO_PARAMETERS,
 ) -> Want | None:
     """What nodes are to be asked for: as many of a gang's pods that wait as its minimum lacks, all of them where it has
     sub-groups with minima of their own. ``None``: none lacks. ``assumed``: pods whose binding is on its way."""
@@ -127,8 +133,10 @@ def want_of(
         return None
     classes = {text: _pod_class(alike) for text, alike in sorted(by_class.items())}
     counted = [f"{len(one.pods)} {text}" for text, one in classes.items()]
-    digest = hashlib.sha256("\n".join([class_name, *counted]).encode()).hexdigest()[:16]
-    return Want(class_name, tuple(classes.values()), digest)
+    handed = tuple(sorted(parameters.items()))
+    asked = [class_name, *map(repr, handed), *counted]
+    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
+    return Want(class_name, tuple(classes.values()), digest, handed)
 
 
 def lacks_minimum(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:

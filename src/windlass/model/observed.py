@@ -46,6 +46,13 @@ class Assumed:
         return where and names_cards(pod.annotations, self.devices, self.slices)
 
 
+def _provisioning(queue: views.Queue | views.KaiQueue | None) -> dict[str, str]:
+    """What a queue says of how nodes are asked for."""
+    words = (names.PROVISIONING_CLASS, names.PROVISIONING_PARAMETER)
+    found = queue.annotations.items() if queue is not None else ()
+    return {name: value for name, value in found if name.startswith(words)}
+
+
 class Observed:
     """Objects by key, and the marks on them."""
 
@@ -248,8 +255,7 @@ class Observed:
         self, old: views.Queue | views.KaiQueue | None, new: views.Queue | views.KaiQueue
     ) -> None:
         """How nodes are asked for may be another for every group of this queue and those below it."""
-        words = names.PROVISIONING_CLASS
-        if new.annotations.get(words) != (old.annotations.get(words) if old is not None else None):
+        if _provisioning(new) != _provisioning(old):
             self._dirty_groups.update(dict.fromkeys(self._members))
 
     def remove_queue(self, name: str) -> None:

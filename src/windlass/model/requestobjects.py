@@ -108,6 +108,7 @@ def _container(container: Mapping[str, Any]) -> Json:
 
 def request_of(owner: Owner, want: Want, templates: Sequence[str], attempt: int) -> Json:
     """``templates``: the name of each class's, in their order."""
+    handed = {"parameters": dict(want.parameters)} if want.parameters else {}
     return {
         "apiVersion": PROVISIONING_REQUESTS.api_version,
         "kind": PROVISIONING_REQUESTS.kind,
@@ -120,6 +121,7 @@ def request_of(owner: Owner, want: Want, templates: Sequence[str], attempt: int)
         },
         "spec": {
             "provisioningClassName": want.class_name,
+            **handed,
             "podSets": [
                 {"count": len(one.pods), "podTemplateRef": {"name": name}}
                 for one, name in zip(want.classes, templates, strict=True)

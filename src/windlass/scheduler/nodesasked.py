@@ -212,7 +212,8 @@ class NodeRequests:
         class_name, sent = self._class_of(group), self._model.group_sent(group)
         if class_name == NONE or sent is None or not is_asked_whole(sent) or self._asked_by_others(group):
             return None
-        return want_of(sent, self._model.pods_of(group), self._model.assumed, class_name)
+        parameters = self._model.provisioning_parameters(group)
+        return want_of(sent, self._model.pods_of(group), self._model.assumed, class_name, parameters)
 
     def _note_what(self, group: str, want: Want) -> None:
         if self._what.get(group) != want.what:

@@ -165,6 +165,7 @@ _KEPT_PREFIXES = (
     "hami.io/",
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "autoscaling.x-k8s.io/consume-provisioning-request",
+    "provreq.kueue.x-k8s.io/",
 )
 
 
