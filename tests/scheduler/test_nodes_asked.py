@@ -255,6 +255,7 @@ async def test_its_state_is_told_on_the_group_and_on_every_change(api: Scheduler
         asked = shown(api).asked
         assert asked is not None
         assert (asked.what, asked.state, asked.class_name, asked.attempt) == ("2 x 1 GPU", "asked", ATOMIC, 1)
+        assert asked.detail.startswith("no autoscaler has taken it up yet")
         for kind, state in (
             ("Accepted", "accepted"),
             ("Provisioned", "provisioned"),

@@ -50,6 +50,9 @@ LINGER_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
 """After so long is asked again for what the server refused, or does not serve."""
 REFUSED = "not asked"
+UNTAKEN = (
+    "no autoscaler has taken it up yet: is --enable-provisioning-requests set, and does it know the class?"
+)
 _EVENTS = {
     Stand.PROVISIONED: ("Normal", "NodesProvisioned"),
     Stand.FAILED: ("Warning", "NodesFailed"),
@@ -135,7 +138,7 @@ class NodeRequests:
     def _asked(self, what: str, request: views.ProvisioningRequest) -> NodesAsked:
         found, retry = standing(request), self._retry
         again = retry.again(request) if found.stand in OVER else None
-        detail = found.detail
+        detail = UNTAKEN if found.stand is Stand.ASKED else found.detail
         if found.stand in OVER and again is None:
             given_up = (
                 f"given up after {attempt_of(request)} attempts: delete the request to have it made anew"
