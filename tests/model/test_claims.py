@@ -235,6 +235,21 @@ def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
     assert after.devices == (3,)
 
 
+def test_nobody_makes_room_with_devices_that_others_use_too() -> None:
+    """A claim stays allocated until the last of its users is gone: evicting the one who carries it frees nothing."""
+    carrier = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    user = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
+    for one in (carrier, user):
+        one["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", carrier))
+    assert world.tasks()["default/a"].preemptible
+    tasks = world.add("pod", user).tasks()
+    assert not tasks["default/a"].preemptible
+    assert tasks["default/b"].preemptible, "it holds no device: its processors are its own"
+    user["status"]["phase"] = "Succeeded"
+    assert world.add("pod", user).tasks()["default/a"].preemptible
+
+
 def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     world = World(
         ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))

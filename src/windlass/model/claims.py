@@ -285,6 +285,19 @@ class ClaimBook:
         living = [pods[key] for key in users if key in pods and stays(pods[key])]
         return min(living, key=lambda one: (not one.node_name, one.created, one.key), default=None)
 
+    def lends(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
+    ) -> bool:
+        """Whether devices that a pod carries stay taken when it goes: bound pods that do not go with it (``apart``) use
+        them, too."""
+        return bool(pod.node_name) and any(
+            stays(other) and bool(other.node_name) and apart(other)
+            for reference in pod.shape.claims
+            if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key == pod.key
+            for user in self.users[f"{pod.namespace}/{reference.claim}"]
+            if (other := pods.get(user)) is not None and other.key != pod.key
+        )
+
     def _carrier(
         self, pod: views.Pod, reference: ClaimReference, pods: Mapping[str, views.Pod]
     ) -> views.Pod | None:

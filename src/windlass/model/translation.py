@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
+from math import inf
 
 from msgspec.structs import replace as altered
 
@@ -341,14 +342,20 @@ class Translation(Grouping):
                 self._retract(key, sent, out)
             self._retract_group(groups.group_key(pod), out)
             return
-        if key in self._spared:
-            if self._spared[key] > self._now:
-                task = altered(task, preemptible=False)
-            else:
-                del self._spared[key]
+        if self._spared.get(key, inf) <= self._now:
+            del self._spared[key]
+        if key in self._spared or (pod.shape.claims and self._lends(pod)):
+            task = altered(task, preemptible=False)
         if task != sent:
             self._sent_tasks[key] = task
             out.append(deltas.TaskUpserted(task))
+
+    def _lends(self, pod: views.Pod) -> bool:
+        """Whether its devices would not come free without it, as pods of other groups use them, too."""
+        group = self._group_of.get(pod.key)
+        return self.claims.lends(
+            pod, self.pods, lambda other: group is None or self._group_of.get(other.key) != group
+        )
 
     def _foreign(self, pod: views.Pod) -> Task | None:
         if (
