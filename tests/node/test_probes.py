@@ -296,6 +296,41 @@ def test_readiness_gates_hold_the_pod_back_and_only_the_pod() -> None:
     assert is_pod_ready(found)
 
 
+_VALID = {
+    Step.STARTING: (Kind.RUNS, Kind.STARTED, Kind.KILL, Kind.EXITED),
+    Step.RUNNING: (Kind.PROBED, Kind.PROBED, Kind.PROBED, Kind.EXITED),
+    Step.STOPPING: (Kind.PROBED, Kind.EXITED),
+    Step.BACKOFF: (Kind.DUE,),
+}
+
+
+@given(st.data())
+def test_in_whole_lives_ready_means_started_and_an_attempt_is_killed_once(data: st.DataObject) -> None:
+    """Whatever probes, hooks, ends and a deletion come in whichever order can be."""
+    probe = exec_probe(failureThreshold=2)
+    found = machine(livenessProbe=probe, readinessProbe=probe, startupProbe=probe)
+    found.begin(1.0)
+    found.handle(Event(Kind.PREPARED, 1.0, address="10.0.0.9"))
+    main, killed, at = found.containers["main"], set[int](), 1.0
+    for _ in range(data.draw(st.integers(0, 40))):
+        at += 1.0
+        if main.step is Step.DONE:
+            break
+        kind = data.draw(st.sampled_from((*_VALID[main.step], Kind.DELETE)))
+        of_probe, passed = data.draw(st.sampled_from(list(ProbeKind))), data.draw(st.booleans())
+        exit_ = Exit(data.draw(st.sampled_from([0, 1, 137])), "Error", finished_at=at, started_at=1.0)
+        attempt, name = main.attempt, "" if kind is Kind.DELETE else "main"
+        out = found.handle(Event(kind, at, name, exit_, message="why", probe=of_probe, passed=passed))
+        if any(isinstance(one, Note) and "failed" in one.message and one.reason == "Killing" for one in out):
+            assert attempt not in killed
+            assert any(isinstance(one, Stop) for one in out)
+            killed.add(attempt)
+        record = status(found, "h")["containerStatuses"][0]
+        assert record["started"] or not record["ready"]
+        assert "running" in record["state"] or not record["started"]
+        assert is_pod_ready(found) is (record["ready"] and main.step is Step.RUNNING and not found.deleting)
+
+
 # -- when --------------------------------------------------------------------------------------------
 
 
