@@ -11,7 +11,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, NodesAsked, Reason
-from windlass.api.resources import EVENTS
+from windlass.api.resources import EVENTS, PODS
 from windlass.cli import tables
 from windlass.cli.commands.ps import give_way
 from windlass.cli.why import short_names
@@ -79,6 +79,14 @@ def test_a_missing_job_is_told_with_the_nearest_name(windlass):
     assert done.code == 3
     assert done.err.startswith('error[WL-JOB-404]: job "trian" does not exist\nwhy: jobs there are: ')
     assert "try: did you mean train?\n" in done.err
+
+
+def test_pods_of_what_is_no_job_are_told(windlass, cluster):
+    """A Deployment is no job: each of its pods is one."""
+    for name in ("web-5dff-a", "web-5dff-b"):
+        cluster.add(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": []}})
+    done = windlass("explain", "web")
+    assert 'job "web" does not exist\nwhy: jobs whose names begin so: web-5dff-a, web-5dff-b\n' in done.err
 
 
 def test_errors_as_json(windlass):

@@ -121,11 +121,14 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
         "podgroups": "windlass get podgroups -A",
         "resources": "windlass describe nodes",
     }.get(plural, f"windlass get {plural}")
+    made = [one for one in names if one.startswith(f"{name}-")]  # the pods of a Deployment, of a Workflow …
+    there = f"{noun}s whose names begin so" if made else f"{noun}s there are"
+    names = made or names
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return WindlassError(
         f"WL-{word}-404",
         f'{noun} "{name}" does not exist',
-        evidence=f"{noun}s there are: {shown}" if names else f"there is no {noun} at all",
+        evidence=f"{there}: {shown}" if names else f"there is no {noun} at all",
         remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
     )
 
