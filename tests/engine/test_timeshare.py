@@ -7,13 +7,17 @@ from collections.abc import Mapping
 import pytest
 from arena import Arena
 from cluster_dsl import NAMESPACE
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
+from windlass.kits import timestamps
 from windlass.plugins.timeshare.learned import FACTOR, FIRST
-from windlass.plugins.timeshare.sharing import CHECKPOINTED, QUANTUM_SECONDS, TIME_SHARE
+from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, CHECKPOINTED
+from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, TIME_SHARE
 from windlass.spi.objects import Dialect
 
-YES: Mapping[str, str] = {TIME_SHARE: "true"}
+YES: Mapping[str, str] = {TIME_SHARE: "true", CHECKPOINT_EVERY: "0s"}
+"""A stop loses it nothing."""
 NO: Mapping[str, str] = {TIME_SHARE: "false"}
 LONG = FIRST + 1.0
 """After so long a group is expected to go on for longer than one that begins."""
@@ -76,7 +80,7 @@ def test_a_checkpoint_or_the_queue_agrees_for_the_group() -> None:
     a.cycle(LONG)
     a.waits("new", "q", 4, annotations=YES).cycle()
     assert a.evicted == {"old-0"}
-    b = sharing(4, annotations=YES).runs("old", "q", "n0:4")
+    b = sharing(4, annotations=YES).runs("old", "q", "n0:4", annotations={CHECKPOINT_EVERY: "0s"})
     b.cycle()
     b.cycle(LONG)
     b.waits("new", "q", 4).cycle()
@@ -203,3 +207,67 @@ def test_who_rests_starts_where_there_is_room() -> None:
     decision = a.cycle()
     assert a.running() == {"new": 1, "old": 1, "mid": 1}
     assert decision.wake_at is None or decision.wake_at > a.world.now + QUANTUM_SECONDS  # it rests no more
+
+
+# ---------------------------------------------------------------------- what a suspension loses
+
+
+def saving(every: str) -> Mapping[str, str]:
+    return {TIME_SHARE: "true", CHECKPOINT_EVERY: every}
+
+
+def test_who_would_lose_more_than_it_is_worth_is_spared_until_its_next_checkpoint_and_that_is_said() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations=saving("1h"))
+    a.cycle()
+    a.cycle(3000.0)
+    a.waits("new", "q", 4, annotations=YES)
+    decision = a.cycle()
+    assert a.evicted == set()
+    assert decision.wake_at == pytest.approx(3600.0, abs=5)
+    told = a.world.engine.explain(f"{NAMESPACE}/new", a.world.now)
+    assert told is not None
+    assert told.code is Reason.TIME_SHARED
+    assert "the next of them saves its work in 9m" in told.message
+    a.cycle(600.0)
+    assert a.evicted == {"old-0"}
+
+
+def test_who_never_says_that_it_saved_its_work_loses_all_since_its_start() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations={TIME_SHARE: "true"})
+    a.cycle()
+    a.cycle(9000.0)
+    a.waits("new", "q", 4, annotations=YES).cycle()
+    assert a.evicted == set()
+    told = a.world.engine.explain(f"{NAMESPACE}/new", a.world.now)
+    assert told is not None
+    assert "none of them says when it saves its work next" in told.message
+    assert a.rest() == 0
+
+
+def test_who_says_that_it_has_just_saved_its_work_may_go_at_once() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations={TIME_SHARE: "true"})
+    a.cycle()
+    a.cycle(9000.0)
+    a.waits("new", "q", 4, annotations=YES).cycle()
+    assert a.evicted == set()
+    known = a.world.engine.world.groups[f"{NAMESPACE}/old"].group
+    assert known is not None
+    notes = {TIME_SHARE: "true", CHECKPOINTED: timestamps.rfc3339(a.world.now)}
+    a.world.group(altered(known, annotations=notes))
+    a.cycle()
+    assert a.evicted == {"old-0"}
+
+
+def test_what_one_alone_is_not_worth_many_are() -> None:
+    """Eight of eight cards run what would lose half an hour; those that wait are tried again as more come."""
+    a = sharing(8)
+    for at in range(8):
+        a.runs(f"old{at}", "q", "n0:1", annotations=saving("10000s"))
+    a.cycle()
+    a.cycle(12_000.0)
+    a.waits("new", "q", 1, annotations=YES).cycle()
+    assert a.evicted == set()
+    for at in range(40):
+        a.waits(f"more{at}", "q", 1, annotations=YES)
+    a.cycle()
+    assert a.evicted

@@ -76,8 +76,11 @@ def live_policy(config: SchedulerConfig) -> Policy:
 
 def said(group: Group, job: TraceJob) -> Group:
     """With what its owner states: the run time, and whether it shares time."""
-    notes = {**group.annotations, "windlass.dev/time-share": "true"} if job.time_share else group.annotations
+    notes = {**group.annotations, **SHARES} if job.time_share else group.annotations
     return altered(group, run_estimate=job.duration_seconds, annotations=notes)
+
+
+SHARES = {"windlass.dev/time-share": "true", "windlass.dev/checkpoint-every": "0s"}
 
 
 def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> list[Start]:
@@ -179,7 +182,7 @@ class Life:
         made["metadata"]["creationTimestamp"] = rfc3339(self.origin + job.submit_seconds)
         made["metadata"]["annotations"] = {"windlass.dev/run-estimate": f"{job.duration_seconds:g}s"}
         if job.time_share:
-            made["metadata"]["annotations"]["windlass.dev/time-share"] = "true"
+            made["metadata"]["annotations"].update(SHARES)
         made["metadata"]["uid"] = f"uid-{name}"
         pods = []
         for at, gpus in enumerate(pod_sizes(job, LARGEST)):

@@ -29,7 +29,9 @@ def workloads(draw: st.DrawFn) -> list[TraceJob]:
         at += draw(st.sampled_from((0.0, 30.0, 400.0, 2000.0)))
         seconds = draw(st.sampled_from((10.0, 300.0, 1500.0, 9000.0, 50_000.0)))
         gpus = draw(st.sampled_from((1, 1, 2, 4, 6, 8)))
-        found.append(TraceJob(str(number), at, seconds, gpus, time_share=draw(st.booleans())))
+        saves = draw(st.sampled_from((None, None, 600.0, 7200.0)))
+        shares = draw(st.booleans())
+        found.append(TraceJob(str(number), at, seconds, gpus, time_share=shares, checkpoint_seconds=saves))
     return found
 
 

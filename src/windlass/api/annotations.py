@@ -66,6 +66,12 @@ ATTEMPT = "windlass.dev/attempt"
 """On a ProvisioningRequest that Windlass has made: of how many for the same pods it is the last."""
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 """On a PodGroup: when its work was last saved (RFC 3339); what it has done since is what an eviction would lose."""
+CHECKPOINT_EVERY = "windlass.dev/checkpoint-every"
+"""On a PodGroup, or a pod without one: how often its work is saved (``30m``); ``0s``: whenever it is stopped.
+Time-sharing goes by it: who says neither this nor when it was saved last loses all that its run did."""
+RESTART_COST = "windlass.dev/restart-cost"
+"""On a PodGroup, or a pod without one: what a start after a stop takes before work goes on (``2m``). A suspension
+has to be worth it."""
 TIME_SHARE = "windlass.dev/time-share"
 """On a PodGroup, a pod without one, or a queue: ``"true"`` agrees to be suspended for others of its queue that agreed,
 too, and to suspend them. A declared checkpoint stands for a yes; ``"false"`` takes it back."""

@@ -201,7 +201,7 @@ FACTS: Mapping[Reason, Facts] = {
         "NotEnoughResources",
         "Preempted",
         "Priority",
-        "It shares time and was suspended for others that opted in, too; it goes on when its turn comes.",
+        "It shares time: it was suspended for others, or theirs would cost more work than it is worth.",
     ),
     Reason.INSUFFICIENT_RESOURCES: _facts(
         3, "yes", "NotEnoughResources", "WaitingForQuota", "Resources", "Nodes that could hold it are in use."

@@ -30,7 +30,7 @@ SHORT: dict[Reason, str] = {
     Reason.WAITING_FOR_QUOTA: "queue limit",
     Reason.WAITING_FOR_SHARE: "queue share",
     Reason.NAMESPACE_QUOTA: "namespace quota",
-    Reason.TIME_SHARED: "suspended, shares time",
+    Reason.TIME_SHARED: "shares time",
     Reason.INSUFFICIENT_RESOURCES: "nodes in use",
     Reason.TOPOLOGY_PLACEMENT_FAILED: "no domain holds it",
     Reason.DEVICES_FRAGMENTED: "GPUs scattered",

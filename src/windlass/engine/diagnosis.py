@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -245,11 +246,17 @@ class Diagnosis:
         return found
 
     def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
-        """That it was suspended for others that share time."""
+        """That it was suspended for others that share time, or that they lose more by a suspension than it gains."""
         sharing = self._world.sharing
         account = sharing.accounts.get(group.key)
-        if account is None or account.started is not None or not account.stint.suspensions:
+        if account is None or account.started is not None:
             return []
+        if not account.stint.suspensions:
+            spared = sharing.outweighed(account, now)
+            if spared is None:
+                return []
+            saved = spared - now if now < spared < inf else None
+            return [_obstacle(Reason.TIME_SHARED, wording.outweighed(saved))]
         turn = sharing.next_turn(account, now)
         left = None if turn is None else max(turn - now, 0.0)
         sentence = wording.suspended(account.stint.suspensions, account.stint.attained, left)

@@ -12,14 +12,18 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.stakes import Stakes
+from windlass.engine.waiters import Crowd, Waiters
+from windlass.spi.objects import Group
 from windlass.spi.timeshare import Rank, Stint, TimeSharing
 
 BEFORE_ALL = float("-inf")
 """The place of who did not opt in: nothing is known against them."""
 AFTER_ALL = float("inf")
+LOOKED_AT = 256
 _WHOLE = 1000
 
 
@@ -148,6 +152,8 @@ class Sharing:
         self.policy: TimeSharing | None = None
         self.accounts: dict[str, Account] = {}
         self.runners: dict[str, Runners] = {}
+        self.waiters = Waiters()
+        """Those accounts that do not run."""
         self.moments: list[tuple[float, str, int]] = []
         """A heap: when the policy is to be asked about whom, and the epoch of which that holds."""
         self.late: list[GroupEntry] = []
@@ -178,7 +184,8 @@ class Sharing:
                 self._close(known)
             return None
         if known is not None and known.group is group:
-            known.stint.group = spec
+            if known.stint.group is not spec:
+                self._said(known, spec)
             return known
         if known is not None:
             self._close(known)
@@ -218,7 +225,10 @@ class Sharing:
                 if group.queue is not None and group.queue.name != account.home:
                     self._rehome(account, group.queue.name)
                 self.runners[account.home].look(account)
-            elif account.started is not None:
+                continue
+            if group.queue is not None:
+                self.waiters.moved(group.key, group.queue.name)
+            if account.started is not None:
                 if group.succeeded and not group.pending and not group.active and not group.releasing:
                     self._end(account, now)
                 else:
@@ -228,7 +238,8 @@ class Sharing:
         """The group has its room."""
         group = account.group
         self._settle(account, now)
-        account.started = now
+        account.started = account.stint.started = now
+        account.stint.again = account.stint.attained > 0
         account.stint.devices = _devices(group)
         self._rank(account)
         account.home = group.queue.name if group.queue is not None else ""
@@ -291,24 +302,57 @@ class Sharing:
         runners = self.runners.get(queue)
         return BEFORE_ALL if runners is None else runners.worst(now)
 
+    def stand(self, account: Account) -> None:
+        """See that it is among those that wait, with its rank, if it does."""
+        group = account.group
+        if account.started is None and group.queue is not None:
+            self.waiters.put(group.key, group.queue.name, account.base)
+        else:
+            self.waiters.drop(group.key)
+
+    def crowd(self, queue: str) -> Crowd:
+        """Of a queue, as it is now."""
+        return self.waiters.crowd(queue, len(self.runners.get(queue, ())))
+
     def next_turn(self, account: Account, now: float) -> float | None:
         """When one that waits may claim the room of another one of its queue at the earliest: once that ranks anew, or
-        ranks worse already and it has rested."""
+        ranks worse already and it has rested, or loses less as it has saved its work."""
         queue = account.group.queue
         runners = None if queue is None else self.runners.get(queue.name)
         if runners is None:
             return None
         if account.rests_until > now and runners.worst(now) > account.base:
             return account.rests_until
-        asked = runners.next_asked()
-        return None if asked is None else max(asked, account.rests_until)
+        saved = self.outweighed(account, now)
+        asked = [
+            moment
+            for moment in (runners.next_asked(), saved)
+            if moment is not None and now < moment < AFTER_ALL
+        ]
+        return max(min(asked), account.rests_until) if asked else None
+
+    def outweighed(self, account: Account, now: float) -> float | None:
+        """Until when those that a group could have suspended, or some of them, would lose more than that is worth;
+        infinite if nobody knows, ``None`` if that hinders nobody. The first :data:`LOOKED_AT` of them are looked at."""
+        queue, policy = account.group.queue, self.policy
+        runners = None if queue is None else self.runners.get(queue.name)
+        if queue is None or policy is None or runners is None or account.rests_until > now:
+            return None
+        crowd = self.crowd(queue.name)
+        found: float | None = None
+        for one in islice(runners.worst_first(now, account.base), LOOKED_AT):
+            until = policy.spared_until(one.stint, account.stint, one.value(now), crowd, now)
+            if crowd.asked and until > now:
+                found = until if found is None else min(found, until)
+            crowd.asked = False
+        return found
 
     # ------------------------------------------------------------------ parts
 
     def _halt(self, account: Account, now: float) -> Rank:
         self._leave(account)
         self._settle(account, now)
-        account.started = None
+        account.started = account.stint.started = None
         return self._rank(account)
 
     def _rank(self, account: Account) -> Rank:
@@ -322,6 +366,7 @@ class Sharing:
         account.base = rank.value
         if rank.falls and runs and since is not None:
             account.base += rank.falls * since
+        self.stand(account)
         account.epoch += 1
         account.asked = None
         if since is None:
@@ -343,6 +388,12 @@ class Sharing:
         else:
             account.stint.waited += passed
         account.since = now
+
+    def _said(self, account: Account, spec: Group) -> None:
+        """The group says other things of itself than before, such as when it saved its work last."""
+        before, account.stint.group = account.stint.group, spec
+        if account.started is not None and before.annotations != spec.annotations:
+            self.risen.append((account, BEFORE_ALL, AFTER_ALL))
 
     def _come(self, account: Account) -> None:
         runners = self.runners.get(account.home)
@@ -370,9 +421,10 @@ class Sharing:
         self._close(account)
 
     def _close(self, account: Account) -> None:
+        self.waiters.drop(account.group.key)
         if account.started is not None:
             self._leave(account)
-            account.started = None
+            account.started = account.stint.started = None
         del self.accounts[account.group.key]
         account.group.shares = False
 

@@ -39,6 +39,7 @@ class AccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: float | None = None
     last: Group | None = None
     rests_until: float = 0.0
+    again: bool = False
 
 
 class SharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +76,7 @@ def restore(sharing: Sharing, record: SharingRecord, groups: dict[str, GroupEntr
         account = _restored(kept, group, spec)
         sharing.accounts[group.key] = account
         group.shares = True
+        sharing.stand(account)
         if account.started is not None:
             sharing.runners.setdefault(account.home, Runners()).add(account)
         if account.asked is not None:
@@ -106,11 +108,13 @@ def _account(account: Account) -> AccountRecord:
         account.asked,
         stint.group if account.group.group is None else None,
         account.rests_until,
+        stint.again,
     )
 
 
 def _restored(kept: AccountRecord, group: GroupEntry, spec: Group) -> Account:
     stint = Stint(spec, kept.devices, kept.attained, kept.waited, kept.suspensions, kept.memory)
+    stint.started, stint.again = kept.started, kept.again
     account = Account(group, stint)
     account.base, account.falls = float(kept.base), kept.falls
     account.since, account.started, account.asked = kept.since, kept.started, kept.asked

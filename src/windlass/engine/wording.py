@@ -115,6 +115,17 @@ def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str
     return f"{text}; it runs again when one of them ends, or ranks below it, {turn}."
 
 
+def outweighed(saved_seconds: float | None) -> str:
+    """Whom a group that shares time could suspend would lose more than that is worth; ``saved_seconds``: in which time
+    one of them has saved its work, if that is known."""
+    text = (
+        "It shares time: whoever ranks below it would lose more work by a suspension than its room is worth"
+    )
+    if saved_seconds is None:
+        return f"{text}; none of them says when it saves its work next (windlass.dev/checkpoint-every)."
+    return f"{text}; the next of them saves its work in {durations.write(saved_seconds)}."
+
+
 def shortage(shortage: Shortage) -> str:
     whose = f" of role {shortage.role}" if shortage.role else ""
     if shortage.part:

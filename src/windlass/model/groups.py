@@ -35,6 +35,8 @@ _READ = (
     "volcano.sh/cooldown-time",
     names.MOVABLE,
     names.CHECKPOINTED,
+    names.CHECKPOINT_EVERY,
+    names.RESTART_COST,
     names.TIME_SHARE,
     names.MODEL,
 )

@@ -22,9 +22,11 @@ from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.model_grouping import MODEL, ModelGrouping
 from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.shares import DominantShare
 from windlass.plugins.spread import Spread
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.plugins.timeshare.sharing import TIME_SHARE
 from windlass.sim.estimates import LEARNED, ORACLE, USER, Estimates
@@ -39,7 +41,8 @@ from windlass.spi.timeshare import TimeSharing
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What a policy may know beforehand: an oracle looks at ``jobs``. ``keys``: the engine's name of each job,
-    in the same order."""
+    in the same order. ``checkpoint_seconds``: see :class:`~windlass.sim.progress.Effort`; ``queues``: whether jobs
+    stand in the queues of the trace."""
 
     jobs: Sequence[TraceJob]
     keys: Sequence[str]
@@ -47,6 +50,8 @@ class Setting:
     random: Random
     time_share: bool = True
     restart: RestartCost = field(default_factory=RestartCost)
+    checkpoint_seconds: float | None = 0.0
+    queues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +162,13 @@ def _shortest(run_times: str, setting: Setting) -> Made:
 
 
 def shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
-    """Jobs that opted in are suspended for one another, by the ranks of a policy."""
+    """Jobs that opted in are suspended for one another, by the ranks of a policy; queues, where there are some, take
+    turns by their shares."""
 
     def make(setting: Setting) -> Made:
         config = replace(QUIET, actions=("allocate", "timeshare"))
-        plugins = [NodeAvailable(), ResourcesFit(), Binpack(), policy(setting)]
+        turns = [DominantShare()] if setting.queues else []
+        plugins = [NodeAvailable(), ResourcesFit(), Binpack(), *turns, policy(setting)]
         return Made(Engine(config, plugins), confirms=True, dress=_opting_in(setting))
 
     return make
@@ -171,9 +178,30 @@ def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
     def dress(group: Group, job: TraceJob) -> Group:
         agrees = setting.time_share if job.time_share is None else job.time_share
         notes = {**group.annotations, TIME_SHARE: "true" if agrees else "false"}
+        every = setting.checkpoint_seconds if job.checkpoint_seconds is None else job.checkpoint_seconds
+        if every is not None:
+            notes[CHECKPOINT_EVERY] = _duration(every)
+        restart = setting.restart.of(job.gpus)
+        if restart:
+            notes[RESTART_COST] = _duration(restart)
         return altered(group, annotations=notes)
 
     return dress
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.9f}s"
+
+
+def at_rate(group: Group, every: float | None, rate: float) -> Group:
+    """The group as it says of itself how often it saves its work, if it does after ``every`` seconds of work at that
+    rate."""
+    if not every or not rate or CHECKPOINT_EVERY not in group.annotations:
+        return group
+    said = _duration(every / rate)
+    if group.annotations[CHECKPOINT_EVERY] == said:
+        return group
+    return altered(group, annotations={**group.annotations, CHECKPOINT_EVERY: said})
 
 
 def _with_model(group: Group, job: TraceJob) -> Group:

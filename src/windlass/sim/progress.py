@@ -10,6 +10,9 @@ from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.outcome import Ended
 from windlass.spi.objects import Group, Task
 
+EXACT = 1e-6
+"""Seconds: who is stopped at the moment of a checkpoint has saved his work."""
+
 
 @dataclass(frozen=True, slots=True)
 class RestartCost:
@@ -167,13 +170,17 @@ class JobRun:
         self.vain = 0 if saved > self.saved else self.vain + 1
         self.saved = saved
 
+    def every(self, otherwise: float | None) -> float | None:
+        """After how much work it saves what it has done, where ``otherwise`` holds of those that say nothing."""
+        said = self.job.checkpoint_seconds
+        return otherwise if said is None else said
+
     def stop(self, every: float | None) -> None:
         """It runs no more; what it has not saved is to be done again. ``every``: see
         ``Effort.checkpoint_seconds``."""
-        if self.job.checkpoint_seconds is not None:
-            every = self.job.checkpoint_seconds
+        every = self.every(every)
         done = self.job.duration_seconds - self.left
-        kept = 0.0 if every is None else done if every <= 0 else done // every * every
+        kept = 0.0 if every is None else done if every <= 0 else (done + EXACT) // every * every
         self.ended.lost_gpu_seconds += (done - kept) * self.job.gpus * self.job.gpu_milli / WHOLE
         self.left = self.job.duration_seconds - kept
         self.rate = 0.0

@@ -34,7 +34,7 @@ from windlass.sim.failures import Breakdowns, NodeFailures
 from windlass.sim.jobs import TraceJob, in_order
 from windlass.sim.loads import Loads
 from windlass.sim.outcome import Moment, Outcome, Span
-from windlass.sim.policies import Policy, Setting
+from windlass.sim.policies import Policy, Setting, at_rate
 from windlass.sim.progress import Effort, JobRun, Pod, Speeds
 from windlass.sim.world import NAMESPACE, Teller, next_incarnation, running
 from windlass.spi.objects import Node, Queue
@@ -101,8 +101,16 @@ class Replay:
         ]
         self._breakdowns = Breakdowns(options.failures, seeded(f"failures {options.seed}"))
         self._jitter = seeded(f"pauses {options.seed}")
+        effort = options.effort
         setting = Setting(
-            ordered, keys, nodes, seeded(options.seed), options.time_share, options.effort.restart
+            ordered,
+            keys,
+            nodes,
+            seeded(options.seed),
+            options.time_share,
+            effort.restart,
+            effort.checkpoint_seconds,
+            options.queues,
         )
         self.made = policy.make(setting)
         self.engine = self.made.engine
@@ -353,7 +361,13 @@ class Replay:
             if run.stops:
                 restart = self.options.effort.restart.of(run.job.gpus)
             load = self._loads.begin(run)
-        end = run.go(now, self._speeds.rate(run), restart, load)
+        rate = self._speeds.rate(run)
+        if run.group is not None:
+            paced = at_rate(run.group, run.every(self.options.effort.checkpoint_seconds), rate)
+            if paced is not run.group:
+                run.group = paced
+                self._deltas.append(GroupUpserted(paced))
+        end = run.go(now, rate, restart, load)
         self.agenda.add(end, Kind.END, (run, run.epoch))
 
     def _evicted(self, eviction: Eviction, now: float) -> None:

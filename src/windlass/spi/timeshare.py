@@ -28,7 +28,7 @@ class Stint:
 
     ``devices``: whole accelerators that the group asks for at the least (0: none). ``attained``: for how many
     seconds it has held its room in all, up to its last suspension or ranking. ``waited``: seconds without, in all,
-    up to then.
+    up to then. ``started``: since when it runs, ``None`` while it waits; ``again``: it had run before that.
     """
 
     group: Group
@@ -37,6 +37,8 @@ class Stint:
     waited: float = 0.0
     suspensions: int = 0
     memory: Any = None
+    started: float | None = None
+    again: bool = False
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -50,6 +52,20 @@ class Rank(msgspec.Struct, frozen=True):
     until: float | None = None
     waited_until: float | None = None
     rests: float = 0.0
+
+
+class Crowd(Protocol):
+    """The groups of a claim's queue that share time: how many run, and how many wait, the claimer among them."""
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    def before(self, rank: float) -> int:
+        """How many of those that wait rank before that."""
+        ...
 
 
 @runtime_checkable
@@ -66,8 +82,9 @@ class TimeSharing(Protocol):
         """The group's rank from now on, and how it changes by itself."""
         ...
 
-    def spared_seconds(self, victim: Stint, claimer: Stint) -> float:
-        """For how long after its start ``victim`` is left alone by ``claimer``."""
+    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+        """Until when ``victim``, which runs and is of that rank now, is left alone by ``claimer``, as far as ranks and
+        the crowd stay as they are; infinite for always. Not after ``now``: it may be stopped."""
         ...
 
     def ended(self, stint: Stint) -> None:

@@ -2,7 +2,8 @@
 
 A group that waits for its minimum, and ranks better than some that run in its queue, claims their room. Only
 groups that opted in, of no higher priority, that rules let go and that have run for as long as the policy spares
-them, are suspended, each as a whole. A claim is one transaction: whoever goes, goes because the whole gang is
+them, are suspended, each as a whole; and whom a stop would cost more than the claim is worth, by the policy's word, is
+spared until he has saved his work. A claim is one transaction: whoever goes, goes because the whole gang is
 proven to fit then, and the room is kept for it. Who was suspended ranks worse than its claimer, and claims nothing
 from it until ranks have changed: that takes as long as the policy says. From others it claims nothing either before it
 has rested for as long as the policy says, so that one who comes does not suspend a chain of groups.
@@ -57,6 +58,7 @@ class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     spared_until: list[tuple[float, str, float]] = []
     unconfirmed: list[str] = []
     budgets_unseen: bool = False
+    levels: dict[str, int] = {}
 
 
 class _Wish(NamedTuple):
@@ -93,6 +95,9 @@ class TimeShare:
         self._seen_budgets = 0
         self._served: float | None = None
         """The moment at which everybody who might get something was served last."""
+        self._levels: dict[str, int] = {}
+        """Queues in which somebody was weighed against how many wait, and their level then: once that is another one,
+        the queue's groups are tried again."""
         self._wishes: dict[TaskClass, tuple[tuple[int, int, int], _Wish | None]] = {}
         """Of which state of the nodes a class knows where it may be at all, and which accelerator it asks for."""
         rules = m.policies
@@ -125,6 +130,7 @@ class TimeShare:
             or self._unconfirmed
             or self._sharing.late
             or self._sharing.risen
+            or self._more_or_fewer()
             or self._machinery.world.budgets.version != self._seen_budgets
         )
 
@@ -159,6 +165,18 @@ class TimeShare:
             for account, before, after in self._sharing.risen:
                 news += [(row, before, after) for row in _rows(account)]
         self._sharing.risen.clear()
+        moved = self._more_or_fewer()
+        if moved:
+            groups = self._machinery.world.groups
+            for key in [key for key in self._failed if _queue(groups.get(key)) in moved]:
+                del self._failed[key]
+            for queue in moved:
+                del self._levels[queue]
+
+    def _more_or_fewer(self) -> set[str]:
+        """The queues in which many more wait than when somebody was weighed against them, or many fewer."""
+        waiters = self._sharing.waiters
+        return {queue for queue, level in self._levels.items() if level != waiters.level(queue)}
 
     def _over(self) -> None:
         """The first of the times has ended."""
@@ -460,16 +478,21 @@ class TimeShare:
         """Those of ``worse`` who may be suspended, as far as no other rule has a say. ``noting``: of whom that will
         be true later is noted."""
         policy, priority, stint = self._sharing.policy, account.group.spec.priority, account.stint
-        if policy is None:
+        queue = account.group.queue
+        if policy is None or queue is None:
             return
+        crowd = self._sharing.crowd(queue.name)
         for one in worse:
             group = one.group
             spec, started = group.spec, one.started
             if spec.priority > priority or not spec.preemptible or started is None:
                 continue
-            until = started + policy.spared_seconds(one.stint, stint)
+            until = policy.spared_until(one.stint, stint, one.value(now), crowd, now)
+            if crowd.asked:
+                crowd.asked = False
+                self._levels[queue.name] = self._sharing.waiters.level(queue.name)
             if until > now:
-                if noting:
+                if noting and until < AFTER_ALL:
                     self._note(until, one)
             elif not _unconfirmed(group):
                 yield one
@@ -533,6 +556,7 @@ class TimeShare:
             sorted(self._spared_until),
             sorted(self._unconfirmed),
             world.budgets.version != self._seen_budgets,
+            dict(sorted(self._levels.items())),
         )
 
     def restore(self, record: TimeShareRecord) -> None:
@@ -547,11 +571,17 @@ class TimeShare:
         self._waits = set(self._spared_until)
         self._unconfirmed = set(record.unconfirmed)
         self._seen_budgets = world.budgets.version - record.budgets_unseen
+        self._levels = dict(record.levels)
 
 
 def _place(group: GroupEntry) -> tuple[object, str]:
     """Where a group comes among those that wait."""
     return (group.order_key, group.key)
+
+
+def _queue(group: GroupEntry | None) -> str:
+    """The name of a group's queue, if it has one."""
+    return "" if group is None or group.queue is None else group.queue.name
 
 
 def _unconfirmed(group: GroupEntry) -> bool:

@@ -19,6 +19,14 @@ everybody.
 Whoever was suspended claims nobody's room for the quantum for which a start is left alone. It has just given way to who
 ranks better; if it took the room of the next at once, one arrival would suspend a chain of groups.
 
+A suspension has to be worth what it loses: the work of the victim since its last checkpoint and its restart
+(:mod:`~windlass.plugins.timeshare.losses`), for each of the claimer's accelerators. Time is worth most to the claimer
+where it is run up to the division that brings most endings for it, each taken for what one costs by the victim's rank:
+``worth`` is that, less the time spent. Whoever waits ahead of the victim gains so much on average, in a queue whose
+groups all wait for one room; all who wait there, and all who run, lose the time that is spent twice. So the victim
+goes if ``loss · (waiting + running) <= worth · before``, with ``before`` those of the waiting that rank before it.
+Where that does not hold, but would if its work were saved, it is spared until it says that it saves it next.
+
 Whoever waits long is moved up: after ``PATIENCE_SECONDS`` of waiting in all the rank is half of what it would be.
 So nobody waits for ever.
 """
@@ -32,8 +40,9 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
+from windlass.plugins.timeshare.losses import habit_of, loss_seconds, next_saved
 from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
-from windlass.spi.timeshare import Rank, Stint
+from windlass.spi.timeshare import Crowd, Rank, Stint
 
 FIRST = 600.0
 FACTOR = 4.0
@@ -52,11 +61,13 @@ _LEFT = 1e-3
 
 @dataclass(slots=True)
 class _Counts:
-    """Of runs of one size: how many ended in each stretch, how many outlived it; and what was reckoned of that."""
+    """Of runs of one size: how many ended in each stretch, how many outlived it; and what was reckoned of that: by
+    stretch the ways to go on from its beginning, and the fewest seconds per ending."""
 
     ended: list[float]
     outlived: list[float]
     seen: int = 0
+    ways: list[list[tuple[float, float]]] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     reckoned_at: int = 0
 
@@ -96,9 +107,7 @@ class LearnedSharing(Sharing):
         if stint.memory != at:
             self._passed(stint, at)
         size = _size(stint.devices)
-        weight = 1.0 + stint.devices / self.tuning.node
-        moved_up = 1.0 + stint.waited / self.tuning.patience_seconds
-        cost = self.cost(stint, at, size) * weight / moved_up
+        cost = self.cost(stint, at, size) * self._weight(stint)
         until = self._edges[at + 1] if at + 1 < STRETCHES else None
         return Rank(
             cost,
@@ -109,7 +118,34 @@ class LearnedSharing(Sharing):
 
     def cost(self, stint: Stint, at: int, size: int) -> float:
         """The seconds per ending that are expected of a group from the beginning of a stretch on."""
-        return self._costs(size)[at]
+        return self._reckoned(size).costs[at]
+
+    def ways(self, stint: Stint, at: int, size: int) -> list[tuple[float, float]]:
+        """Up to which divisions a group may be followed from the beginning of a stretch on: the seconds spent, and the
+        endings, that are expected."""
+        return self._reckoned(size).ways[at]
+
+    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+        begun = super().spared_until(victim, claimer, rank, crowd, now)
+        habit = habit_of(victim)
+        if habit.free or begun > now:
+            return begun
+        each = max(victim.devices, 1.0) / max(claimer.devices, 1.0)
+        price = max(each, 1.0) * (crowd.waiting + crowd.running) / max(crowd.before(rank), 1)
+        worth = self.worth(claimer, rank)
+        if loss_seconds(victim, habit, now) * price <= worth:
+            return begun
+        return next_saved(victim, habit, now) if habit.restart * price <= worth else math.inf
+
+    def worth(self, claimer: Stint, rank: float) -> float:
+        """How many seconds it is worth to serve a claimer before somebody of that rank."""
+        at = bisect_right(self._edges, claimer.attained + 1e-6) - 1
+        ending = rank / self._weight(claimer)
+        return max([ending * ends - spent for spent, ends in self.ways(claimer, at, _size(claimer.devices))])
+
+    def _weight(self, stint: Stint) -> float:
+        """What time counts for: more for the nodes that it fills, less once it has waited long."""
+        return (1.0 + stint.devices / self.tuning.node) / (1.0 + stint.waited / self.tuning.patience_seconds)
 
     def ended(self, stint: Stint) -> None:
         at = bisect_right(self._edges, stint.attained) - 1
@@ -149,17 +185,15 @@ class LearnedSharing(Sharing):
 
     # ------------------------------------------------------------------ what is expected
 
-    def _costs(self, size: int) -> list[float]:
-        """By stretch: the seconds per ending from its beginning on."""
+    def _reckoned(self, size: int) -> _Counts:
+        """With what follows from them, up to date."""
         counts = self._of_size(size)
         if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
             counts.reckoned_at = counts.seen
-            counts.costs = self._reckon(counts)
-        return counts.costs
-
-    def _reckon(self, counts: _Counts) -> list[float]:
-        chances = list(self._chances(*self._known(counts)))
-        return [self._least_cost(chances[at:], at) for at in range(STRETCHES)]
+            chances = list(self._chances(*self._known(counts)))
+            counts.ways = [self._ways(chances[at:], at) for at in range(STRETCHES)]
+            counts.costs = list(map(least, counts.ways))
+        return counts
 
     def _known(self, counts: _Counts) -> tuple[_Known, _Known]:
         """What chances rest on, the nearest last."""
@@ -176,19 +210,24 @@ class LearnedSharing(Sharing):
                 chance = (ends + prior * chance) / (ends + outlived[stretch] + prior)
             yield chance
 
-    def _least_cost(self, chances: Iterable[float], at: int) -> float:
-        """Of all divisions up to which the run may be followed, the fewest seconds per ending. ``chances``: from the
-        stretch ``at`` on. Within a stretch runs end in its middle."""
-        there, endings, spent, least = 1.0, 0.0, 0.0, math.inf
+    def _ways(self, chances: Iterable[float], at: int) -> list[tuple[float, float]]:
+        """See :meth:`ways`. ``chances``: from the stretch ``at`` on. Within a stretch runs end in its middle."""
+        there, endings, spent = 1.0, 0.0, 0.0
+        found: list[tuple[float, float]] = []
         for width, chance in zip(self._widths[at:], chances, strict=False):
             ends = there * chance
             spent += width * (there - ends / 2.0)
             endings += ends
             there -= ends
-            least = min(least, spent / endings)
+            found.append((spent, endings))
             if there < _LEFT:
                 break
-        return least
+        return found
+
+
+def least(ways: list[tuple[float, float]]) -> float:
+    """The fewest seconds per ending."""
+    return min([spent / endings for spent, endings in ways])
 
 
 def _size(devices: float) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from windlass.plugins.timeshare.learned import STRETCHES, LearnedSharing, Tuning
+from windlass.plugins.timeshare.learned import STRETCHES, LearnedSharing, Tuning, least
 from windlass.plugins.timeshare.sharing import OptIn, opted_in
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Stint
@@ -30,11 +30,14 @@ class PredictedSharing(LearnedSharing):
         """Runs → :meth:`_counted`: a group is ranked many times by the same."""
 
     def cost(self, stint: Stint, at: int, size: int) -> float:
+        return least(self.ways(stint, at, size)) if self._runs(stint.group) else super().cost(stint, at, size)
+
+    def ways(self, stint: Stint, at: int, size: int) -> list[tuple[float, float]]:
         runs = self._runs(stint.group)
         if not runs:
-            return super().cost(stint, at, size)
+            return super().ways(stint, at, size)
         known = self._known(self._of_size(size))
-        return self._least_cost(self._chances(*known, self._counted(runs), at=at), at)
+        return self._ways(self._chances(*known, self._counted(runs), at=at), at)
 
     def _runs(self, group: Group) -> tuple[float, ...]:
         """The seconds of runs that are likely to tell how long this one is."""

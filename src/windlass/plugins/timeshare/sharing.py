@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from windlass.plugins.timeshare.losses import CHECKPOINTED
 from windlass.spi.objects import Group
 from windlass.spi.plugins import QueueView
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import Crowd, Stint
 
 TIME_SHARE = "windlass.dev/time-share"
-CHECKPOINTED = "windlass.dev/checkpointed-at"
 QUANTUM_SECONDS = 60.0
 """About what a restart of a large job costs: whoever was started is left alone for as long."""
 
@@ -49,8 +49,9 @@ class Sharing:
     def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
         return self._joins(group, path)
 
-    def spared_seconds(self, victim: Stint, claimer: Stint) -> float:
-        return self._quantum * max(victim.devices, 1.0) / max(claimer.devices, 1.0)
+    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+        started = now if victim.started is None else victim.started
+        return started + self._quantum * max(victim.devices, 1.0) / max(claimer.devices, 1.0)
 
     def ended(self, stint: Stint) -> None:
         pass

@@ -1,0 +1,95 @@
+"""What a stop of a group loses: what it has done since it saved its work last, and what a restart takes.
+
+By the annotations of the group. ``windlass.dev/checkpointed-at`` says when it saved its work last,
+``windlass.dev/checkpoint-every`` how often it does; of a group that says neither, all since its start is lost.
+``windlass.dev/restart-cost`` says what a start after a stop takes before work goes on.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import floor, inf
+from typing import NamedTuple
+
+from windlass.kits import durations, timestamps
+from windlass.spi.timeshare import Stint
+
+CHECKPOINTED = "windlass.dev/checkpointed-at"
+CHECKPOINT_EVERY = "windlass.dev/checkpoint-every"
+RESTART_COST = "windlass.dev/restart-cost"
+REMEMBERED = 4096
+EXACT = 1e-6
+"""Seconds: moments are sums of floating point numbers."""
+
+
+class Habit(NamedTuple):
+    """How a group saves its work. ``every``: seconds between checkpoints, 0 where it does whenever it is stopped;
+    ``None``: nobody says. ``restart``: seconds. ``saved``: when it did last, by its own word; Unix seconds."""
+
+    every: float | None
+    restart: float
+    saved: float
+
+    @property
+    def free(self) -> bool:
+        """Whether a stop never loses anything."""
+        return self.every == 0.0 and not self.restart
+
+
+def habit_of(stint: Stint) -> Habit:
+    """What the group says of that; what cannot be read says nothing."""
+    notes = stint.group.annotations
+    return _habit(notes.get(CHECKPOINT_EVERY, ""), notes.get(RESTART_COST, ""), notes.get(CHECKPOINTED, ""))
+
+
+@lru_cache(REMEMBERED)
+def _habit(every: str, restart: str, saved: str) -> Habit:
+    return Habit(_seconds(every), _seconds(restart) or 0.0, _moment(saved))
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return max(durations.parse_long(text), 0.0) if text else None
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> float:
+    try:
+        return timestamps.parse_rfc3339(text) if text else -inf
+    except ValueError:
+        return -inf
+
+
+def loss_seconds(stint: Stint, habit: Habit, now: float) -> float:
+    """How long it takes to be where the group is now if it is stopped now and started again; 0 if it does not run."""
+    if stint.started is None:
+        return 0.0
+    if stint.again and now - stint.started < habit.restart:
+        return now - stint.started  # it has not begun to work yet
+    return habit.restart + _unsaved(stint, habit, now)
+
+
+def next_saved(stint: Stint, habit: Habit, now: float) -> float:
+    """When the group saves its work next, as far as it says; infinite if it does not."""
+    every = habit.every
+    if stint.started is None or not every:
+        return inf
+    begun = _begun(stint, habit)
+    return begun + (floor((max(now - begun, 0.0) + EXACT) / every) + 1) * every
+
+
+def _begun(stint: Stint, habit: Habit) -> float:
+    """Since when it works on what it saves next, or when it saved its work last by its own word."""
+    started = stint.started or 0.0
+    return habit.saved if habit.saved >= started else started + (habit.restart if stint.again else 0.0)
+
+
+def _unsaved(stint: Stint, habit: Habit, now: float) -> float:
+    """Seconds of work. Who says when it saved its work last is taken at that word, however often it means to."""
+    run, every = max(now - _begun(stint, habit), 0.0), habit.every
+    if every == 0:
+        return 0.0
+    if every is None or habit.saved >= (stint.started or 0.0):
+        return run
+    return max(run - floor((run + EXACT) / every) * every, 0.0)
