@@ -8,7 +8,7 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Reason
-from windlass.engine.allocate import Allocation
+from windlass.engine.placing.allocate import Allocation
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Expression, HostPort, PodTerm, SpreadTerm, TaskState

@@ -14,8 +14,8 @@ from msgspec.structs import replace as altered
 from windlass.api.reasons import Reason
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.deltas import BudgetUpserted
+from windlass.engine.disruption.stops import all_stops
 from windlass.engine.engine import Engine
-from windlass.engine.stops import all_stops
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 

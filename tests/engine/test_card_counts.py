@@ -7,9 +7,9 @@ from cardscenes import GPU, Box, Cards, part, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.cardcounts import is_plain, plain_counts
 from windlass.engine.invariants import check
-from windlass.engine.seating import Seats
+from windlass.engine.seating.counts import is_plain, plain_counts
+from windlass.engine.seating.seating import Seats
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs, TaskState
 

@@ -9,8 +9,8 @@ from engine_fuzz import LEAVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.cardfit import PLENTY
-from windlass.engine.seating import Seats
+from windlass.engine.cards.fit import PLENTY
+from windlass.engine.seating.seating import Seats
 
 
 @given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6), min_size=2, max_size=4))

@@ -8,7 +8,7 @@ import pytest
 from card_fuzz import NPU, gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs
 
-from windlass.engine.cards import Cut
+from windlass.engine.cards.cards import Cut
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, HeldSlice, Needs, Node, TaskState
 

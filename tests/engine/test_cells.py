@@ -10,11 +10,11 @@ from cluster_dsl import GPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.cells import MOST, RowCells, plain_scores
-from windlass.engine.classes import ClassIndex
+from windlass.engine.fitting.classes import ClassIndex
+from windlass.engine.nodes.cells import MOST, RowCells, plain_scores
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.engine.policies import Policies
-from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.view import TableView
 from windlass.plugins import kai_scores
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.defaults import default_plugins

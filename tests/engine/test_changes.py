@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.engine.changes import ChangeLog
+from windlass.engine.nodes.changes import ChangeLog
 
 
 def test_a_reader_sees_what_came_after_its_mark() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from cluster_dsl import GPU, Cluster, needs
 
-from windlass.engine.classes import UNLIMITED, ClassIndex, TaskClass
+from windlass.engine.fitting.classes import UNLIMITED, ClassIndex, TaskClass
+from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.policies import Policies
-from windlass.engine.table import USED, NodeTable
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.resources import ResourcesFit
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView

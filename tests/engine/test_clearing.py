@@ -6,9 +6,9 @@ from cluster_dsl import Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.clearing import Clearing
-from windlass.engine.room import Leftover
-from windlass.engine.sharing import Account
+from windlass.engine.evictions.clearing import Clearing
+from windlass.engine.sharing.sharing import Account
+from windlass.engine.waiting.room import Leftover
 from windlass.spi.timeshare import Stint
 
 NODES = 3

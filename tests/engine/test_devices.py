@@ -7,8 +7,8 @@ from cluster_dsl import GPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.cards.devices import DeviceTable, Slots, bits, slots_of
 from windlass.engine.decision import DeviceShare
-from windlass.engine.devices import DeviceTable, Slots, bits, slots_of
 from windlass.spi.objects import Device, Node
 
 

@@ -16,7 +16,7 @@ from windlass.engine.actions.tries import BURST_SECONDS, LONGEST_PAUSE
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
 from windlass.engine.engine import Engine
-from windlass.engine.solver import Solver
+from windlass.engine.evictions.solver import Solver
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 
@@ -202,7 +202,7 @@ def test_a_protected_core_is_taken_once_its_time_is_over() -> None:
 
 
 def test_nothing_is_looked_at_twice_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windlass.engine.solver import Solver
+    from windlass.engine.evictions.solver import Solver
 
     calls = []
     solve = Solver.solve
@@ -439,7 +439,7 @@ def test_victims_that_came_while_nobody_claimed_are_known() -> None:
 def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of several classes are placed to be judged; that disturbs nobody, however many there are."""
     from windlass.engine.actions import evicting
-    from windlass.engine.solver import Solver
+    from windlass.engine.evictions.solver import Solver
 
     monkeypatch.setattr(evicting, "AGAIN", 2)
     calls = []

@@ -9,7 +9,7 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
-from windlass.engine import wording
+from windlass.engine.explaining import wording
 from windlass.spi.objects import (
     Device,
     Expression,

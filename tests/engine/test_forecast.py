@@ -9,7 +9,7 @@ import pytest
 from cluster_dsl import Cluster
 from msgspec.structs import replace as altered
 
-from windlass.engine.ends import end_of
+from windlass.engine.books.ends import end_of
 from windlass.spi.objects import TaskState
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import GPU, Cluster, needs
 
-from windlass.engine.steps import Shortage, Step, next_step
+from windlass.engine.groups.steps import Shortage, Step, next_step
 from windlass.spi.objects import TaskState
 
 

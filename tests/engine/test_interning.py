@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.engine.interning import Interner
+from windlass.engine.nodes.interning import Interner
 
 
 def test_codes_are_given_in_order_and_kept() -> None:

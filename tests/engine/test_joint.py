@@ -8,8 +8,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.cardkinds import suits
-from windlass.engine.joint import Given, Offer, Pick, allocate, allocations, part_of
+from windlass.engine.cards.joint import Given, Offer, Pick, allocate, allocations, part_of
+from windlass.engine.cards.kinds import suits
 from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption, DeviceRule, Draws, Joint
 from windlass.spi.objects import Device
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.groups import GroupEntry
-from windlass.engine.line import Line
-from windlass.engine.parking import Bucket
-from windlass.engine.queues import QueueTree
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.queues.line import Line
+from windlass.engine.queues.tree import QueueTree
+from windlass.engine.waiting.parking import Bucket
 from windlass.spi.objects import Group
 
 MEMBERS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(1, 9))), max_size=80)

@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 
 from windlass.api.mig_profiles import PROFILES, profiles_of
-from windlass.engine.mig import Geometry, geometry_of
+from windlass.engine.cards.mig import Geometry, geometry_of
 from windlass.spi.devices import CardMode, SliceProfile
 from windlass.spi.objects import Device
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import Cluster, needs
 
-from windlass.engine.moves import Mover, Strategy
-from windlass.engine.offers import Unit
-from windlass.engine.statement import Outbox, Statement
+from windlass.engine.books.statement import Outbox, Statement
+from windlass.engine.disruption.offers import Unit
+from windlass.engine.evictions.moves import Mover, Strategy
 from windlass.spi.objects import Expression, PodTerm, TaskState
 from windlass.spi.victims import VictimUnit
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.engine import offers
-from windlass.engine.offers import Offer, Pool
+from windlass.engine.disruption import offers
+from windlass.engine.disruption.offers import Offer, Pool
 
 
 class Counted(list[object]):

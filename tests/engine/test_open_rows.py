@@ -10,10 +10,10 @@ from cluster_dsl import GPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.classes import ClassIndex, TaskClass
-from windlass.engine.openrows import OpenRows
+from windlass.engine.fitting.classes import ClassIndex, TaskClass
+from windlass.engine.nodes.openrows import OpenRows
+from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
 from windlass.engine.policies import Policies
-from windlass.engine.table import ALLOCATABLE, USED, NodeTable
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Needs, Node
 

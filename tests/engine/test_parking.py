@@ -10,13 +10,13 @@ from cluster_dsl import needs, queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.classes import TaskClass
-from windlass.engine.groups import GroupEntry
-from windlass.engine.parking import Bucket, ParkingLot, Waits
+from windlass.engine.admission.turns import Turns
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.nodes.table import PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.policies import Policies
-from windlass.engine.queues import QueueTree
-from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.turns import Turns
+from windlass.engine.queues.tree import QueueTree
+from windlass.engine.waiting.parking import Bucket, ParkingLot, Waits
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Needs, Node
 

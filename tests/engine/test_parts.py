@@ -8,8 +8,8 @@ import pytest
 from cluster_dsl import Cluster, needs
 
 from windlass.engine.config import EngineConfig
-from windlass.engine.parts import PartTree
-from windlass.engine.steps import Shortage, Step, next_step, whole_step
+from windlass.engine.groups.parts import PartTree
+from windlass.engine.groups.steps import Shortage, Step, next_step, whole_step
 from windlass.spi.objects import Dialect, Group, SubGroup, TaskState
 
 

@@ -6,7 +6,7 @@ from cluster_dsl import queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.queues import QueueTree
+from windlass.engine.queues.tree import QueueTree
 
 ITEMS = (("cpu", 10), ("gpu", 1))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.ranking import SPAN, NameRanking
+from windlass.engine.nodes.ranking import SPAN, NameRanking
 
 
 def order(ranking: NameRanking, rows: dict[str, int]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.repacking import Repacking
+from windlass.engine.evictions.repacking import Repacking
 
 
 class Kind:

@@ -10,10 +10,10 @@ from cluster_dsl import Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.books.statement import Outbox
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
-from windlass.engine.groups import alike
-from windlass.engine.statement import Outbox
+from windlass.engine.groups.entries import alike
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
 

@@ -7,11 +7,11 @@ from cluster_dsl import Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.classes import TaskClass
-from windlass.engine.groups import TaskEntry
-from windlass.engine.outlook import Outlook
-from windlass.engine.room import Leftover, Room, could_hold, future_free, lacking
-from windlass.engine.statement import Outbox, Statement
+from windlass.engine.books.statement import Outbox, Statement
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.waiting.outlook import Outlook
+from windlass.engine.waiting.room import Leftover, Room, could_hold, future_free, lacking
 
 
 def cluster() -> Cluster:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.groups import GroupEntry
-from windlass.engine.sharing import Account, Runners
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.sharing.sharing import Account, Runners
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Stint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster_dsl import Cluster
 
-from windlass.engine.running import RunningGroups
+from windlass.engine.queues.running import RunningGroups
 
 
 def groups(running: RunningGroups, c: Cluster, queue: str, below: int | None = None) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from arena import Arena
 
-from windlass.engine import search, solver
-from windlass.engine.search import Search
+from windlass.engine.evictions import search, solver
+from windlass.engine.evictions.search import Search
 from windlass.spi.objects import Dialect
 
 

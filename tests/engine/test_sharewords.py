@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import QueueUsage
-from windlass.engine.sharewords import Account, borrowed, lending, why
+from windlass.engine.explaining.sharewords import Account, borrowed, lending, why
 from windlass.spi.shares import Cause, Part
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine import invariants
+from windlass.engine.books.statement import Outbox, Statement
 from windlass.engine.decision import Bind, DeviceShare, Eviction, Nomination
 from windlass.engine.deltas import EvictionFailed
-from windlass.engine.groups import TaskEntry
-from windlass.engine.statement import Outbox, Statement
-from windlass.engine.view import TableView
+from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.nodes.view import TableView
 from windlass.spi.objects import Expression, HostPort, PodTerm, TaskState
 
 

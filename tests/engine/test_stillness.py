@@ -16,7 +16,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import BudgetUpserted, Delta, TaskRemoved, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.groups import TERMINATING
+from windlass.engine.groups.entries import TERMINATING
 from windlass.model import scheduler_config
 from windlass.plugins import registry
 from windlass.plugins.availability import NodeAvailable

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from cluster_dsl import GIB, GPU, Cluster, node, resources
 
-from windlass.engine.table import ALLOCATABLE, CELL_LIMIT, NO_POD_LIMIT, PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import (
+    ALLOCATABLE,
+    CELL_LIMIT,
+    NO_POD_LIMIT,
+    PROMISED,
+    RELEASING,
+    USED,
+    NodeTable,
+)
+from windlass.engine.nodes.view import TableView
 from windlass.spi.objects import Device, Node, Taint
 
 

@@ -10,12 +10,12 @@ from cluster_dsl import GPU
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine import fit
-from windlass.engine.classes import ClassIndex, TaskClass
+from windlass.engine.fitting import fit
+from windlass.engine.fitting.classes import ClassIndex, TaskClass
+from windlass.engine.fitting.together import joins, judge_together
+from windlass.engine.nodes.table import USED, NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.engine.policies import Policies
-from windlass.engine.table import USED, NodeTable
-from windlass.engine.together import joins, judge_together
-from windlass.engine.view import TableView
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.spread import Spread

@@ -6,7 +6,7 @@ import pytest
 from arena import Arena
 
 from windlass.engine.actions.tries import Tries
-from windlass.engine.solver import Solver
+from windlass.engine.evictions.solver import Solver
 
 
 @pytest.fixture

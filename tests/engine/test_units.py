@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
-from windlass.engine.parts import PartTree
-from windlass.engine.units import extras_and_core
+from windlass.engine.disruption.units import extras_and_core
+from windlass.engine.groups.parts import PartTree
 from windlass.spi.objects import Group, SubGroup, TaskState
 
 

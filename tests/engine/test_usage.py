@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.usage import MILLION, RENEW_SECONDS, Meter
+from windlass.engine.queues.usage import MILLION, RENEW_SECONDS, Meter
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Queue
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.running import RunningGroups
-from windlass.engine.victims import Candidates
+from windlass.engine.evictions.victims import Candidates
+from windlass.engine.queues.running import RunningGroups
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import QueueView

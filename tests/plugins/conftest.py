@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from cluster_dsl import node
 
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from cardscenes import GPU, Box, Cards, part, plain, whole
 
 from windlass.engine.deltas import NodeUpserted
-from windlass.engine.view import TableView
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.cards import free_milli
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of

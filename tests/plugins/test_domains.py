@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.reasons import Reason
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.pod_affinity import PodAffinity
 from windlass.spi.objects import Expression, HostPort, Needs, PodTerm

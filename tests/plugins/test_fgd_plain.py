@@ -11,11 +11,11 @@ from cardscenes import GPU, Box, Cards, part, plain, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.cards import HELD, KEPT, LEAVING, Cut
+from windlass.engine.cards.cards import HELD, KEPT, LEAVING, Cut
+from windlass.engine.cards.nodecards import PlainCards
 from windlass.engine.deltas import GroupRemoved, NodeUpserted, TaskRemoved
-from windlass.engine.nodecards import PlainCards
-from windlass.engine.table import PROMISED, RELEASING, USED
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import PROMISED, RELEASING, USED
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.fragmentation import Demand, Mix

@@ -7,7 +7,7 @@ import pytest
 from cluster_dsl import GPU, needs
 
 from windlass.api.reasons import Reason
-from windlass.engine.table import USED
+from windlass.engine.nodes.table import USED
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.resources import ResourcesFit

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.reasons import Reason
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.limits import QueueLimits
 from windlass.plugins.orders import Gang, Priority, QueuePriority

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from windlass.api.reasons import Reason
 from windlass.engine.deltas import QueueUpserted
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.guarantees import Guarantees
 from windlass.plugins.kai_admission import NonPreemptibleQuota
 from windlass.plugins.kai_order import KaiQueueOrder, order_key

@@ -8,8 +8,8 @@ from cluster_dsl import GPU, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.table import RELEASING, USED, NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import RELEASING, USED, NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins import kai_scores
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.node_affinity import NodeAffinity

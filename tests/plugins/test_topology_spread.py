@@ -8,9 +8,9 @@ from cluster_dsl import Cluster, needs, node
 from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
-from windlass.engine.statement import Outbox, Statement
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.books.statement import Outbox, Statement
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.spread_labels import SpreadLabels
 from windlass.plugins.topology_spread import HOST, SpreadWishes, TopologySpread
 from windlass.spi.objects import Expression, Needs, PodTerm, SpreadTerm, TaskState, Toleration

@@ -7,8 +7,8 @@ import pytest
 from cluster_dsl import GIB, GPU, Cluster, needs, node
 
 from windlass.api.reasons import Reason
-from windlass.engine.table import USED, NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import USED, NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.node_policies import Counting
 from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage

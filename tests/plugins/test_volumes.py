@@ -6,8 +6,8 @@ import numpy as np
 from cluster_dsl import Cluster, needs, node
 
 from windlass.api.reasons import Reason
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.volumes import Volumes
 from windlass.spi.objects import Expression, Needs, Node, NodeTerm, VolumeNeed, VolumeOption
 

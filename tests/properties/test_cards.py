@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.engine import cardchecks
-from windlass.engine.cards import Card, Cut
+from windlass.engine.cards.cards import Card, Cut
+from windlass.engine.cards.devices import bits
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, TaskUpserted
-from windlass.engine.devices import bits
 from windlass.engine.engine import Engine
-from windlass.engine.groups import OCCUPYING
-from windlass.engine.steps import Step, next_step
+from windlass.engine.groups.entries import OCCUPYING
+from windlass.engine.groups.steps import Step, next_step
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState

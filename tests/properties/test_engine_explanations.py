@@ -11,7 +11,7 @@ from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.groups import GroupEntry
+from windlass.engine.groups.entries import GroupEntry
 from windlass.spi.objects import Expression, Needs, Node, PodTerm, Task, TaskState
 from windlass.spi.quantities import from_units
 

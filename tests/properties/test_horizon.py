@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promised import played
 
-from windlass.engine.forecast import Forecast
-from windlass.engine.horizon import Horizon
-from windlass.engine.reservations import Reservations
+from windlass.engine.promises.forecast import Forecast
+from windlass.engine.promises.horizon import Horizon
+from windlass.engine.promises.reservations import Reservations
 
 Found = tuple[list[str], dict[str, Forecast]]
 

@@ -7,7 +7,7 @@ from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS
-from windlass.engine.cycle import Pass
+from windlass.engine.actions.cycle import Pass
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster import ClusterModel

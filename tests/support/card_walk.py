@@ -19,9 +19,9 @@ from cluster_dsl import Cluster
 
 from windlass.engine import cardchecks
 from windlass.engine.cardchecks import CardBooks, over
-from windlass.engine.cards import HELD, KEPT, LEAVING, Card, Cuts
-from windlass.engine.devices import WHOLE, bits
-from windlass.engine.groups import TaskEntry
+from windlass.engine.cards.cards import HELD, KEPT, LEAVING, Card, Cuts
+from windlass.engine.cards.devices import WHOLE, bits
+from windlass.engine.groups.entries import TaskEntry
 from windlass.spi.objects import TaskState
 
 FULL = 20_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from windlass.engine.books.stock import ClusterStock
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.stock import ClusterStock
-from windlass.engine.view import TableView
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.resources import ResourcesFit
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task, TaskState

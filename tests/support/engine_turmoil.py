@@ -18,7 +18,7 @@ from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import BudgetRemoved, BudgetUpserted, EvictionFailed
-from windlass.engine.groups import TaskEntry
+from windlass.engine.groups.entries import TaskEntry
 from windlass.spi.objects import Needs, SubGroup, Task, TaskState
 
 TURMOIL = (

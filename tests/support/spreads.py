@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from windlass.engine.core import Core
-from windlass.engine.groups import ACTIVE
+from windlass.engine.groups.entries import ACTIVE
 from windlass.plugins.crowds import meets
 from windlass.plugins.topology_spread import TopologySpread
 

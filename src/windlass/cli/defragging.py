@@ -13,7 +13,7 @@ from windlass.cli.stranded import SENTENCES
 from windlass.cli.words import plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
-from windlass.engine.view import TableView
+from windlass.engine.nodes.view import TableView
 from windlass.model.cluster import ClusterModel
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
 from windlass.model.translation import OF_NODES

@@ -18,7 +18,7 @@ from windlass.cli.failures import unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import natural
 from windlass.engine.decision import QueueUsage
-from windlass.engine.sharewords import lending
+from windlass.engine.explaining.sharewords import lending
 from windlass.model.queues import KAI, kai_queue_of, shown
 from windlass.spi.objects import Queue
 

@@ -19,7 +19,7 @@ from windlass.cli.jobs import Job, pod_phase
 from windlass.cli.words import plural
 
 if TYPE_CHECKING:
-    from windlass.engine.scoretable import ScoreTable
+    from windlass.engine.placing.scoretable import ScoreTable
     from windlass.spi.configuration import SchedulerConfig
 
 Object = dict[str, Any]

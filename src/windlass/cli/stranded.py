@@ -49,11 +49,11 @@ class Stranded:
 
 def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stranded]:
     """Node → what is stranded there."""
+    from windlass.engine.books.world import World
     from windlass.engine.config import EngineConfig
     from windlass.engine.intake import Intake
+    from windlass.engine.nodes.view import TableView
     from windlass.engine.policies import Policies
-    from windlass.engine.view import TableView
-    from windlass.engine.world import World
     from windlass.model.cluster import ClusterModel
     from windlass.model.snapshot import EVERY_SCHEDULER, load
     from windlass.plugins.stranding import strandings

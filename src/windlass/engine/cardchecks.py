@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cards import FIELDS, HELD, KEPT, LEAVING, SIDES, TAKEN, Card, Cut, Cuts
+from windlass.engine.cards.cards import FIELDS, HELD, KEPT, LEAVING, SIDES, TAKEN, Card, Cut, Cuts
+from windlass.engine.cards.devices import WHOLE, bits
 from windlass.engine.core import Core
-from windlass.engine.devices import WHOLE, bits
-from windlass.engine.groups import OCCUPYING
+from windlass.engine.groups.entries import OCCUPYING
 from windlass.spi.objects import TaskState
 
 Place = tuple[int, str, int]

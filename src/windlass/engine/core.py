@@ -15,35 +15,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
-from windlass.engine import wording
+from windlass.engine.actions.cycle import CycleContext, Machinery, Pass
 from windlass.engine.actions.evicting import MEMBERS, Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.timeshare import TimeShare
-from windlass.engine.allocate import Allocation, waits_for
-from windlass.engine.cards import Cuts
+from windlass.engine.admission.consent import Consent
+from windlass.engine.admission.enrolment import Enrolment
+from windlass.engine.admission.turns import Turns
+from windlass.engine.books.statement import Outbox, Statement
+from windlass.engine.books.stock import ClusterStock
+from windlass.engine.books.world import World
+from windlass.engine.cards.cards import Cuts
 from windlass.engine.config import EngineConfig
-from windlass.engine.consent import Consent
-from windlass.engine.cycle import CycleContext, Machinery, Pass
 from windlass.engine.decision import Decision, GroupStatus, QueueUsage
 from windlass.engine.deltas import Delta
-from windlass.engine.denials import denials
-from windlass.engine.diagnosis import Diagnosis
-from windlass.engine.enrolment import Enrolment
-from windlass.engine.groups import GroupEntry
+from windlass.engine.evictions.denials import denials
+from windlass.engine.explaining import wording
+from windlass.engine.explaining.diagnosis import Diagnosis
+from windlass.engine.explaining.report import Reporter
+from windlass.engine.explaining.reviews import Reviews
+from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.intake import Intake
-from windlass.engine.parking import ParkingLot
-from windlass.engine.placing import Placer
+from windlass.engine.placing.allocate import Allocation, waits_for
+from windlass.engine.placing.placing import Placer
+from windlass.engine.placing.scoretable import ScoreTable, score_table
 from windlass.engine.policies import Policies
-from windlass.engine.report import Reporter
-from windlass.engine.reservations import Reservations
-from windlass.engine.reviews import Reviews
-from windlass.engine.running import RunningGroups
-from windlass.engine.scoretable import ScoreTable, score_table
-from windlass.engine.statement import Outbox, Statement
+from windlass.engine.promises.reservations import Reservations
+from windlass.engine.queues.running import RunningGroups
 from windlass.engine.stillness import Stillness
-from windlass.engine.stock import ClusterStock
-from windlass.engine.turns import Turns
-from windlass.engine.world import World
+from windlass.engine.waiting.parking import ParkingLot
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Task, TaskState
 

@@ -13,24 +13,24 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
-from windlass.engine import sharingrecord
 from windlass.engine.actions.evicting import ClaimsRecord
 from windlass.engine.actions.timeshare import TimeShareRecord
-from windlass.engine.budgets import BudgetRecord
-from windlass.engine.cards import Cut
-from windlass.engine.classes import TaskClass
+from windlass.engine.books.holds import Hold
+from windlass.engine.books.world import World
+from windlass.engine.cards.cards import Cut
+from windlass.engine.cards.devices import bits
 from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
-from windlass.engine.devices import bits
-from windlass.engine.groups import GroupEntry, TaskEntry
-from windlass.engine.holds import Hold
-from windlass.engine.parking import Bucket, Signature, Waits
-from windlass.engine.shares import SharesRecord
-from windlass.engine.sharingrecord import SharingRecord
-from windlass.engine.steps import Step, next_step
-from windlass.engine.usage import Meter
-from windlass.engine.world import World
+from windlass.engine.disruption.budgets import BudgetRecord
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.groups.steps import Step, next_step
+from windlass.engine.queues.shares import SharesRecord
+from windlass.engine.queues.usage import Meter
+from windlass.engine.sharing import record as sharingrecord
+from windlass.engine.sharing.record import SharingRecord
+from windlass.engine.waiting.parking import Bucket, Signature, Waits
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import Refusal

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from windlass.engine import deltas as d
-from windlass.engine.accounts import is_firm
-from windlass.engine.cards import Cuts
-from windlass.engine.devices import bits
-from windlass.engine.flavors import labels_at
-from windlass.engine.groups import (
+from windlass.engine.books.accounts import is_firm
+from windlass.engine.books.world import World
+from windlass.engine.cards.cards import Cuts
+from windlass.engine.cards.devices import bits
+from windlass.engine.groups.entries import (
     ACTIVE,
     ASSUMED,
     FAILED,
@@ -26,7 +26,7 @@ from windlass.engine.groups import (
     TaskEntry,
     promised,
 )
-from windlass.engine.world import World
+from windlass.engine.queues.flavors import labels_at
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.engine.actions.allocate import Allocate
+from windlass.engine.actions.cycle import Action, Machinery
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
-from windlass.engine.cycle import Action, Machinery
 
 _BY_MOMENTS = {Allocate, Evicting, StaleGangEviction, TimeShare}
 """Actions of which nothing comes before a moment that they have named, if nothing has changed; but for the first,

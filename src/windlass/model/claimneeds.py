@@ -2,7 +2,7 @@
 
 Claims whose requests stand apart (each of one exact kind, no two of overlapping kinds, nothing that ties their devices
 together) are counted need by need, like all other cards. All others are one need, whose devices are searched together
-(:mod:`windlass.engine.joint`).
+(:mod:`windlass.engine.cards.joint`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.views.claims import ALL, DeviceConstraint
-from windlass.engine.joint import MOST_RESULTS, Given, Offer, allocate
+from windlass.engine.cards.joint import MOST_RESULTS, Given, Offer, allocate
 from windlass.model import capacities
 from windlass.model.claimdevices import DRIVER, Kind, Matched, Shelf, subject_of
 from windlass.model.listeddevices import value_of

@@ -8,7 +8,7 @@ from typing import Any
 from windlass.api.quantities import from_units
 from windlass.api.reasons import Blocker
 from windlass.engine.decision import QueueUsage
-from windlass.engine.sharewords import lending, why
+from windlass.engine.explaining.sharewords import lending, why
 from windlass.model import groups, queues
 from windlass.model.dryrun import Bound, Evicted, Nominated, Plan, Waiting
 from windlass.model.handout import Handed

@@ -10,7 +10,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.quantities import QuantityError, from_units, to_units
 from windlass.engine.decision import QueueUsage
-from windlass.engine.sharewords import why
+from windlass.engine.explaining.sharewords import why
 from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
 
 ROOT = "root"

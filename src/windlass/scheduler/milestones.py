@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from windlass.engine.cycle import Pass
+from windlass.engine.actions.cycle import Pass
 from windlass.engine.decision import Decision, Eviction
 from windlass.model.cluster import ClusterModel
 from windlass.model.members import Members

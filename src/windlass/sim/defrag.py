@@ -7,8 +7,8 @@ nodes that lack least is proposed, as long as it costs no more GPU than the pod 
 more than a part of what runs.
 
 The proposal is no decision: the engine's action ``consolidation`` makes it one, or does not. It places the pod,
-finds every mover another place at the same time, or does nothing (:mod:`windlass.engine.solver`). Who may be moved
-is said by the group: only preemptible ones are.
+finds every mover another place at the same time, or does nothing (:mod:`windlass.engine.evictions.solver`). Who may be
+moved is said by the group: only preemptible ones are.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from itertools import chain
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.engine.classes import TaskClass
 from windlass.engine.engine import Engine
-from windlass.engine.groups import BOUND, RUNNING, TaskEntry
-from windlass.engine.view import TableView
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import BOUND, RUNNING, TaskEntry
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of, free_milli
 from windlass.plugins.protection import STAYS
 from windlass.sim.exchange import Rings

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.engine.groups import TaskEntry
+from windlass.engine.groups.entries import TaskEntry
 from windlass.plugins.cards import WHOLE
 from windlass.sim.spare import Free, Step, asks
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.engine.groups import TaskEntry
+from windlass.engine.groups.entries import TaskEntry
 from windlass.plugins.cards import WHOLE, asked_of
 from windlass.sim.spare import Free, asks, milli_of
 from windlass.spi.devices import DeviceNeed

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windlass.engine.groups import TaskEntry
+from windlass.engine.groups.entries import TaskEntry
 from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of
 from windlass.spi.devices import CardView
 from windlass.spi.nodes import BoolArray, IntArray

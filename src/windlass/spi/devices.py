@@ -137,7 +137,7 @@ class DeviceRule:
 @dataclass(frozen=True)
 class Joint:
     """What the claims of a pod ask of one node: by claim, by request, the options in order of preference, and the
-    rules that tie devices of a claim together (:mod:`windlass.engine.joint`)."""
+    rules that tie devices of a claim together (:mod:`windlass.engine.cards.joint`)."""
 
     claims: tuple[tuple[tuple[DeviceOption, ...], ...], ...]
     rules: tuple[DeviceRule, ...] = ()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cluster_dsl import needs, node
 
-from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
 from windlass.plugins.volcano import extender
 from windlass.spi.extender import Opinion
 from windlass.spi.objects import Dialect, Needs

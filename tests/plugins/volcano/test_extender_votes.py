@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windlass.api.reasons import Reason
-from windlass.engine.consent import PAUSE_SECONDS
+from windlass.engine.admission.consent import PAUSE_SECONDS
 from windlass.engine.deltas import GroupUpserted
 from windlass.engine.engine import Engine
 from windlass.plugins import registry

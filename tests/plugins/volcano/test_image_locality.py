@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from windlass.api import views
 from windlass.engine.engine import Engine
-from windlass.engine.images import ImageTable
-from windlass.engine.view import TableView
+from windlass.engine.nodes.images import ImageTable
+from windlass.engine.nodes.view import TableView
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
 from windlass.model.scheduler_config import PluginOption, SchedulerConfig, Tier

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.engine import dump
-from windlass.engine.budgets import LAG
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import BudgetRemoved, BudgetUpserted, EvictionFailed, TaskRemoved, TaskUpserted
+from windlass.engine.disruption.budgets import LAG
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.plugins.volcano.pdb import Pdb

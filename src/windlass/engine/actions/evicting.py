@@ -21,22 +21,22 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Reason
+from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
-from windlass.engine.allocate import waits_for
-from windlass.engine.classes import TaskClass
-from windlass.engine.consent import PAUSE_SECONDS
-from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.flavors import pinned_by
-from windlass.engine.groups import GroupEntry, TaskEntry
-from windlass.engine.offers import Pool
-from windlass.engine.parking import Bucket
-from windlass.engine.queues import QueueEntry
-from windlass.engine.room import could_hold
-from windlass.engine.solver import Solver
-from windlass.engine.steps import Step, is_promised, whole_step
-from windlass.engine.stops import Stop, grants, stops_of
-from windlass.engine.table import NodeTable
-from windlass.engine.victims import Candidates
+from windlass.engine.admission.consent import PAUSE_SECONDS
+from windlass.engine.disruption.offers import Pool
+from windlass.engine.disruption.stops import Stop, grants, stops_of
+from windlass.engine.evictions.solver import Solver
+from windlass.engine.evictions.victims import Candidates
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.groups.steps import Step, is_promised, whole_step
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.placing.allocate import waits_for
+from windlass.engine.queues.flavors import pinned_by
+from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.waiting.parking import Bucket
+from windlass.engine.waiting.room import could_hold
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from windlass.engine.actions.allocate import Allocate
+from windlass.engine.actions.cycle import Action, Machinery
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
@@ -13,7 +14,6 @@ from windlass.engine.actions.volcano_backfill import VolcanoBackfill
 from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
 from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
 from windlass.engine.actions.volcano_shuffle import VolcanoShuffle
-from windlass.engine.cycle import Action, Machinery
 
 Factory = Callable[[Machinery], Action]
 

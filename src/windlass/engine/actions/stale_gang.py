@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.groups import ACTIVE, GroupEntry
+from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.groups.entries import ACTIVE, GroupEntry
 
 ACTION = "stale-gang"
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from windlass.engine.parking import Bucket, ParkingLot
-from windlass.engine.stops import Stop
+from windlass.engine.disruption.stops import Stop
+from windlass.engine.waiting.parking import Bucket, ParkingLot
 
 Obstacle = Callable[[], bool]
 """Whether what stands in the way of a claim still does. Equal for claims of which one cannot be had without the

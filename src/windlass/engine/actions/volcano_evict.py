@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
+from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.evicting import Evicting, Outcome, keep_waiting
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
-from windlass.engine.actions.volcano_views import GangLook, best_effort
-from windlass.engine.consent import PAUSE_SECONDS
-from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.domains import Scope
-from windlass.engine.groups import GroupEntry, TaskEntry, promised
-from windlass.engine.parking import Bucket
+from windlass.engine.admission.consent import PAUSE_SECONDS
+from windlass.engine.admission.looks import GangLook, best_effort
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, promised
+from windlass.engine.groups.steps import whole_step
+from windlass.engine.placing.domains import Scope
+from windlass.engine.placing.topology import Demand, held_rows
 from windlass.engine.policies import Policies
-from windlass.engine.queues import QueueEntry
-from windlass.engine.steps import whole_step
-from windlass.engine.topology import Demand, held_rows
+from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.waiting.parking import Bucket
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 

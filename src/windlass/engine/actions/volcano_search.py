@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.actions.volcano_views import GangLook, TaskLook
-from windlass.engine.cardroom import Vacated
-from windlass.engine.classes import TaskClass
-from windlass.engine.cycle import Machinery
-from windlass.engine.flavors import bound_of
-from windlass.engine.groups import GroupEntry, TaskEntry
-from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
-from windlass.engine.view import TableView
+from windlass.engine.actions.cycle import Machinery
+from windlass.engine.admission.looks import GangLook, TaskLook
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.nodes.view import TableView
+from windlass.engine.queues.flavors import bound_of
+from windlass.engine.waiting.cardroom import Vacated
 from windlass.spi.objects import TaskState
 from windlass.spi.plugins import Refusal, StepView
 from windlass.spi.tiers import Purpose, Tiers

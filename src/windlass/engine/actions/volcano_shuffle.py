@@ -5,9 +5,9 @@ The voters name them (``tdm``: those on nodes whose time is over); they are aske
 
 from __future__ import annotations
 
+from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.volcano_evict import tiers_of
-from windlass.engine.actions.volcano_views import GangLook, TaskLook
-from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.admission.looks import GangLook, TaskLook
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Tiers
 

@@ -3,7 +3,7 @@
 A HyperNode's score is that of ``binpack`` over all of its nodes: how full it is once the gang is there, and 0 if it
 has too little of anything that counts. Pods without a wish rather stay out of HyperNodes: these are for gangs. That the
 nearest HyperNode is tried first, and that members go next to those that are there, is the engine's business
-(:mod:`windlass.engine.topology`), whether the plugin is configured or not.
+(:mod:`windlass.engine.placing.topology`), whether the plugin is configured or not.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What may be asked to go, and which budgets stand in the way."""

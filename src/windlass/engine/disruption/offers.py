@@ -1,0 +1,99 @@
+"""Units that could be taken, and what queues offer of them.
+
+A unit is what goes together (:mod:`windlass.engine.disruption.units`). What a queue offers is kept sorted; only groups
+of which something has changed (:meth:`~windlass.engine.queues.running.RunningGroups.since`) are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.spi.victims import Claim, Terms, VictimUnit
+
+MOST_KEPT = 50_000
+"""So many places are kept for claims to come."""
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A unit with its place in the engine."""
+
+    view: VictimUnit
+    group: GroupEntry
+    entries: list[TaskEntry]
+
+
+class Taking:
+    """What units give back, by queue."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[str, dict[str, int]] = {}
+
+    def add(self, unit: Unit, sign: int = 1) -> None:
+        queue = unit.group.queue
+        if queue is None:
+            raise RuntimeError(f"{unit.group.key} holds something in no queue")
+        for ancestor in queue.path:
+            sums = self.by_queue.setdefault(ancestor.name, {})
+            for name, units in unit.view.request.items():
+                sums[name] = sums.get(name, 0) + sign * units
+
+
+Places = list[tuple[Any, str, Unit]]
+"""Units with their place in the order, and the key of their group."""
+
+
+@dataclass(slots=True)
+class Offer:
+    """The first units of the groups of one queue, sorted. ``wake_at``: when time alone changes it. ``seen``: how many
+    changes of groups it knows of."""
+
+    first: Places
+    wake_at: float | None
+    seen: int
+
+
+def kind_of(claim: Claim, terms: Terms, more: Hashable) -> tuple[Hashable, ...]:
+    """Equal for claims that are offered the same. ``more``: of the claim that orders go by."""
+    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, more)
+
+
+class Pool:
+    """What queues offer to claims of one kind.
+
+    Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
+    kind: its action, its queue, its group's API and priority, and the time; and what else an order says that it goes by
+    (:class:`~windlass.spi.victims.GoesBy`).
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, dict[str, Offer]] = {}
+        self._state: Hashable = None
+        self._asked = False
+        """Whether anything was asked for since it was last reckoned how much there is: only then there can be more."""
+
+    def renew(self, state: Hashable) -> None:
+        """Before claims are made. What was offered in another state (what units' standing depends on beside their
+        groups) is forgotten, and so is what was asked for longest ago where that is much."""
+        if state != self._state:
+            self._kinds.clear()
+            self._state = state
+        if self._asked and len(self._kinds) > 1:
+            self._asked = False
+            sizes = {kind: sum(len(o.first) for o in known.values()) for kind, known in self._kinds.items()}
+            total = sum(sizes.values())
+            for kind, size in sizes.items():
+                if total <= MOST_KEPT:
+                    break
+                del self._kinds[kind]
+                total -= size
+
+    def offers(self, kind: Hashable) -> dict[str, Offer]:
+        """Those for claims of one :func:`kind <kind_of>`, by queue."""
+        found = self._kinds.pop(kind, {})
+        self._kinds[kind] = found  # the last that was asked for
+        self._asked = True
+        return found

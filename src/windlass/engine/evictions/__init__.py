@@ -1,0 +1,1 @@
+"""Making room: victims, searches and moves."""

@@ -1,0 +1,1 @@
+"""What nodes say to tasks of equal needs."""

@@ -1,0 +1,1 @@
+"""Groups, their tasks and parts, and what they ask for next."""

@@ -1,0 +1,1 @@
+"""The nodes as columns, and views of them."""

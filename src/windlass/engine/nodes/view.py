@@ -1,0 +1,157 @@
+"""The node table as plugins see it (``spi.nodes.NodeView``): all rows, or some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.cards.view import CardArrays
+from windlass.engine.nodes.images import TableImages
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.devices import CardView
+from windlass.spi.nodes import BoolArray, ImageView, IntArray
+from windlass.spi.objects import Taint
+
+
+class TableView:
+    """``rows`` None covers rows 0 … height-1; those that are not live are masked by the engine.
+
+    ``empty`` shows the nodes as if nothing ran on them: for "can this ever run". ``future`` shows them
+    as they will be: what terminates is gone, and what has been promised is taken.
+    """
+
+    __slots__ = ("_block", "_rows", "_table", "empty", "future")
+
+    def __init__(
+        self,
+        table: NodeTable,
+        rows: NDArray[np.int64] | None = None,
+        *,
+        empty: bool = False,
+        future: bool = False,
+    ) -> None:
+        self._table = table
+        self.empty = empty
+        self.future = future
+        self._rows = rows
+        self._block: NDArray[np.int64] | None = None
+
+    @property
+    def _pick(self) -> slice | NDArray[np.int64]:
+        return slice(0, self._table.height) if self._rows is None else self._rows
+
+    @property
+    def size(self) -> int:
+        return self._table.height if self._rows is None else len(self._rows)
+
+    @property
+    def rows(self) -> IntArray:
+        return np.arange(self.size, dtype=np.int64) if self._rows is None else self._rows
+
+    @property
+    def version(self) -> int:
+        return self._table.statics.mark
+
+    def resources(self) -> Sequence[str]:
+        return self._table.resources.values
+
+    def _plane(self, plane: int, resource: str) -> IntArray:
+        table = self._table
+        column = table.resources.codes.get(resource)
+        if column is None or (self.empty and plane != ALLOCATABLE):
+            return np.zeros(self.size, dtype=np.int64)
+        return self._cells()[:, plane, column]
+
+    def _cells(self) -> NDArray[np.int64]:
+        """The covered rows of the table's block. Some rows are gathered once and looked at from several
+        sides."""
+        if self._rows is None:
+            return self._table.planes[: self._table.height]
+        if self._block is None:
+            self._block = self._table.planes[self._rows]
+        return self._block
+
+    def allocatable(self, resource: str) -> IntArray:
+        return self._plane(ALLOCATABLE, resource)
+
+    def used(self, resource: str) -> IntArray:
+        if self.future:
+            leaving = self._plane(RELEASING, resource)
+            return self._plane(USED, resource) - leaving + self._plane(PROMISED, resource)
+        return self._plane(USED, resource)
+
+    def releasing(self, resource: str) -> IntArray:
+        if self.future:
+            return np.zeros(self.size, dtype=np.int64)
+        return self._plane(RELEASING, resource)
+
+    def available(self, resource: str) -> IntArray:
+        free = self._plane(ALLOCATABLE, resource) - self.used(resource)
+        if self.future:
+            return free
+        promised = self._plane(PROMISED, resource)
+        if promised.any():
+            free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
+        return free
+
+    def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
+        columns = self._table.columns(resources)
+        if columns is None or self.empty or self.future:
+            allocatable = [self.allocatable(resource) for resource in resources]
+            used = [self.used(resource) for resource in resources]
+            return np.stack(allocatable, axis=1), np.stack(used, axis=1)
+        cells = self._cells()
+        return cells[:, ALLOCATABLE, columns], cells[:, USED, columns]
+
+    def free(self, columns: IntArray) -> IntArray:
+        """``available`` of several columns of the table at once: rows × columns."""
+        planes = self._cells()[:, :, columns]
+        allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
+        if self.empty:
+            return allocatable
+        if self.future:
+            return allocatable - used + releasing - promised
+        return allocatable - used - np.maximum(promised - releasing, 0)
+
+    def label(self, key: str) -> IntArray:
+        return self._table.label_column(key)[1][self._pick]
+
+    def label_values(self, key: str) -> Sequence[str]:
+        return self._table.label_column(key)[0].values
+
+    def label_carried(self, key: str) -> BoolArray:
+        return self._table.carried(key)
+
+    def taints(self) -> IntArray:
+        return self._table.taint_codes[self._pick]
+
+    def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
+        return self._table.taint_sets.values
+
+    def names(self) -> Sequence[str]:
+        if self._rows is None:
+            return self._table.names[: self.size]
+        return [self._table.names[row] for row in self._rows.tolist()]
+
+    def cards(self) -> CardView:
+        return cast(
+            CardView, CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
+        )  # to checkers a cached property is none
+
+    def images(self) -> ImageView:
+        table = self._table
+        return TableImages(table.images, self._pick, table.height, table.live[: table.height])
+
+    def unschedulable(self) -> BoolArray:
+        return self._table.unschedulable[self._pick]
+
+    def ready(self) -> BoolArray:
+        return self._table.ready[self._pick]
+
+
+def view_of(table: NodeTable, rows: NDArray[np.int64], *, empty: bool = False) -> TableView:
+    """The view of some rows, ascending; of all of them without gathering anything."""
+    return TableView(table, None if len(rows) == table.height else rows, empty=empty)

@@ -1,0 +1,1 @@
+"""From what a group asks for to nodes."""

@@ -1,0 +1,1 @@
+"""Reservations: room kept for starts that are known."""

@@ -1,0 +1,309 @@
+"""When a group that waits could start, by what is known of how long others run.
+
+The groups that wait are placed in their order on what is free, then on what is free once the next group
+that runs has ended, and so on, with the code that places groups for real; nothing of it stays. What has
+no known end never ends here. So a forecast is what happens if everybody keeps to his estimate, nobody
+new comes first, and nobody behind is let pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
+
+import numpy as np
+
+from windlass.engine.books.ends import End
+from windlass.engine.books.statement import Statement
+from windlass.engine.books.world import World
+from windlass.engine.cards.cards import Cuts
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
+from windlass.engine.groups.steps import Step
+from windlass.engine.nodes.table import RELEASING
+from windlass.engine.placing.allocate import Allocation
+from windlass.engine.promises.keptcards import parts_by_row
+from windlass.spi.objects import TaskState
+
+MOST_EVENTS = 4096
+"""Ends looked at for one forecast; beyond them nothing is said."""
+_Own = tuple[float, int, str, list[TaskEntry]]
+"""Moment, a number that no other has, group, and its tasks."""
+_State = tuple[int, float, int, int, list[_Own], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """``start``: Unix seconds. ``after``: the groups whose end it waits for, in the order of their ends.
+
+    ``placements``: where its tasks would go.
+    """
+
+    start: float
+    after: tuple[str, ...]
+    placements: tuple[tuple[TaskEntry, int], ...]
+    parts: dict[int, Cuts] = field(default_factory=dict)
+    """Row → what they would have of cards there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept for a group without parts of cards. ``tasks``: class → row → for how many of them."""
+
+    start: float
+    tasks: Mapping[TaskClass, Mapping[int, int]]
+
+
+class Forecaster:
+    """``allocation``: the code that places. A forecast leaves the statement as it was."""
+
+    def __init__(self, world: World, allocation: Allocation) -> None:
+        self._world = world
+        self._allocation = allocation
+
+    def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
+        """The starts of ``groups``, which wait, in the order given; up to the first of which nothing is known."""
+        return self.beside(statement, groups, now, {})[1]
+
+    def beside(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+    ) -> tuple[list[str], dict[str, Forecast]]:
+        """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
+        :meth:`plan` for the others beside them."""
+        mark, queues = statement.checkpoint(), self._world.queues
+        demanding = dict(queues.demanding)
+        planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
+        first: list[str] = []
+        for group in groups:
+            known = kept.get(group.key)
+            if known is None or not self._keep(planning, group, known):
+                break
+            first.append(group.key)
+        found: dict[str, Forecast] = {}
+        for group in groups[len(first) :]:
+            forecast = self._next(planning, group)
+            if forecast is None:
+                break
+            found[group.key] = forecast
+        statement.rollback(mark)
+        planning.undo()
+        queues.demanding = demanding  # what was given back in thought makes nobody's share another one
+        return first, found
+
+    def at_once(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+    ) -> tuple[list[str], dict[str, Forecast]]:
+        """Of groups whose time has come: the keys of those that have what is ``kept`` for them now; and where others
+        of which that cannot be told would be now, beside them."""
+        mark = statement.checkpoint()
+        planning = _Planning(statement, self._world, now, ())
+        first: list[str] = []
+        found: dict[str, Forecast] = {}
+        for group in groups:
+            known, begin = kept.get(group.key), statement.checkpoint()
+            if known is not None:
+                if self._keep(planning, group, known):
+                    first.append(group.key)
+            elif group.step is not None and self._attempt(statement, group, group.step):
+                found[group.key] = _forecast(planning, begin)
+        statement.rollback(mark)
+        return first, found
+
+    def _attempt(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
+        return self._allocation.attempt(statement, group, step, future=True).done
+
+    def _keep(self, planning: _Planning, group: GroupEntry, kept: Kept) -> bool:
+        """Give a group the room that is kept for it, when it is, if there is room then. Else the plan is as it was."""
+        state, step = planning.state(), group.step
+        if step is None:
+            return False
+        planning.let_go_until(kept.start)
+        placements: list[tuple[TaskEntry, int]] = []
+        for cls, by_row in kept.tasks.items():
+            waiting = [entry for run in step.runs if run.cls is cls for entry in run.entries]
+            rows = np.fromiter(by_row, dtype=np.int64, count=len(by_row))
+            short = any(room < n for room, n in zip(cls.future_count(rows), by_row.values(), strict=True))
+            if short or len(waiting) < sum(by_row.values()):
+                planning.restore(state)
+                return False
+            left = iter(waiting)
+            for row, n in by_row.items():
+                for entry in islice(left, n):
+                    planning.statement.pipeline(entry, row)
+                    placements.append((entry, row))
+        planning.note(group, placements)
+        return True
+
+    def _next(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
+        """Let time pass until the group fits: by doubled strides, then by bisection of the last."""
+        step, statement = group.step, planning.statement
+        if step is None:
+            return None
+        state, stride = planning.state(), 0
+        before = statement.checkpoint()
+        while not self._allocation.attempt(statement, group, step, future=True).done:
+            state = planning.state()
+            stride = 2 * stride or 1
+            if not planning.let_go(stride):
+                return None
+            before = statement.checkpoint()
+        if stride > 1:
+            self._nearest(planning, group, state, stride)
+            before = statement.checkpoint()
+            self._allocation.attempt(statement, group, step, future=True)
+        found = _forecast(planning, before)
+        planning.note(group, found.placements)
+        return found
+
+    def _nearest(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
+        """Let as few moments pass since ``state`` as the group needs: it does not fit there, but after ``stride``."""
+        low = passed = 0
+        high = stride
+        while high - low > 1:
+            passed = (low + high) // 2
+            planning.restore(state)
+            planning.let_go(passed)
+            low, high = (low, passed) if self._fits(planning, group) else (passed, high)
+        if passed != high:
+            planning.restore(state)
+            planning.let_go(high)
+
+    def _fits(self, planning: _Planning, group: GroupEntry) -> bool:
+        mark = planning.statement.checkpoint()
+        step = group.step
+        done = (
+            step is not None and self._allocation.attempt(planning.statement, group, step, future=True).done
+        )
+        planning.statement.rollback(mark)
+        return done
+
+
+def _forecast(planning: _Planning, mark: int) -> Forecast:
+    """Of a group that has been placed since ``mark``."""
+    placements = tuple(planning.statement.placements(mark))
+    parts = parts_by_row(planning.statement.seats(mark))
+    return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
+
+
+class _Planning:
+    """The moment up to which a plan has come, and what has ended by then: the first ``_past`` of ``_ends``, and
+    what has left ``_own``, the ends of those who got their places in this plan.
+
+    What runs now is entered as leaving without the ceremony of an eviction, as nobody is asked to go: ``_left`` of it.
+    """
+
+    def __init__(self, statement: Statement, world: World, now: float, ends: Sequence[End]) -> None:
+        self.statement = statement
+        self.now = now
+        self.gone: list[str] = []
+        self._ledger = world.ledger
+        self._admitted = bool(world.policies.admissions)
+        """Whether it matters what queues give back."""
+        self._left: list[TaskEntry] = []
+        self._ends = ends
+        self._last = min(len(ends), MOST_EVENTS)
+        self._past = 0
+        self._own: list[_Own] = []
+        self._numbers = count()
+
+    def let_go_until(self, start: float) -> None:
+        """Let time pass up to a moment, if the plan has not come to it yet."""
+        ends, own = self._ends, self._own
+        while self._past < self._last and ends[self._past][0] <= start:
+            _, key, entries = ends[self._past]
+            self._past += 1
+            self._end(key, entries)
+        while own and own[0][0] <= start:
+            _, _, key, entries = heapq.heappop(own)
+            self._end_own(key, entries)
+        self.now = max(self.now, start)
+
+    def let_go(self, n: int) -> bool:
+        """Let the next ``n`` moments pass at which something ends; false if there is none left at all."""
+        if n and self._next() is None:
+            return False
+        for _ in range(n):
+            moment = self._next()
+            if moment is None:
+                break
+            self.now = moment
+            while self._past < self._last and self._ends[self._past][0] == moment:
+                _, key, entries = self._ends[self._past]
+                self._past += 1
+                self._end(key, entries)
+            while self._own and self._own[0][0] == moment:
+                _, _, key, entries = heapq.heappop(self._own)
+                self._end_own(key, entries)
+        return True
+
+    def _next(self) -> float | None:
+        """When something ends next."""
+        first = self._ends[self._past][0] if self._past < self._last else None
+        if self._own and (first is None or self._own[0][0] < first):
+            return self._own[0][0]
+        return first
+
+    def state(self) -> _State:
+        return (
+            self.statement.checkpoint(),
+            self.now,
+            len(self.gone),
+            self._past,
+            list(self._own),
+            len(self._left),
+        )
+
+    def restore(self, state: _State) -> None:
+        mark, self.now, gone, self._past, own, left = state
+        self._own = list(own)
+        self.statement.rollback(mark)
+        del self.gone[gone:]
+        self.undo(left)
+
+    def undo(self, left: int = 0) -> None:
+        """Enter as staying all but so many of those that were entered as leaving."""
+        for entry in self._left[left:]:
+            self._leave(entry, -1)
+            del self._ledger.leaving[entry.key]
+        del self._left[left:]
+
+    def note(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
+        """A group has got its place; it ends in its turn if it is known how long it runs."""
+        estimate = run_time(group)
+        entries = [entry for entry, _ in placements]
+        if estimate and entries:
+            heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
+
+    def _end(self, key: str, entries: Iterable[TaskEntry]) -> None:
+        """What runs, or waits for promised room, ends."""
+        self.gone.append(key)
+        for entry in entries:
+            if entry.promised >= 0 and entry.row < 0:
+                self.statement.unpromise(entry)
+            elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
+                self._leave(entry, 1)
+                self._ledger.leaving[entry.key] = entry
+                self._left.append(entry)
+
+    def _end_own(self, key: str, entries: Iterable[TaskEntry]) -> None:
+        """What has got its place in this plan ends."""
+        self.gone.append(key)
+        for entry in entries:
+            if entry.promised >= 0:
+                self.statement.unpromise(entry)
+            elif entry.state in OCCUPYING:
+                self.statement.evict(entry, "forecast")
+
+    def _leave(self, entry: TaskEntry, sign: int) -> None:
+        ledger = self._ledger
+        if sign > 0:
+            ledger.table.planes[entry.row, RELEASING] += entry.cls.vector
+        else:
+            ledger.table.planes[entry.row, RELEASING] -= entry.cls.vector
+        ledger.table.touch(entry.row)
+        ledger.holdings.ends(entry, sign)
+        ledger.count_ending(entry, sign)
+        if self._admitted:
+            ledger.accounts.release(entry, sign)

@@ -1,0 +1,423 @@
+"""The room of every node at the last moment to which a plan of starts has come, kept from one plan to the next.
+
+For those who are placed by amounts alone (:meth:`~windlass.engine.placing.allocate.Allocation.by_amounts`) a plan need
+not be made from its beginning: whoever has been promised a start has it as long as nothing changes on his nodes, and
+whoever comes behind all of them is placed on what is free at the last of those starts, or once the next one that runs
+has ended, and so on. So the room of all nodes at that moment is noted, the *horizon*. It is brought up to date by what
+has changed: the nodes in the table's log, those of which somebody ends otherwise than was reckoned with, those of which
+something is promised otherwise, and whatever ends or starts between the old horizon and the new. Promises are looked
+at again on those nodes only.
+
+The answers are those of :mod:`windlass.engine.promises.forecast` (a property test holds it), which is asked wherever
+something else than amounts decides. Nodes are ranked as for real, by :mod:`windlass.engine.fitting.judge`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.books.ends import End, end_of, place_of
+from windlass.engine.books.world import World
+from windlass.engine.fitting.fit import NodeFit
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
+from windlass.engine.groups.steps import Run
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.placing.allocate import Allocation
+from windlass.engine.promises.forecast import MOST_EVENTS, Forecast
+from windlass.engine.promises.reservation import Reservation
+
+_FOREVER = float("inf")
+_Asked = Sequence[tuple[int, int]]
+"""Columns and units."""
+_Planes = list[list[int]]
+"""By plane of the table, units by column."""
+_Ending = tuple[float, _Asked, int]
+"""Moment, what becomes free, and the plane of the table in which it is booked: used or promised."""
+_Ranked = tuple[int, int, int]
+"""Key, row, and how many it takes."""
+_moment = itemgetter(0)
+
+
+@dataclass(slots=True)
+class _Window:
+    """Room that somebody will hold: ``rows`` from ``start`` until ``end``. ``of``: his reservation; ``None`` until
+    there is one."""
+
+    group: GroupEntry
+    start: float
+    end: float
+    rows: Mapping[int, _Asked]
+    of: Reservation | None = None
+    plane: int = PROMISED
+    """As what it is booked: who is new, and found all of it free, is taken to be there."""
+
+
+class Horizon:
+    def __init__(self, world: World, allocation: Allocation) -> None:
+        self._table = world.table
+        self._ledger = world.ledger
+        self._allocation = allocation
+        self._now = self._moment = 0.0
+        self._windows: list[_Window] = []
+        """Of those who come first, in their order, so that none starts before the one before him. At the horizon all
+        have begun."""
+        self._here: dict[int, list[_Window]] = {}
+        """By row, those of them that hold something there, in their order."""
+        self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        """By row and column, what is left at the horizon."""
+        self._ending: dict[int, list[_Ending]] = {}
+        """By row, when what becomes free."""
+        self._shape: tuple[int, ...] = ()
+        """Changes with the nodes, and with what policies say of them."""
+        self._mark = 0
+        """Up to here the log of amounts has been read."""
+        self._ends: Sequence[End] = ()
+
+    # ------------------------------------------------------------------ questions
+
+    def beside(
+        self, groups: Sequence[GroupEntry], kept: Sequence[Reservation], now: float
+    ) -> tuple[list[str], dict[str, Forecast]] | None:
+        """:meth:`Forecaster.beside` for ``groups``, the first of whom have what is ``kept`` for them; ``None`` if
+        amounts do not tell."""
+        if self._by_cards() or not self._all_plain(kept):
+            self._shape = ()  # what is skipped now is read anew
+            return None
+        first = self._bring_up(kept, now)
+        found: dict[str, Forecast] = {}
+        for group in groups[first:]:
+            step = group.step
+            if step is None or not self._allocation.by_amounts(group, step):
+                return None
+            run = step.runs[0]
+            if not self._wait(run, step.members):
+                break
+            forecast = self._place(group, run, step.members)
+            if forecast is None:
+                self._shape = ()
+                return None
+            found[group.key] = forecast
+        return [group.key for group in groups[:first]], found
+
+    def took(self, made: Iterable[Reservation]) -> None:
+        """These are the reservations of some whose starts :meth:`beside` has just told: what it noted of them holds
+        for the next plan."""
+        by_key = {r.group.key: r for r in made}
+        for window in self._windows:
+            r = by_key.get(window.group.key)
+            if r is not None and window.of is None and window.start == r.start:
+                window.of, window.rows, window.plane = r, r.asked, PROMISED
+
+    def there(self, due: Iterable[Reservation]) -> bool:
+        """Whether all of these have what is kept for them now, in this order, as far as amounts tell."""
+        if self._by_cards():
+            return False
+        left: dict[int, list[int]] = {}
+        for r in due:
+            if not r.tellable or not _plain(r) or not _open(r):
+                return False
+            for row, asked in r.asked.items():
+                free = left.get(row)
+                if free is None:
+                    free = left[row] = _free(self._table.planes[row].tolist())
+                for column, units in asked:
+                    free[column] -= units
+                    if free[column] < 0:
+                        return False
+        return True
+
+    def _by_cards(self) -> bool:
+        """Whether somebody has, or asked for, single cards: then amounts of whole ones do not add up."""
+        return len(self._table.cards.cells) > 0
+
+    def _all_plain(self, kept: Iterable[Reservation]) -> bool:
+        """Whether nothing but amounts decides whether these stand. Of those in the plan that is known."""
+        known = {id(window.of) for window in self._windows} if self._shape == self._shape_now() else ()
+        return all(id(r) in known or _plain(r) for r in kept)
+
+    # ------------------------------------------------------------------ what has changed
+
+    def _bring_up(self, kept: Iterable[Reservation], now: float) -> int:
+        """Bring the horizon to the last start among those who have their room when they start; how many that are,
+        from the first on."""
+        dirty = self._changed(now)
+        if dirty is None:
+            dirty = self._begin_anew()
+            kept = list(takewhile(_open, kept))
+        dirty |= self._rewindow(kept, now)
+        windows = self._windows
+        good = len(windows)
+        for row in dirty:
+            self._ending[row] = self._ends_on(row)
+            broken = self._broken(row)
+            if broken is not None:
+                good = min(good, windows.index(broken))
+        if good < len(windows):
+            for window in windows[good:]:
+                dirty.update(window.rows)
+            del windows[good:]
+            self._note_rows()
+        self._come_to(windows[-1].start if windows else now, dirty)
+        return good
+
+    def _shape_now(self) -> tuple[int, ...]:
+        table = self._table
+        return (table.epoch, table.statics.mark, table.height, table.width)
+
+    def _changed(self, now: float) -> set[int] | None:
+        """The rows on which somebody came or went, or ends otherwise; ``None`` for all."""
+        amounts, ends, shape = self._table.amounts, self._ledger.ends, self._shape_now()
+        self._ends = ends.at(now)
+        found = None
+        if shape == self._shape and now >= self._now:
+            found = {*amounts.since(self._mark), *ends.moved}
+        self._shape, self._now, self._mark = shape, now, amounts.mark
+        ends.moved.clear()
+        return found
+
+    def _begin_anew(self) -> set[int]:
+        """Nothing is known of any row."""
+        table = self._table
+        self._free = np.zeros((table.height, table.width), dtype=np.int64)
+        self._ending = {}
+        return set(range(table.height))
+
+    def _rewindow(self, kept: Iterable[Reservation], now: float) -> set[int]:
+        """Take over what is kept; the rows on which that is something else."""
+        before = {id(window.of): window for window in self._windows if window.of is not None}
+        rows = {row for window in self._windows if window.of is None for row in window.rows}
+        after: list[_Window] = []
+        last = now
+        for r in kept:
+            last = max(r.start, last)
+            end = last + (run_time(r.group) or _FOREVER)
+            window = before.get(id(r))
+            if window is not None and window.start == last and window.end == end and window.of is r:
+                del before[id(r)]
+                after.append(window)
+            else:
+                rows.update(r.asked)
+                after.append(_Window(r.group, last, end, r.asked, r))
+        for window in before.values():
+            rows.update(window.rows)
+        self._windows = after
+        self._note_rows()
+        return rows
+
+    def _note_rows(self) -> None:
+        self._here = here = {}
+        for window in self._windows:
+            for row in window.rows:
+                here.setdefault(row, []).append(window)
+
+    def _ends_on(self, row: int) -> list[_Ending]:
+        table = self._table
+        found = self._known(table.tasks[row].values(), row, USED)
+        if row in table.expected:
+            found += self._known(table.expected[row].values(), row, PROMISED)
+        return found
+
+    def _known(self, entries: Iterable[TaskEntry], row: int, plane: int) -> list[_Ending]:
+        """When those end who make room on the row then; ``plane``: as what theirs is booked."""
+        found: list[_Ending] = []
+        for entry in entries:
+            group = entry.group
+            if group is not None and group.timed and place_of(entry) == row:
+                end = end_of(entry, self._now)
+                if end is not None:
+                    found.append((end, entry.cls.fit.judge.plain_asked, plane))
+        return found
+
+    def _broken(self, row: int) -> _Window | None:
+        """The first of the windows on this row that does not have its room there when it begins."""
+        here = self._here.get(row)
+        if here is None:
+            return None
+        free, ending = _free(self._table.planes[row].tolist()), self._ending[row]
+        for nth, window in enumerate(here):
+            left = free.copy()
+            for end, asked, _ in ending:
+                if end <= window.start:
+                    for column, units in asked:
+                        left[column] += units
+            for other in here[:nth]:
+                if other.end > window.start:
+                    for column, units in other.rows[row]:
+                        left[column] -= units
+            for column, units in window.rows[row]:
+                if left[column] < units:
+                    return window
+        return None
+
+    def _come_to(self, moment: float, unknown: set[int]) -> None:
+        """Move the horizon; ``unknown``: the rows of which nothing is noted."""
+        before, self._moment = self._moment, moment
+        early, late, sign = (before, moment, 1) if moment > before else (moment, before, -1)
+        for window in self._windows:
+            if early < window.end <= late or early < window.start <= late:
+                unknown.update(window.rows)
+        ends, free = self._ends, self._free
+        for at in range(bisect_right(ends, early, key=_moment), bisect_right(ends, late, key=_moment)):
+            for entry in ends[at][2]:
+                row = place_of(entry)
+                if row not in unknown:
+                    free[row] += sign * entry.cls.vector
+        for row in unknown:
+            free[row] = _free(self._then(row))
+
+    def _then(self, row: int) -> _Planes:
+        """A row of the table as it will be at the horizon."""
+        planes: _Planes = self._table.planes[row].tolist()
+        moment, releasing = self._moment, planes[RELEASING]
+        for end, asked, plane in self._ending[row]:
+            if end <= moment:
+                for column, units in asked:
+                    if plane == USED:
+                        releasing[column] += units
+                    else:
+                        planes[plane][column] -= units
+        for window in self._here.get(row, ()):
+            if window.start <= moment < window.end:
+                held = planes[window.plane]
+                for column, units in window.rows[row]:
+                    held[column] += units
+        return planes
+
+    # ------------------------------------------------------------------ the next one
+
+    def _wait(self, run: Run, members: int) -> bool:
+        """Move the horizon on to when there is room for so many; false if there never is."""
+        cls, free = run.cls, self._free
+        cls.refresh()
+        asked, static = cls.fit.judge.plain_asked, cls.fit.static
+        room = free[:, asked[0][0]] // asked[0][1]
+        for column, units in asked[1:]:
+            np.minimum(room, free[:, column] // units, out=room)
+        room[~static[: len(room)]] = 0
+        total = int(room[room > 0].sum())
+        ends = self._ends
+        if total >= members:
+            return True
+        at = bisect_right(ends, self._moment, key=_moment)
+        last = min(len(ends), at + MOST_EVENTS)
+        own = sorted(
+            (one.end, nth) for nth, one in enumerate(self._windows) if self._moment < one.end < _FOREVER
+        )
+        while total < members:
+            moment = min(ends[at][0] if at < last else _FOREVER, own[0][0] if own else _FOREVER)
+            if moment == _FOREVER:
+                return False
+            self._moment = moment
+            rows = set()
+            while at < last and ends[at][0] == moment:
+                for entry in ends[at][2]:
+                    row = place_of(entry)
+                    free[row] += entry.cls.vector
+                    rows.add(row)
+                at += 1
+            while own and own[0][0] == moment:
+                for row, held in self._windows[own.pop(0)[1]].rows.items():
+                    for column, units in held:
+                        free[row, column] += units
+                    rows.add(row)
+            for row in rows:
+                if static[row]:
+                    count = min([free.item(row, column) // units for column, units in asked])
+                    total += max(count, 0) - max(room.item(row), 0)
+                    room[row] = count
+        return True
+
+    def _place(self, group: GroupEntry, run: Run, members: int) -> Forecast | None:
+        """Where the group goes at the horizon, where there is room for it; it holds that from then on. As where it is
+        done for real, room that nobody needs to leave goes first. ``None`` if nodes take fewer than were counted: then
+        the plan is to be made from its beginning."""
+        fit, moment = run.cls.fit, self._moment
+        open_ = (self._free >= fit.judge.least).all(axis=1) & fit.static[: len(self._free)]
+        planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
+        rows = _fill(_ranked_now(fit, planes), members)
+        pipelined = len(rows) < members
+        if pipelined:
+            rows += _fill(_ranked_later(fit, planes, Counter(rows)), members - len(rows))
+        if len(rows) < members:
+            return None
+        held = {
+            row: [(column, units * n) for column, units in fit.judge.plain_asked]
+            for row, n in Counter(rows).items()
+        }
+        end = moment + (run_time(group) or _FOREVER)
+        window = _Window(group, moment, end, held, plane=PROMISED if pipelined else USED)
+        self._windows.append(window)
+        for row, asked in held.items():
+            self._here.setdefault(row, []).append(window)
+            for column, units in asked:
+                self._free[row, column] -= units
+        return Forecast(moment, (), tuple(zip(run.entries, rows, strict=False)))
+
+
+def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
+    """The rows with room that nobody needs to leave."""
+    found = []
+    rarest, least = fit.judge.plain_asked[0]
+    for row, (allocatable, used, releasing, promised) in planes.items():
+        if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
+            continue
+        kept = [max(comes - goes, 0) for comes, goes in zip(promised, releasing, strict=True)]
+        free = [has - held - more for has, held, more in zip(allocatable, used, kept, strict=True)]
+        count, key = fit.ranked(row, (0, free, allocatable, used, releasing))
+        found.append((key, row, count))
+    return found
+
+
+def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[int, int]) -> list[_Ranked]:
+    """The rows with room that somebody leaves; ``taken``: row → how many have gone there already."""
+    found = []
+    for row, (allocatable, used, releasing, promised) in planes.items():
+        if releasing[0] > 0:
+            held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+            for column, units in fit.judge.plain_asked:
+                held[column] += units * taken.get(row, 0)
+            count, key = fit.ranked_later(row, allocatable, held)
+            found.append((key, row, count))
+    return found
+
+
+def _fill(ranked: list[_Ranked], wanted: int) -> list[int]:
+    """The rows of so many, from the best on, which takes as many as it holds."""
+    rows: list[int] = []
+    for _, row, count in sorted(ranked, reverse=True):
+        if len(rows) == wanted:
+            break
+        rows += [row] * min(count, wanted - len(rows))
+    return rows
+
+
+def _free(planes: _Planes) -> list[int]:
+    """By column what is left of a row once what terminates is gone and promises are kept."""
+    return [
+        has - held + goes - comes
+        for has, held, goes, comes in zip(
+            planes[ALLOCATABLE], planes[USED], planes[RELEASING], planes[PROMISED], strict=True
+        )
+    ]
+
+
+def _plain(r: Reservation) -> bool:
+    """Whether nothing but amounts decides that it stands."""
+    return all(cls.fit.judge.plain_later for cls in r.tasks)
+
+
+def _open(r: Reservation) -> bool:
+    """Whether its nodes take its tasks, but for amounts."""
+    for cls, rows in r.tasks.items():
+        cls.refresh()
+        if not all(cls.fit.static.item(row) for row in rows):
+            return False
+    return True

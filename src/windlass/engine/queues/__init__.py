@@ -1,0 +1,1 @@
+"""The queue tree, its sums and its shares."""

@@ -1,0 +1,186 @@
+"""Amounts per device model: a queue's ``capability``, ``deserved`` and ``guarantee`` may name
+``nvidia.com/gpu@H100``.
+
+The model of a node is its label ``<resource>.product``. A name matches a model that is called so, or of
+which it is one of the parts between dashes (``H100`` matches ``NVIDIA-H100-80GB-HBM3``), whatever the
+case. Which model a task will hold is known when it is placed: then it counts under every name that
+matches, beside the plain resource. While it waits it asks for every model that its node selector leaves.
+Books by model are kept only while some queue names one.
+
+Two things close the nodes of a model to a group: its queues hold as many as they may (``capability``, or
+what a policy makes of it), and what is free of the model is no more than other queues are guaranteed of it
+and do not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.engine.bounds import Bound
+from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.steps import Step
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.queues.tree import QueueEntry
+from windlass.spi.nodes import BoolArray, NodeView
+from windlass.spi.plugins import FLAVOR, flavor_matches, flavor_of, unfilled
+
+PRODUCT = ".product"
+ENDLESS = 1 << 62
+
+
+def flavored(cls: TaskClass, labels: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+    """What a task of the class counts for by model, on a node with these labels."""
+    return {
+        name: units
+        for name in names
+        if (units := cls.request.get(flavor_of(name)[0], 0))
+        and flavor_matches(name, labels.get(flavor_of(name)[0] + PRODUCT, ""))
+    }
+
+
+def wished(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
+    """What a task of the class asks for by model: of every model that its node selector leaves."""
+    selector = dict(cls.needs.node_selector)
+    found = {}
+    for name in names:
+        plain, _ = flavor_of(name)
+        units = cls.request.get(plain, 0)
+        model = selector.get(plain + PRODUCT)
+        if units and (model is None or flavor_matches(name, model)):
+            found[name] = units
+    return found
+
+
+def pinned(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
+    """What a task of the class asks for of certain models and no others, by its node selector."""
+    selector = dict(cls.needs.node_selector)
+    return {
+        name: units for name, units in wished(cls, names).items() if flavor_of(name)[0] + PRODUCT in selector
+    }
+
+
+def pinned_by(step: Step, request: Mapping[str, int], names: Sequence[str]) -> Mapping[str, int]:
+    """``request``, which a step makes in sum, with what it asks for of certain models."""
+    if not names:
+        return request
+    found: dict[str, int] = {}
+    left = step.members
+    for run in step.runs:
+        n = min(len(run.entries), left)
+        left -= n
+        for name, units in pinned(run.cls, names).items():
+            found[name] = found.get(name, 0) + units * n
+    return {**request, **found} if found else request
+
+
+def total_of_model(table: NodeTable, name: str) -> int:
+    """What the nodes that are ready have of a model."""
+    plain, _ = flavor_of(name)
+    found = 0
+    for row in np.flatnonzero(table.live & table.ready).tolist():
+        node = table.nodes[row]
+        if node is not None and flavor_matches(name, node.labels.get(plain + PRODUCT, "")):
+            found += node.allocatable.get(plain, 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A model of which others are guaranteed what they do not hold. ``units``: what one task asks for;
+    ``path``: from the group's queue up, what these are guaranteed is theirs to take."""
+
+    name: str
+    units: int
+    path: tuple[QueueEntry, ...]
+
+
+class FlavorBound(Bound):
+    """Closes nodes of models of which the group's queues may hold no more, or of which what is free is kept
+    for others: a domain policy for as long as one group's tasks are placed."""
+
+    name = "flavors"
+
+    def __init__(
+        self, limits: list[tuple[QueueEntry, str, int]], kept: list[Kept], nodes: NodeView, *, future: bool
+    ) -> None:
+        self._limits = limits
+        self._kept = kept
+        self._nodes = nodes
+        self.future = future
+        """Whether what terminates counts as gone."""
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        full = [name for queue, name, units in self._limits if _room(queue, name, future=self.future) < units]
+        full += [kept.name for kept in self._kept if self._left(kept) < kept.units]
+        mask: BoolArray | None = None
+        for name in dict.fromkeys(full):
+            open_ = ~of_model(name, nodes)
+            mask = open_ if mask is None else mask & open_
+        return mask
+
+    def _left(self, kept: Kept) -> int:
+        """What is free of a model, for this group."""
+        free = free_of_model(kept.name, self._nodes, future=self.future)
+        return free - sum(unfilled(top, kept.name, kept.path, kept.units) for top in kept.path[-1].siblings)
+
+
+def of_model(name: str, nodes: NodeView) -> BoolArray:
+    """Which nodes have devices of the model."""
+    key = flavor_of(name)[0] + PRODUCT
+    matching = np.array([flavor_matches(name, value) for value in nodes.label_values(key)], dtype=np.bool_)
+    return matching[nodes.label(key)]
+
+
+def free_of_model(name: str, nodes: NodeView, *, future: bool) -> int:
+    """What is free of a model on nodes that are ready. ``future``: once all that terminates is gone."""
+    plain, _ = flavor_of(name)
+    free = nodes.available(plain)
+    if future:
+        free = free + nodes.releasing(plain)
+    return int(free[of_model(name, nodes) & nodes.ready() & (free > 0)].sum())
+
+
+def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound | None:
+    """What the group's queue, its ancestors and the guarantees of others say about models; ``None`` if
+    nothing."""
+    if group.queue is None or not group.queue.tree.flavors:
+        return None
+    path, tree = group.queue.path, group.queue.tree
+    limits = [
+        (queue, name, units)
+        for queue in path
+        for name in limited_models(queue)
+        if (units := cls.request.get(flavor_of(name)[0], 0))
+    ]
+    kept = [
+        Kept(name, units, path)
+        for name in tree.due_flavors
+        if (units := cls.request.get(flavor_of(name)[0], 0))
+        and any(unfilled(top, name, path, ENDLESS) for top in path[-1].siblings)
+    ]
+    return FlavorBound(limits, kept, tree.nodes, future=future) if limits or kept else None
+
+
+def limited_models(queue: QueueEntry) -> Iterable[str]:
+    """The models of which a queue may hold so many only."""
+    return {*queue.flavored, *(name for name in queue.share.real_capability if FLAVOR in name)}
+
+
+def _room(queue: QueueEntry, name: str, *, future: bool) -> int:
+    leaving, promised = queue.releasing.get(name, 0), queue.promised.get(name, 0)
+    held = queue.allocated.get(name, 0)
+    held += promised - leaving if future else max(promised - leaving, 0)
+    limits = (
+        amounts[name] for amounts in (queue.spec.capability, queue.share.real_capability) if name in amounts
+    )
+    return min(limits, default=held) - held
+
+
+def labels_at(table: NodeTable, row: int) -> Mapping[str, str]:
+    """The labels of the node of a row."""
+    node = table.nodes[row]
+    return node.labels if node is not None else {}

@@ -1,0 +1,219 @@
+"""One queue as the engine holds it, and as policies see it (``spi.plugins.QueueView``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass.spi.objects import Queue
+from windlass.spi.shares import Share
+
+if TYPE_CHECKING:
+    from windlass.engine.groups.entries import GroupEntry
+    from windlass.engine.queues.tree import QueueTree
+    from windlass.engine.waiting.parking import Bucket
+    from windlass.spi.plugins import StepView
+
+Items = Iterable[tuple[str, int]]
+NO_SHARE = Share()
+SUMS = ("allocated", "releasing", "pending", "promised", "firm")
+"""What every queue sums up over its subtree."""
+
+
+class QueueEntry:
+    """One queue of the tree; what plugins see as ``spi.plugins.QueueView``."""
+
+    __slots__ = (
+        "_cluster",
+        "_demand",
+        "_known",
+        "_reserved",
+        "allocated",
+        "children",
+        "closed",
+        "firm",
+        "flavored",
+        "groups",
+        "heap",
+        "missing",
+        "mixed",
+        "name",
+        "next_step",
+        "parent",
+        "path",
+        "pending",
+        "promised",
+        "releasing",
+        "reported",
+        "share",
+        "sibling_weight",
+        "spec",
+        "ticket",
+        "touched",
+        "tree",
+        "usage",
+        "waiting",
+    )
+
+    def __init__(self, name: str, cluster: Mapping[str, int], tree: QueueTree) -> None:
+        self.name = name
+        self.spec = Queue(name)
+        self.missing = True
+        self.parent: QueueEntry | None = None
+        self.path: tuple[QueueEntry, ...] = (self,)
+        """This queue, its parent, … up to the root."""
+        self.children: dict[str, QueueEntry] = {}
+        self.sibling_weight = 1
+        self.allocated: dict[str, int] = {}
+        self.releasing: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
+        self.promised: dict[str, int] = {}
+        self.firm: dict[str, int] = {}
+        """What groups hold that no one may evict: held, promised, and not being given back."""
+        self.share = NO_SHARE
+        """Kept by ``shares``."""
+        self.usage: Mapping[str, int] = {}
+        """Kept by ``usage``."""
+        self.mixed = False
+        self.flavored: tuple[str, ...] = ()
+        """What its capability says of single device models."""
+        self.groups: dict[str, GroupEntry] = {}
+        self.reported: object = None
+        self.closed: tuple[int, str | None] = (-1, None)
+        """Why it takes no new work, and the version of the tree for which that was found (``enrolment``)."""
+        self._cluster = cluster
+        self.tree = tree
+        self._demand: tuple[int, dict[str, int]] = (-1, {})
+        self._known: tuple[int, list[QueueEntry]] = (-1, [])
+        self._reserved: tuple[int, dict[str, int]] = (-1, {})
+        # Kept by ``turns``.
+        self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
+        self.ticket = -1
+        self.touched = 0
+        self.next_step: StepView | None = None
+        self.heap: list[tuple[Any, ...]] = []
+
+    def model_sums(self) -> tuple[dict[str, int], ...]:
+        """The sums in which single device models are counted."""
+        return self.allocated, self.releasing, self.pending, self.promised
+
+    @property
+    def cluster(self) -> Mapping[str, int]:
+        return self._cluster
+
+    @property
+    def requested(self) -> Mapping[str, int]:
+        return total(self.allocated, self.pending)
+
+    @property
+    def demand(self) -> Mapping[str, int]:
+        stamp = self.tree.stamp
+        if self._demand[0] != stamp:
+            sums = total(self.allocated, self.pending)
+            subtract(sums, self.releasing.items())
+            self._demand = (stamp, sums)
+        return self._demand[1]
+
+    @property
+    def committed(self) -> Mapping[str, int]:
+        if not self.promised and not self.releasing:
+            return self.allocated
+        sums = total(self.allocated, self.promised)
+        subtract(sums, self.releasing.items())
+        return sums
+
+    @property
+    def allocated_nonpreemptible(self) -> Mapping[str, int]:
+        return self.firm
+
+    @property
+    def fair_share(self) -> Mapping[str, int]:
+        return self.share.fair
+
+    @property
+    def allocatable_share(self) -> Mapping[str, int]:
+        return self.share.allocatable
+
+    @property
+    def real_capability(self) -> Mapping[str, int]:
+        return self.share.real_capability
+
+    @property
+    def gangs(self) -> Sequence[GroupEntry]:
+        return [group for _, group in sorted(self.groups.items()) if group.group is not None]
+
+    @property
+    def stamp(self) -> int:
+        return self.tree.stamp
+
+    @property
+    def version(self) -> int:
+        """Counts the changes of rules and of the tree."""
+        return self.tree.version
+
+    @property
+    def siblings(self) -> Sequence[QueueEntry]:
+        return self.tree.known_tops() if self.parent is None else self.parent.subqueues
+
+    @property
+    def subqueues(self) -> Sequence[QueueEntry]:
+        version = self.tree.version
+        if self._known[0] != version:
+            self._known = (version, [q for _, q in sorted(self.children.items()) if not q.missing])
+        return self._known[1]
+
+    @property
+    def guarantees(self) -> Mapping[str, int]:
+        return self.tree.reserved()
+
+    @property
+    def reserved(self) -> Mapping[str, int]:
+        version = self.tree.version
+        if self._reserved[0] != version:
+            found: dict[str, int] = {}
+            for child in self.subqueues:
+                add(found, child.reserved.items())
+            for name, units in self.spec.guarantee.items():
+                if units > found.get(name, 0):
+                    found[name] = units
+            self._reserved = (version, found)
+        return self._reserved[1]
+
+    def __repr__(self) -> str:
+        return f"<QueueEntry {self.name}{' missing' if self.missing else ''}>"
+
+
+def total(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    total = dict(first)
+    for name, units in second.items():
+        if units:
+            total[name] = total.get(name, 0) + units
+    return total
+
+
+def count_up(sums: dict[str, int], items: Items, count: int) -> None:
+    for name, units in items:
+        try:
+            sums[name] += units * count
+        except KeyError:
+            sums[name] = units * count
+
+
+def count_few(sums: dict[str, int], items: Items, count: int) -> None:
+    """The same for sums that are mostly nothing: then they are empty."""
+    for name, units in items:
+        left = sums.get(name, 0) + units * count
+        if left:
+            sums[name] = left
+        else:
+            sums.pop(name, None)
+
+
+def add(sums: dict[str, int], items: Items) -> None:
+    for name, units in items:
+        sums[name] = sums.get(name, 0) + units
+
+
+def subtract(sums: dict[str, int], items: Items) -> None:
+    for name, units in items:
+        sums[name] = sums.get(name, 0) - units

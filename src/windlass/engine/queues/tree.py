@@ -1,0 +1,325 @@
+"""The queue tree and its sums.
+
+Sums are exact Python integers per resource name: over thousands of nodes, and multiplied by weights,
+they leave 64 bits. Every change runs up the ancestors at once, so a queue's sum is always that of its
+subtree. A queue that is only named (by a group, or as a parent) but not known is kept ``missing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from windlass.engine.queues.queue import NO_SHARE, SUMS, Items, QueueEntry, add, count_few, count_up, subtract
+from windlass.spi.nodes import NodeView
+from windlass.spi.objects import Dialect, Queue
+from windlass.spi.plugins import FLAVOR
+
+__all__ = ["NO_SHARE", "SUMS", "Items", "QueueEntry", "QueueTree"]
+
+
+class QueueTree:
+    """All queues. ``changed`` collects those whose figures moved since the engine last reported."""
+
+    def __init__(self, cluster: Mapping[str, int], nodes: NodeView | None = None) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self.entries: dict[str, QueueEntry] = {}
+        self.stamp = 0
+        """Counts the changes of sums and rules."""
+        self.version = 0
+        """Counts the changes of rules and of the tree."""
+        self._known_tops: tuple[int, list[QueueEntry]] = (-1, [])
+        self._reserved: tuple[int, dict[str, int]] = (-1, {})
+        self.tops: dict[str, QueueEntry] = {}
+        """The queues without a parent."""
+        self.changed: dict[str, QueueEntry] = {}
+        self.stirred = False
+        """Whether what queues hold, their shares or their rules have changed since the engine last decided."""
+        self.freed: dict[str, QueueEntry] = {}
+        """Queues that gave something back, or whose rules changed, since the engine last looked."""
+        self.unsorted: dict[str, QueueEntry] = {}
+        """Queues whose place in the order may have changed."""
+        self.reshaped: dict[str, QueueEntry] = {}
+        """Queues whose rules or place in the tree changed since the engine last looked."""
+        self.demanding: dict[str, QueueEntry] = {}
+        """Queues whose demand may have changed since shares were last divided."""
+        self.redivide = True
+        """Whether everything is to be divided anew: rules or the tree have changed."""
+        self.flavors: tuple[str, ...] = ()
+        """Names of single device models that some queue speaks of: these have sums of their own."""
+        self.due_flavors: tuple[str, ...] = ()
+        """Those of them of which some queue is due something: they are divided as any other resource."""
+        self.due_by_model: dict[str, set[str]] = {}
+        """Queue → the models of which it is due something."""
+        self.recount = False
+        """Whether the sums by model are to be made anew."""
+        self.foreign: dict[str, int] = {}
+        """What tasks without a group hold: work of other schedulers."""
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return iter(self.entries.values())
+
+    def get(self, name: str) -> QueueEntry:
+        """The queue, made now as missing if it is unknown."""
+        entry = self.entries.get(name)
+        if entry is None:
+            entry = self.entries[name] = QueueEntry(name, self._cluster, self)
+            self.tops[name] = entry
+        return entry
+
+    @property
+    def nodes(self) -> NodeView:
+        """All nodes: what is free of a model is kept for some."""
+        if self._nodes is None:
+            raise RuntimeError("a tree without nodes has no models")
+        return self._nodes
+
+    def known_tops(self) -> list[QueueEntry]:
+        """The known queues without a parent, by name."""
+        if self._known_tops[0] != self.version:
+            tops = [entry for _, entry in sorted(self.tops.items()) if not entry.missing]
+            self._known_tops = (self.version, tops)
+        return self._known_tops[1]
+
+    def reserved(self) -> Mapping[str, int]:
+        """What is guaranteed to all queues together."""
+        if self._reserved[0] != self.version:
+            found: dict[str, int] = {}
+            for entry in self.known_tops():
+                add(found, entry.reserved.items())
+            self._reserved = (self.version, found)
+        return self._reserved[1]
+
+    # ------------------------------------------------------------------ shape
+
+    def upsert(self, spec: Queue) -> QueueEntry:
+        entry = self.get(spec.name)
+        if not entry.missing and entry.spec == spec:
+            return entry
+        moved = entry.missing or entry.spec.parent != spec.parent
+        entry.spec = spec
+        self._note_flavors(entry)
+        entry.missing = False
+        if moved:
+            self._move(entry, spec.parent)
+        self._weigh_siblings(entry.parent)
+        self._mark_rules_changed(entry)
+        if entry.parent is not None:
+            self.reshaped[entry.parent.name] = entry.parent
+        return entry
+
+    def remove(self, name: str) -> None:
+        """The queue is gone; it stays as missing while groups or children name it."""
+        entry = self.entries.get(name)
+        if entry is None or entry.missing:
+            return
+        self._mark_rules_changed(entry)
+        self._move(entry, "")
+        entry.spec = Queue(name)
+        self._note_flavors(entry)
+        entry.missing = True
+        self._weigh_siblings(None)
+        self.drop_if_unused(entry)
+
+    def drop_if_unused(self, entry: QueueEntry) -> None:
+        if entry.missing and not entry.groups and not entry.children:
+            self.entries.pop(entry.name, None)
+            self.tops.pop(entry.name, None)
+            self.changed.pop(entry.name, None)
+            self.freed.pop(entry.name, None)
+            self.unsorted.pop(entry.name, None)
+            self.reshaped.pop(entry.name, None)
+            self.demanding.pop(entry.name, None)
+
+    def _note_flavors(self, entry: QueueEntry) -> None:
+        """Keep :attr:`flavors` true after the rules of a queue have changed."""
+        spec = entry.spec
+        entry.flavored = tuple(sorted(name for name in spec.capability if FLAVOR in name))
+        due = {name for amounts in (spec.guarantee, spec.deserved) for name in amounts if FLAVOR in name}
+        if due:
+            self.due_by_model[entry.name] = due
+        elif not self.due_by_model.pop(entry.name, None) and not (entry.flavored or self.flavors):
+            return
+        self.due_flavors = tuple(sorted(set().union(*self.due_by_model.values())))
+        before = self.flavors
+        self.flavors = tuple(
+            sorted({name for queue in self for name in queue.flavored} | {*self.due_flavors})
+        )
+        self.recount = self.recount or self.flavors != before
+
+    def _move(self, entry: QueueEntry, parent_name: str) -> None:
+        """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
+        for ancestor in entry.path[1:]:
+            for sums in SUMS:
+                subtract(getattr(ancestor, sums), getattr(entry, sums).items())
+        old = entry.parent
+        if old is not None:
+            del old.children[entry.name]
+            entry.parent = None
+        parent = self.get(parent_name) if parent_name else None
+        if parent is not None and parent is not entry and entry not in parent.path:
+            entry.parent = parent
+            parent.children[entry.name] = entry
+        if entry.parent is None:
+            self.tops[entry.name] = entry
+        else:
+            self.tops.pop(entry.name, None)
+        self._renew_paths(entry)
+        for neighbour in {id(old): old, id(entry.parent): entry.parent}.values():
+            if neighbour is not None:  # it may have become a leaf, or ceased to be one
+                self.reshaped[neighbour.name] = neighbour
+        for ancestor in entry.path[1:]:
+            for sums in SUMS:
+                add(getattr(ancestor, sums), getattr(entry, sums).items())
+            self._mark(ancestor)
+        if old is not entry.parent:
+            self._weigh_siblings(old)
+        if old is not None:
+            self._mark_freed(old)
+            self.drop_if_unused(old)
+
+    def _renew_paths(self, entry: QueueEntry) -> None:
+        entry.path = (entry, *(entry.parent.path if entry.parent else ()))
+        for child in entry.children.values():
+            self._renew_paths(child)
+
+    def _weigh_siblings(self, parent: QueueEntry | None) -> None:
+        """Sum the weights below a parent (``None``: of the queues without one)."""
+        self.version += 1
+        self.stamp += 1
+        siblings = list(parent.children.values()) if parent else list(self.tops.values())
+        weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
+        for sibling in siblings:
+            if sibling.sibling_weight != weight:
+                sibling.sibling_weight = weight
+                self._mark(sibling)
+        if parent is None:
+            known = [sibling for sibling in siblings if not sibling.missing]
+            mixed = len({sibling.spec.dialect is Dialect.KAI for sibling in known}) > 1
+            for sibling in siblings:
+                if sibling.mixed is not (mixed and not sibling.missing):
+                    sibling.mixed = not sibling.mixed
+                    self._mark_rules_changed(sibling)
+        else:
+            for sibling in siblings:
+                sibling.mixed = False
+
+    def mark_all(self) -> None:
+        """What all queues are measured by has changed: the cluster's total."""
+        self.stamp += 1
+        for entry in self.entries.values():
+            self._mark(entry)
+
+    def _mark_rules_changed(self, entry: QueueEntry) -> None:
+        self._mark(entry)
+        self._mark_freed(entry)
+        self.redivide = True
+        self.reshaped[entry.name] = entry
+        for child in entry.children.values():
+            self._mark_rules_changed(child)
+
+    def _mark(self, entry: QueueEntry) -> None:
+        self.stirred = True
+        self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def _mark_freed(self, entry: QueueEntry) -> None:
+        self.freed[entry.name] = entry
+
+    # ------------------------------------------------------------------ sums
+
+    def touch(self, leaf: QueueEntry) -> None:
+        """The groups of the queue itself have become others, or hold or ask for other amounts."""
+        self.stamp += 1
+        leaf.touched = self.stamp
+
+    def allocate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
+        group that no one may evict."""
+        self.touch(leaf)
+        self.stirred = True
+        for entry in leaf.path:
+            count_up(entry.allocated, items, count)
+            if firm:
+                count_up(entry.firm, items, count)
+            self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
+            if count < 0:
+                self.freed[entry.name] = entry
+
+    def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
+        does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
+        self.stamp = leaf.touched = self.stamp + 1
+        changed, unsorted = self.changed, self.unsorted
+        for entry in leaf.path:
+            allocated = entry.allocated
+            pending = entry.pending
+            for name, units in items:
+                units *= count
+                try:
+                    allocated[name] += units
+                    pending[name] -= units
+                except KeyError:
+                    allocated.setdefault(name, units)  # else it was the other that was missing
+                    pending[name] = pending.get(name, 0) - units
+            if firm:
+                count_up(entry.firm, items, count)
+            changed[entry.name] = unsorted[entry.name] = entry
+
+    def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
+        """The same for device models: ``items`` of those that are held now; ``wished`` of those that would
+        have done, which are asked for no longer."""
+        self.touch(leaf)
+        for entry in leaf.path:
+            count_up(entry.allocated, items, count)
+            count_up(entry.pending, wished, -count)
+            self.demanding[entry.name] = entry
+
+    def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """``count`` holders begin to let go; negative: they have, or hold on after all."""
+        self.touch(leaf)
+        self.stirred = True
+        for entry in leaf.path:
+            count_few(entry.releasing, items, count)
+            if firm:
+                count_up(entry.firm, items, -count)
+            self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
+
+    def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """Room is kept for ``count`` waiting tasks; negative: no longer."""
+        self.touch(leaf)
+        self.stirred = True
+        for entry in leaf.path:
+            count_few(entry.promised, items, count)
+            if firm:
+                count_up(entry.firm, items, count)
+            self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def drop_flavored(self) -> None:
+        """Forget the sums by device model."""
+        self.stamp += 1
+        for sums in (self.foreign, *(sums for entry in self for sums in entry.model_sums())):
+            for name in [name for name in sums if FLAVOR in name]:
+                del sums[name]
+        for entry in self:
+            self._mark(entry)
+        self.redivide = True
+
+    def mark_freed(self, leaf: QueueEntry) -> None:
+        """The queue gave something back, for good."""
+        for entry in leaf.path:
+            self._mark_freed(entry)
+
+    def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """``count`` tasks wait; negative: they wait no longer."""
+        self.stamp = leaf.touched = self.stamp + 1
+        changed, demanding = self.changed, self.demanding
+        for entry in leaf.path:
+            pending = entry.pending
+            for name, units in items:
+                pending[name] = pending.get(name, 0) + units * count
+            changed[entry.name] = demanding[entry.name] = entry
+
+    def hold_foreign(self, items: Items, count: int) -> None:
+        """``count`` tasks without a group hold resources; negative: they let go."""
+        count_up(self.foreign, items, count)
+        self.redivide = True

@@ -1,0 +1,1 @@
+"""The accounts of those who share time."""

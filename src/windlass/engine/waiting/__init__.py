@@ -1,0 +1,1 @@
+"""Where groups wait, and how much room would help them."""
