@@ -79,6 +79,19 @@ def none_left(api: Cluster) -> bool:
     return True
 
 
+def until_none_left(kube: RealKube, api: Cluster) -> None:
+    """Now and then the server lets a CRD lie that is deleted while it renews its storage (1.36: the other CRDs with
+    that error are tried again, one is not): it is restarted then, as an administrator would."""
+    try:
+        eventually(lambda: none_left(api), seconds=100)
+    except AssertionError as problem:
+        if "storage is (re)initializing" not in str(problem):
+            raise
+        kube.stop_apiserver()
+        kube.start_apiserver()
+        eventually(lambda: none_left(api), seconds=150)
+
+
 def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: Cluster) -> None:
     if render.helm() is None:
         pytest.skip("no helm: build it with tools/kubernetes/build.sh")
@@ -206,7 +219,7 @@ def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> 
 def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, api: Cluster) -> None:
     for word in ours(api):
         api.delete(f"{CRDS}/{word}")
-    eventually(lambda: none_left(api), seconds=250)
+    until_none_left(kube, api)
     rehearsed = windlass(kube, "install", "--dry-run")
     assert rehearsed.returncode == 0, rehearsed.stderr
     assert all(line.endswith(" (dry run)") for line in rehearsed.stdout.splitlines())
@@ -247,7 +260,8 @@ def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> 
     assert done.returncode == 0, done.stderr
     space, classes = f"/api/v1/namespaces/{SPACE}", "/apis/scheduling.k8s.io/v1/priorityclasses"
     api.delete(space)
-    eventually(lambda: api.get(space).status == 404 and none_left(api), seconds=250)
+    eventually(lambda: api.get(space).status == 404, seconds=250)
+    until_none_left(kube, api)
     api.post("/api/v1/namespaces", {"metadata": {"name": SPACE}}).ok(201)
     api.post(classes, {"metadata": {"name": "high-priority"}, "value": 5}).ok(201)
     first = windlass(kube, "install", "--image", "r/w:2", "--replicas", "3")
@@ -286,7 +300,7 @@ def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> 
     assert api.get(space).ok()["metadata"].get("deletionTimestamp") is None
     assert api.get(f"{classes}/high-priority").ok()["value"] == 5
     api.delete(f"{classes}/high-priority")
-    eventually(lambda: none_left(api), seconds=250)
+    until_none_left(kube, api)
 
 
 def _alice(kube: RealKube, api: Cluster) -> Path:
@@ -316,7 +330,7 @@ def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> Non
     assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 200
     done = windlass(kube, "uninstall", "--purge", "--yes")
     assert done.returncode == 0, done.stderr
-    eventually(lambda: none_left(api), seconds=250)
+    until_none_left(kube, api)
     refused = windlass(kube, "--kubeconfig", str(kube.folder / "alice.kubeconfig"), "install")
     assert refused.returncode == 4, refused.stderr
     assert "WL-INSTALL-403" in refused.stderr
@@ -555,4 +569,4 @@ def test_uninstall_leaves_the_work_and_purge_nothing(kube: RealKube, api: Cluste
     assert windlass(kube, "uninstall").returncode == 0  # nothing is left to do
     purged = windlass(kube, "uninstall", "--purge", "--yes")
     assert purged.returncode == 0, purged.stderr
-    eventually(lambda: none_left(api), seconds=250)
+    until_none_left(kube, api)
