@@ -34,8 +34,8 @@ def decode(struct: Struct, body: bytes) -> dict[str, Any]:
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
         )
     try:
-        envelope = {number: value for number, _, value in _records(body[4:])}
-        meta = {number: value.decode() for number, _, value in _records(envelope.get(1, b""))}
+        envelope = {number: value for number, _, value in records(body[4:])}
+        meta = {number: value.decode() for number, _, value in records(envelope.get(1, b""))}
         raw = envelope.get(2, b"")
         content_type = envelope.get(4, b"").decode()
         if content_type == "application/json":
@@ -75,7 +75,7 @@ def _table(struct: Struct) -> dict[int, Any]:
 
 
 def _fill(result: dict[str, Any], raw: bytes, table: dict[int, Any]) -> None:
-    for number, wire, value in _records(raw):
+    for number, wire, value in records(raw):
         entry = table.get(number)
         if entry is None:
             continue
@@ -100,7 +100,7 @@ def _fill(result: dict[str, Any], raw: bytes, table: dict[int, Any]) -> None:
 
 def _entry(node: Node, raw: bytes) -> tuple[str, Any]:
     key, item = "", zero(node)
-    for number, _, value in _records(raw):
+    for number, _, value in records(raw):
         if number == 1:
             key = value.decode()
         elif number == 2:
@@ -121,13 +121,13 @@ def _value(node: Node, value: Any) -> Any:
         case "time" | "microtime":
             return _time(value, micro=node.kind == "microtime")
         case "int-or-string":
-            fields = {number: item for number, _, item in _records(value)}
+            fields = {number: item for number, _, item in records(value)}
             return fields.get(3, b"").decode() if fields.get(1) else _signed(fields.get(2, 0))
         case "any":
             raw = _first(value, 1, b"")
             return msgspec.json.decode(raw) if raw else None
         case "list":
-            return [_value(node.item, item) for _, _, item in _records(value)]  # type: ignore[arg-type]
+            return [_value(node.item, item) for _, _, item in records(value)]  # type: ignore[arg-type]
         case "duration":
             return _duration(_signed(_first(value, 1, 0)))
         case "number":
@@ -144,14 +144,14 @@ def _signed(value: int) -> int:
 
 
 def _first(raw: bytes, wanted: int, default: Any) -> Any:
-    for number, _, value in _records(raw):
+    for number, _, value in records(raw):
         if number == wanted:
             return value
     return default
 
 
 def _time(raw: bytes, *, micro: bool) -> str | None:
-    fields = {number: value for number, _, value in _records(raw)}
+    fields = {number: value for number, _, value in records(raw)}
     if not raw:
         return None
     seconds, nanos = _signed(fields.get(1, 0)), _signed(fields.get(2, 0))
@@ -196,8 +196,9 @@ def _varint(raw: bytes, position: int) -> tuple[int, int]:
             raise NotKubernetesProtobuf("proto: integer overflow")
 
 
-def _records(raw: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(field number, wire type, value) of every record; value is bytes or an unsigned integer."""
+def records(raw: bytes) -> Iterator[tuple[int, int, Any]]:
+    """(field number, wire type, value) of every record; value is bytes or an unsigned integer. Raises ``IndexError``
+    and ``ValueError`` where the message breaks off."""
     position, end = 0, len(raw)
     while position < end:
         tag, position = _varint(raw, position)

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from windlass.node.httpget import AGENT_VERSION
+from windlass.node.httpget import AGENT_VERSION, streams
 
 _PATH = "/grpc.health.v1.Health/Check"
 _LONGEST = 1 << 16
@@ -44,8 +44,7 @@ async def check(connection: socket.socket, authority: str, service: str) -> str:
     """One of :data:`STATUSES`. The connection is closed. Raises :class:`RpcError`."""
     from h2.exceptions import H2Error
 
-    connection.setblocking(False)
-    reader, writer = await asyncio.open_connection(sock=connection)
+    reader, writer = await streams(connection)
     try:
         return _status(await _call(reader, writer, authority, service))
     except (OSError, EOFError, ValueError, H2Error) as error:
@@ -137,26 +136,10 @@ def _status(answer: _Answer) -> str:
 
 def _first_field(message: bytes) -> int:
     """The last value of field 1 of a protobuf message, a number; 0 where it is not set."""
-    found, at = 0, 0
-    while at < len(message):
-        key, at = _read_varint(message, at)
-        if key & 7 == 0:
-            value, at = _read_varint(message, at)
-            found = value if key >> 3 == 1 else found
-        elif key & 7 == 2:
-            length, at = _read_varint(message, at)
-            at += length
-        else:
-            at += {1: 8, 5: 4}.get(key & 7, len(message))
-    return found
+    from windlass.api.protobuf import records
 
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data):
-            raise ValueError("the answer breaks off")
-        value |= (data[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 128:
-            return value, at
+    try:
+        found = [value for number, wire, value in records(message) if (number, wire) == (1, 0)]
+    except (IndexError, ValueError) as error:
+        raise ValueError("the answer breaks off") from error
+    return found[-1] if found else 0

@@ -125,9 +125,16 @@ async def _exchange(
 async def _open(url: SplitResult, connect: Connect) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     host, secure = url.hostname or "", url.scheme == "https"
     connection = await connect(host, url.port or (443 if secure else 80))
+    return await streams(connection, _server_name(host) if secure else None)
+
+
+async def streams(
+    connection: socket.socket, tls_name: str | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Of a connection, which is closed where that fails. ``tls_name``: with TLS, to a server of that name, if any."""
     try:
         connection.setblocking(False)
-        tls = {"ssl": _context(), "server_hostname": _server_name(host)} if secure else {}
+        tls = {} if tls_name is None else {"ssl": _context(), "server_hostname": tls_name}
         return await asyncio.open_connection(sock=connection, **tls)
     except BaseException:
         connection.close()
