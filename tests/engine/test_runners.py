@@ -18,7 +18,7 @@ RUNS = st.lists(st.tuples(RANK, RANK, st.sampled_from(("stays", "reranked", "gon
 def account(name: str, rank: tuple[int, int]) -> Account:
     group = GroupEntry(f"ns/{name}", lambda task: (task.key,))
     one = Account(group, Stint(Group(group.key, "q"), 1.0))
-    one.started = 0.0
+    one.stint.started = 0.0
     one.base, one.falls = map(float, rank)
     return one
 

@@ -118,6 +118,6 @@ def _restored(kept: AccountRecord, group: GroupEntry, spec: Group) -> Account:
     stint.started, stint.again = kept.started, kept.again
     account = Account(group, stint)
     account.base, account.falls = float(kept.base), kept.falls
-    account.since, account.started, account.asked = kept.since, kept.started, kept.asked
+    account.since, account.asked = kept.since, kept.asked
     account.home, account.rests_until = kept.home, kept.rests_until
     return account

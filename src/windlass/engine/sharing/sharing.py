@@ -28,9 +28,8 @@ _WHOLE = 1000
 
 
 class Account:
-    """One group's account. ``since``: when its stint was brought up to date; ``started``: since when it runs,
-    ``None`` while it waits. ``rests_until``: since its last suspension, it claims nobody's room before then.
-    ``epoch``: counts its ranks, older moments are void."""
+    """One group's account. ``since``: when its stint was brought up to date. ``rests_until``: since its last
+    suspension, it claims nobody's room before then. ``epoch``: counts its ranks, older moments are void."""
 
     __slots__ = (
         "asked",
@@ -41,7 +40,6 @@ class Account:
         "home",
         "rests_until",
         "since",
-        "started",
         "stint",
     )
 
@@ -52,7 +50,6 @@ class Account:
         """Its rank at time 0, as it falls: at a moment it is ``base - falls * moment`` while it runs."""
         self.falls = 0.0
         self.since: float | None = None
-        self.started: float | None = None
         self.rests_until = 0.0
         self.home = ""
         """The queue among whose runners it stands."""
@@ -62,7 +59,12 @@ class Account:
 
     def value(self, now: float) -> float:
         """Its rank at a moment."""
-        return self.base - self.falls * now if self.falls and self.started is not None else self.base
+        return self.base - self.falls * now if self.falls and self.stint.started is not None else self.base
+
+    @property
+    def started(self) -> float | None:
+        """Since when it runs, ``None`` while it waits."""
+        return self.stint.started
 
     @property
     def place(self) -> tuple[float, str]:
@@ -238,7 +240,7 @@ class Sharing:
         """The group has its room."""
         group = account.group
         self._settle(account, now)
-        account.started = account.stint.started = now
+        account.stint.started = now
         account.stint.again = account.stint.attained > 0
         account.stint.devices = _devices(group)
         self._rank(account)
@@ -352,7 +354,7 @@ class Sharing:
     def _halt(self, account: Account, now: float) -> Rank:
         self._leave(account)
         self._settle(account, now)
-        account.started = account.stint.started = None
+        account.stint.started = None
         return self._rank(account)
 
     def _rank(self, account: Account) -> Rank:
@@ -424,7 +426,7 @@ class Sharing:
         self.waiters.drop(account.group.key)
         if account.started is not None:
             self._leave(account)
-            account.started = account.stint.started = None
+            account.stint.started = None
         del self.accounts[account.group.key]
         account.group.shares = False
 
