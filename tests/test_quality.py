@@ -72,6 +72,17 @@ def test_functions_stay_short() -> None:
     assert long == []
 
 
+def test_folders_of_tests_mirror_those_of_the_rooms() -> None:
+    rooms = [room.name for room in (ROOT / "src" / "windlass").iterdir() if (room / "__init__.py").exists()]
+    strays = [
+        str(test.relative_to(ROOT))
+        for room in rooms
+        for test in (ROOT / "tests" / room).rglob("test_*.py")
+        if not (ROOT / "src" / "windlass" / test.parent.relative_to(ROOT / "tests")).is_dir()
+    ]
+    assert strays == []
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         str(path.relative_to(ROOT))

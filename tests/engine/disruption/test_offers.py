@@ -1,0 +1,51 @@
+"""``engine.disruption.offers``: what is kept of what queues offer, and what keeping it costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.engine.disruption import offers
+from windlass.engine.disruption.offers import Offer, Pool
+
+
+class Counted(list[object]):
+    """Units of which it is told how often they are counted."""
+
+    counts = 0
+
+    def __len__(self) -> int:
+        Counted.counts += 1
+        return super().__len__()
+
+
+def filled(pool: Pool, kind: str, units: int) -> None:
+    pool.offers((kind,))["q"] = Offer(Counted([(0, "", None)] * units), None, 0)  # type: ignore[arg-type]
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten_once_that_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offers, "MOST_KEPT", 10)
+    pool = Pool()
+    for kind in ("old", "older", "new"):
+        filled(pool, kind, 5)
+    pool.offers(("old",))
+    pool.renew(None)
+    assert not pool.offers(("older",))
+    assert pool.offers(("old",))
+    assert pool.offers(("new",))
+
+
+def test_a_cycle_in_which_nobody_claims_counts_nothing() -> None:
+    """Else every cycle would cost as much as there are kinds of claims."""
+    pool = Pool()
+    for kind in ("a", "b"):
+        filled(pool, kind, 3)
+    pool.renew(None)
+    counted = Counted.counts
+    for _ in range(5):
+        pool.renew(None)
+    assert Counted.counts == counted
+    pool.offers(("a",))
+    pool.renew(None)
+    assert Counted.counts == counted + 2
