@@ -8,19 +8,15 @@ import stat
 from pathlib import Path
 
 import pytest
+from realkube import free_ports
 
 from windlass.api.errors import WindlassError
 from windlass.app import listening
 from windlass.app.listening import bind_tcp, bind_unix, holder_of
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def test_a_wished_port_is_taken_or_refused_with_its_holder():
-    port = free_port()
+    (port,) = free_ports(1)
     with bind_tcp(port) as first:
         assert first.getsockname() == ("127.0.0.1", port)
         with pytest.raises(WindlassError) as caught:
@@ -31,7 +27,7 @@ def test_a_wished_port_is_taken_or_refused_with_its_holder():
 
 
 def test_without_a_wish_the_last_port_then_the_default_then_any(monkeypatch: pytest.MonkeyPatch):
-    default, last = free_port(), free_port()
+    default, last = free_ports(2)
     monkeypatch.setattr(listening, "DEFAULT_PORT", default)
     with bind_tcp(None, last) as one, bind_tcp(None, last) as two, bind_tcp(None, last) as three:
         assert one.getsockname()[1] == last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from box import processes_naming
 
 from windlass.app.options import UpOptions
 from windlass.app.supervisor import Supervisor
@@ -47,9 +49,9 @@ class Courier:
 supervisor.Readiness, supervisor.Courier = Ready, Courier
 sys.exit(main(["up", "--state", os.path.join(folder, "state"), "--port", "0", "--node-name", "n"]))
 """
-LASTING = """echo "$1" $$ >> {folder}/started
-trap 'echo "$1" >> {folder}/ended; exit 0' TERM
+LASTING = """trap 'echo "$1" >> {folder}/ended; exit 0' TERM
 trap 'echo "$1 in a hurry" >> {folder}/ended; exit 0' QUIT
+echo "$1" $$ >> {folder}/started
 while :; do sleep 0.05; done
 """
 
@@ -99,7 +101,7 @@ class Scene:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signum)
-        out, err = self.process.communicate(timeout=90)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err
 
 
@@ -110,13 +112,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     if made.process is not None and made.process.poll() is None:
         made.process.kill()
         made.process.communicate()
-    for role in ("server", "control", "node"):
-        for pid in made.started(role):
-            if (
-                Path(f"/proc/{pid}/cmdline").exists()
-                and str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()
-            ):
-                os.kill(pid, signal.SIGKILL)
+    for pid in processes_naming(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_three_processes_start_and_end_in_order(scene: Scene):
@@ -160,7 +158,7 @@ def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
     scene.script("server", f"{others}\necho '{json.dumps(told)}' > {failure}\nexit 78\n")
     scene.start(ready=False)
     assert scene.process is not None
-    _, err = scene.process.communicate(timeout=30)
+    _, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode == 1
     assert "error[WL-STORE-510]: the database is damaged\nwhy: e\ntry: r\n" in err
     # The agent has nobody to tell how its pods ended, so it does not wait for that.
@@ -177,7 +175,7 @@ def test_a_disk_that_fills_ends_the_control_plane_and_leaves_the_pods_alone(scen
     wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
     (scene.folder / "full").touch()
     assert scene.process is not None
-    _, err = scene.process.communicate(timeout=30)
+    _, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode == 1
     assert "error[WL-STORE-507]: no room left\nwhy: e\ntry: r\n" in err
     assert scene.lines("ended") == ["control"]  # the agent was killed, so that it ended nothing
@@ -189,7 +187,7 @@ def test_a_process_that_never_stays_up_ends_the_start_with_its_last_words(scene:
     scene.script("node", "echo began >> {folder}/tries; echo 'no such device' >&2; exit 1\n")
     scene.start(ready=False)
     assert scene.process is not None
-    _, err = scene.process.communicate(timeout=30)
+    _, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode == 1
     assert "error[WL-UP-500]: the node process does not stay up: it ended with exit status 1" in err
     assert "no such device" in err
@@ -197,7 +195,7 @@ def test_a_process_that_never_stays_up_ends_the_start_with_its_last_words(scene:
 
 
 def test_what_does_not_end_in_time_is_killed(scene: Scene, monkeypatch: pytest.MonkeyPatch):
-    scene.script("control", 'echo "$1" $$ >> {folder}/started\ntrap "" TERM\nwhile :; do sleep 0.05; done\n')
+    scene.script("control", 'trap "" TERM\necho "$1" $$ >> {folder}/started\nwhile :; do sleep 0.05; done\n')
     scene.start()
     wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
     begin = time.monotonic()
@@ -227,7 +225,7 @@ def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, 
         for path in (scene.state.lock, scene.state.supervisor, scene.state.socket):
             path.write_text("{}")
     assert scene.process is not None
-    out, err = scene.process.communicate(timeout=90)
+    out, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode != 0
     assert "error[WL-STATE-410]" in err, out
     assert ("is another file now" if replaced else "is gone") in err

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from loopclock import LoopClock
 from rawserver import CHUNKED_HEAD, Peer, RawServer
 from testpki import Authority
 from threadserver import Caller, serving
@@ -412,18 +413,20 @@ async def test_a_watch_that_pours_is_read_as_fast_as_it_comes() -> None:
 
 
 async def test_a_slow_answer_that_keeps_coming_is_not_cut() -> None:
+    clock = LoopClock()
+
     async def behaviour(peer: Peer) -> None:
         await peer.request()
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
         for _ in range(4):
-            await asyncio.sleep(0.3)
+            await clock.forward(300)
             await peer.send(b"x")
 
     async def test(transport: HttpTransport) -> None:
         assert (await transport.request(GET)).body == b"xxxx"
 
     async with RawServer(behaviour) as server:
-        await using(server, test, HttpOptions(response_seconds=1.0, sweep_seconds=0.02))
+        await using(server, test, HttpOptions(response_seconds=1000.0, sweep_seconds=20))
 
 
 @pytest.mark.parametrize(("query", "cut"), [("", True), ("watch=true", False), ("follow=true", False)])

@@ -115,7 +115,7 @@ class Followed:
 
     async def __aenter__(self) -> Followed:
         self._task = asyncio.create_task(self.informers.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await self.pods.wait_synced()
         return self
 
@@ -161,7 +161,7 @@ class TestInformers:
         groups = informers.informer(POD_GROUPS, namespace=ns)
         task = asyncio.create_task(informers.run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 await groups.wait_synced()
             body = {"metadata": {"name": "g"}, "spec": {"minMember": 3}}
             await client.create(POD_GROUPS, body, ns)
@@ -179,7 +179,7 @@ class TestEvents:
         task = asyncio.create_task(recorder.run())
         ref = ObjectRef("v1", "Pod", ns, "p", made["metadata"]["uid"])
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 for _ in range(3):
                     recorder.event(ref, "Warning", "FailedScheduling", "no node has 8 free GPUs")
                     await recorder.drain()

@@ -171,7 +171,7 @@ async def test_a_gang_from_submission_to_its_deletion(scene: Scene) -> None:
         task("master", 1),
         task("worker", 3),
         minAvailable=4,
-        ttlSecondsAfterFinished=2,
+        ttlSecondsAfterFinished=5,  # long enough to see that it completed
         plugins={"pytorch": [], "env": []},
     )
     group = await scene.group(job)

@@ -217,7 +217,7 @@ class TestGet:
     def test_watch_as_json(self, kubectl: Kubectl) -> None:
         arguments = ("get", "pods", "--watch-only", "-o", "jsonpath={.metadata.name}={.status.phase}{'\\n'}")
         with kubectl.follow(*arguments) as following:
-            for number in range(10):  # the first may come before the watch is open
+            for number in range(60):  # the first may come before the watch is open
                 kubectl.run("create", "-f", "-", stdin=pod(f"w{number}"))
                 line = following.line(1)
                 if line:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from nodebox import NODE, NodeBox, pod, serving
+from realkube import free_ports
 
 from windlass.api.resources import EVENTS, PODS, SERVICES
 from windlass.node.options import AgentOptions
@@ -81,8 +81,7 @@ async def test_a_server_is_ready_when_it_answers_and_its_service_follows(
     either: NodeBox, tmp_path: Path
 ) -> None:
     box, healthy = either, tmp_path / "healthy"
-    with socket.create_server(("0.0.0.0", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     service = {
         "apiVersion": "v1",
         "kind": "Service",

@@ -157,16 +157,21 @@ def test_claim_and_process_are_written_before_exec(attempts: Any) -> None:
     assert claim["start_time"] > 0
 
 
-def test_output_is_told_by_stream_and_in_time(attempts: Any, isolation: dict[str, Any]) -> None:
+def test_output_is_told_by_stream_and_in_time(
+    attempts: Any, isolation: dict[str, Any], tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
     attempt = attempts(
         "sh",
         "-c",
-        "printf 'no newline'; sleep 0.6; echo; echo e >&2; head -c 40000 /dev/zero | tr '\\0' x",
+        f"printf 'no newline'; until test -e {seen}; do sleep 0.02; done; echo; echo e >&2; "
+        "head -c 40000 /dev/zero | tr '\\0' x",
         **isolation,
     )
     attempt.start()
     attempt.until(lambda: "no newline" in attempt.text())  # seen while the line stands unfinished
     assert not (attempt.folder / records.EXIT).exists()
+    seen.touch()
     attempt.wait()
     stored = (attempt.folder / "0.log").read_text().splitlines()
     assert any(" stderr F e" in line for line in stored)
@@ -287,7 +292,7 @@ def test_orphans_are_reaped_and_nothing_outlives_the_main_process(
 
 def test_killing_the_shim_ends_the_main_process_also_without_a_namespace(attempts: Any) -> None:
     attempt = attempts(
-        "sh", "-c", "sleep 1000 & echo up; sleep 1000", env={"PATH": os.environ["PATH"], "MARK_T": "x1"}
+        "sh", "-c", "sleep 1000 & echo up; exec sleep 1000", env={"PATH": os.environ["PATH"], "MARK_T": "x1"}
     )
     attempt.start()
     attempt.until(lambda: "up" in attempt.text())

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from kubeobjects import node
+from realkube import free_ports
 from schedapi import SchedulerApi
 
 from windlass.api import views
@@ -224,9 +225,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     blocks = ["tsdb", "create-blocks-from", "openmetrics", str(folder / "history"), str(folder / "data")]
     subprocess.run([str(binaries[1]), *blocks], check=True, capture_output=True, timeout=60)
     (folder / "prometheus.yml").write_text("global: {}\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     process = subprocess.Popen(
         [
             str(binaries[0]),

@@ -134,11 +134,9 @@ async def test_the_thread_is_a_thread_and_ends_with_the_service(api: SchedulerAp
         job(api, "first", 4, 600)
         job(api, "second", 4, 600)
         await running.settle(2.0)
-        for _ in range(1000):  # time stands still: only the thread goes on
-            if running.service._starts._told:
-                break
-            await asyncio.sleep(0.02)
-        assert running.service._starts._told
+        async with asyncio.timeout(120):
+            while not running.service._starts._told:  # time stands still: only the thread goes on
+                await asyncio.sleep(0.02)
     assert threading.active_count() <= before + 1, "the pool keeps its idle thread"
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from loopclock import LoopClock
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -247,17 +248,20 @@ async def test_a_client_that_does_not_read_is_waited_for() -> None:
 
 
 async def test_an_idle_connection_is_closed_and_a_busy_one_is_not() -> None:
-    protocol, wire = connect(App(), keep_alive_seconds=0.8)
-    protocol.data_received(REQUEST)
-    await asyncio.sleep(0.45)
-    protocol.data_received(REQUEST)
-    await asyncio.sleep(0.45)
+    clock = LoopClock()
+    protocol, wire = connect(App(), keep_alive_seconds=800)
+    for _ in range(2):
+        protocol.data_received(REQUEST)
+        await settle()
+        await clock.forward(450)
     assert not wire.closed
     protocol.data_received(b"GET /a HTTP/1.1\r\n")  # the rest of this request is slow to come
-    await asyncio.sleep(0.9)
+    await clock.forward(900)
     assert not wire.closed
     protocol.data_received(b"Host: h\r\n\r\n")
-    async with asyncio.timeout(30):
-        while not wire.closed:
-            await asyncio.sleep(0.05)
+    await settle()
+    await clock.forward(450)
+    assert not wire.closed
+    await clock.forward(450)
+    assert wire.closed
     protocol.connection_lost(None)

@@ -43,7 +43,7 @@ class Kubectl:
             check=False,
         )
 
-    def run(self, *arguments: str, stdin: Any = None, seconds: float = 60) -> str:
+    def run(self, *arguments: str, stdin: Any = None, seconds: float = 120) -> str:
         """Standard output. ``stdin``: a manifest, several, or text."""
         done = self._call(arguments, stdin, seconds)
         assert done.returncode == 0, (
@@ -53,11 +53,11 @@ class Kubectl:
 
     def both(self, *arguments: str, stdin: Any = None) -> tuple[str, str]:
         """Standard output and standard error of a success."""
-        done = self._call(arguments, stdin, 30)
+        done = self._call(arguments, stdin, 120)
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
-    def fail(self, *arguments: str, stdin: Any = None, seconds: float = 60) -> str:
+    def fail(self, *arguments: str, stdin: Any = None, seconds: float = 120) -> str:
         """Standard error of a failure."""
         done = self._call(arguments, stdin, seconds)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded\n{done.stdout}"

@@ -47,6 +47,8 @@ rules:
 """
 """What the audit log holds: who asked for what."""
 _PORTS = range(20000, 32000)
+_RESERVED: list[socket.socket] = []
+"""Abstract sockets with the names of the ports that this process was given; they go with it."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -70,13 +72,15 @@ def need(*names: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free, all different.
+    """Ports that are free, all different, and given to nobody else on this machine as long as this process lives.
 
     They lie below those that the kernel gives to whoever connects somewhere, so that none is taken between its choice
     and its use, or while the server that listens there is restarted.
     """
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if not _reserve(port):
+            continue
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -87,6 +91,18 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise RuntimeError("no port is free")
+
+
+def _reserve(port: int) -> bool:
+    """Whether no other test process has it: a server may take half a minute until it listens there."""
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0windlass-test-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    _RESERVED.append(mark)
+    return True
 
 
 def _die_with_parent() -> None:
