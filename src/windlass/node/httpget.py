@@ -1,18 +1,19 @@
 """HTTP GET as the kubelet's probes and hooks do it: one request, no certificate checked, redirects within a host.
 
-Standard library only: a few lines of HTTP/1.1 over a socket that somebody else has connected.
+Over a socket that somebody else has connected; answers are read by httptools.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+import httptools
 
 from windlass.api.nodes import KUBELET_VERSION
 
@@ -23,9 +24,11 @@ AGENT_VERSION = ".".join(KUBELET_VERSION.lstrip("v").split(".")[:2])
 """Of what probes and hooks say they are."""
 BODY_BYTES = 10 * 1024
 """So much of an answer is read, as the kubelet does."""
+_HEAD_BYTES = 10 << 20
+"""The longest head of an answer that Go's client reads."""
+_PIECE_BYTES = 1 << 16
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS = 10
-_STATUS = re.compile(rb"HTTP/\d\.\d (\d{3})(?: |$)")
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"
 _TIMED_OUT = "context deadline exceeded"
 PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client"
@@ -45,11 +48,85 @@ class Answer:
     body: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Response:
-    code: int
-    headers: Mapping[str, str]
-    body: bytes
+class Reply:
+    """An answer on its way: as much of it as has come."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        """0 until the whole head is there. What comes before it (1xx) is passed over."""
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
+        self._ended = False
+        self._head = bytearray()
+        self._parser = httptools.HttpResponseParser(self)
+        # As Go's client: lines may end in LF alone, headers go on in the next line, chunks outrank a length.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_chunked_length=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+
+    @property
+    def enough(self) -> bool:
+        """Whether no more of it is read."""
+        return self._ended or len(self.body) >= BODY_BYTES
+
+    def feed(self, data: bytes) -> None:
+        """What has come; nothing: the server has closed. Raises ``EOFError`` where something is missing then, and
+        ``ValueError`` where it is no HTTP."""
+        if not data:
+            self._close()
+            return
+        if not self.code:
+            self._head += data
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._ended = True
+        except httptools.HttpParserError as error:
+            if not self._ended:
+                raise ValueError(self._malformed(error)) from error
+        if not self.code and len(self._head) > _HEAD_BYTES:
+            raise ValueError(f"net/http: server response headers exceeded {_HEAD_BYTES} bytes; aborted")
+
+    def _close(self) -> None:
+        if not self.code:
+            raise EOFError("unexpected EOF" if self._head else "EOF")
+        if "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower():
+            raise EOFError("unexpected EOF")
+        self._ended = True
+
+    def _malformed(self, error: httptools.HttpParserError) -> str:
+        if self.code:
+            return str(error)
+        why = str(error)
+        if not self._parser.get_status_code():
+            line = self._head.splitlines()[0][:80].decode(errors="replace")
+            why = f'malformed HTTP response "{line}"'
+        return f"net/http: HTTP/1.x transport connection broken: {why}"
+
+    # Called by httptools.
+
+    def on_message_begin(self) -> None:
+        if not self.code:
+            self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.code:  # else they come behind the body
+            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
+
+    def on_headers_complete(self) -> None:
+        code = self._parser.get_status_code()
+        if not self.code and (code >= 200 or code == 101):
+            self.code = code
+
+    def on_body(self, data: bytes) -> None:
+        if not self._ended:  # what comes behind the answer is nobody's
+            self.body += data
+
+    def on_message_complete(self) -> None:
+        self._ended = self.code != 0
 
 
 def url_of(scheme: str, host: str, port: int, path: str) -> str:
@@ -78,9 +155,9 @@ async def get(
     first = urlsplit(url)
     due = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
     for _ in range(_MOST_REDIRECTS):
-        response = await _exchange(url, headers, connect, due)
-        location = response.headers.get("location", "")
-        if response.code not in _REDIRECTS or not location:
+        reply = await _exchange(url, headers, connect, due)
+        location = reply.headers.get("location", "")
+        if reply.code not in _REDIRECTS or not location:
             break
         following = urljoin(url, location)
         if urlsplit(following).hostname != first.hostname:
@@ -90,36 +167,27 @@ async def get(
         url = following
     else:
         raise HttpFailure(f'Get "{url}": stopped after {_MOST_REDIRECTS} redirects')
-    return Answer(response.code, response.body.decode(errors="replace"))
+    return Answer(reply.code, bytes(reply.body[:BODY_BYTES]).decode(errors="replace"))
 
 
-async def _exchange(
-    where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None
-) -> _Response:
-    writer = None
+async def _exchange(where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None) -> Reply:
+    reply, writer = Reply(), None
     try:
         async with asyncio.timeout_at(due):
             url = urlsplit(where)
             request = _request(url, headers)
             reader, writer = await _open(url, connect)
             writer.write(request)
-            code, answered = await _head(reader)
+            while not reply.enough:
+                reply.feed(await reader.read(_PIECE_BYTES))
     except (OSError, EOFError, ValueError) as error:
+        if reply.code:
+            raise BodyFailure(_why_of_body(error)) from error
+        raise HttpFailure(f'Get "{where}": {_why(error)}') from error
+    finally:
         if writer is not None:
             writer.transport.abort()
-        raise HttpFailure(f'Get "{where}": {_why(error)}') from error
-    try:
-        async with asyncio.timeout_at(due):
-            body = b"" if code in (101, 204, 304) else await _body(reader, answered)
-    except TimeoutError as error:
-        raise BodyFailure(
-            f"{_TIMED_OUT} (Client.Timeout or context cancellation while reading body)"
-        ) from error
-    except (OSError, EOFError, ValueError) as error:
-        raise BodyFailure("unexpected EOF" if isinstance(error, EOFError) else str(error)) from error
-    finally:
-        writer.transport.abort()
-    return _Response(code, answered, body)
+    return reply
 
 
 async def _open(url: SplitResult, connect: Connect) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -170,47 +238,6 @@ def _request(url: SplitResult, headers: list[tuple[str, str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-    """Status and headers of the answer; what comes before it (1xx) is passed over."""
-    while True:
-        line = (await reader.readline()).rstrip(b"\r\n")
-        if not line and reader.at_eof():
-            raise EOFError
-        found = _STATUS.match(line)
-        if found is None:
-            raise ValueError(f'malformed HTTP response "{line[:80].decode(errors="replace")}"')
-        headers: dict[str, str] = {}
-        while line := (await reader.readline()).strip():
-            name, _, value = line.decode("latin-1").partition(":")
-            headers.setdefault(name.strip().lower(), value.strip())
-        code = int(found[1])
-        if code == 101 or not 100 <= code < 200:
-            return code, headers
-
-
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
-    if headers.get("transfer-encoding", "").lower() == "chunked":
-        return await _chunks(reader)
-    length = headers.get("content-length")
-    if length is not None:
-        return await reader.readexactly(min(int(length), BODY_BYTES))
-    said = b""
-    while len(said) < BODY_BYTES and (block := await reader.read(BODY_BYTES - len(said))):
-        said += block
-    return said
-
-
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    said = b""
-    while len(said) < BODY_BYTES:
-        size = int((await reader.readline()).split(b";")[0], 16)
-        if not size:
-            break
-        said += await reader.readexactly(min(size, BODY_BYTES))
-        await reader.readexactly(max(0, size - BODY_BYTES) + 2)
-    return said[:BODY_BYTES]
-
-
 def _why(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{_TIMED_OUT} (Client.Timeout exceeded while awaiting headers)"
@@ -218,6 +245,10 @@ def _why(error: Exception) -> str:
         return PLAIN_ANSWER if "WRONG_VERSION_NUMBER" in str(error) else f"remote error: tls: {error.reason}"
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "read: connection reset by peer"
-    if isinstance(error, EOFError):
-        return "EOF"
+    return str(error)
+
+
+def _why_of_body(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{_TIMED_OUT} (Client.Timeout or context cancellation while reading body)"
     return str(error)
