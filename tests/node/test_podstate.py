@@ -422,10 +422,93 @@ def test_transition_times_stay_while_a_condition_stays_and_stale_words_are_remov
     assert changed[0]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
 
 
+class Chance:
+    """Answers every instruction sooner or later, in an order and with exits that are drawn; nothing may be asked of
+    it that makes no sense."""
+
+    def __init__(self, machine: PodMachine, data: st.DataObject) -> None:
+        self.machine = machine
+        self.draw = data.draw
+        self.worker: list[Event] = []  # a worker does one thing after the other
+        self.timers: list[Event] = []
+        self.live: set[str] = set()
+        self.started: set[tuple[str, int]] = set()
+        self.refused: set[str] = set()
+        self.deleted = False
+
+    def perform(self, instructions: list[Any]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Prepare():
+                    self.worker.append(Event(Kind.PREPARED, 1.0, address="a"))
+                case Start(name, attempt):
+                    assert name not in self.live
+                    assert (name, attempt) not in self.started or name in self.refused
+                    self.started.add((name, attempt))
+                    self.live.add(name)
+                    self.worker.append(Event(Kind.STARTED, 1.0, name))
+                case Stop(name, _):
+                    assert name in self.live
+                case Remind(_, kind, name):
+                    self.timers.append(Event(kind, 1.0, name))
+                case TearDown():
+                    assert not self.live
+                    self.worker.append(Event(Kind.TORN_DOWN, 1.0))
+                case DeleteObject():
+                    assert not self.live
+                    assert self.machine.step is PodStep.ENDED
+                    self.worker.append(Event(Kind.REMOVED, 1.0))
+
+    def tell(self, event: Event) -> None:
+        self.perform(self.machine.handle(event))
+
+    def something_happens(self) -> None:
+        """The worker's next answer, a timer, an exit, or a deletion."""
+        answers = [*self.worker[:1], *self.timers]
+        starting = {event.container for event in self.worker if event.kind is Kind.STARTED}
+        up = (Step.RUNNING, Step.STOPPING)
+        exits = [
+            name
+            for name in sorted(self.live)
+            if self.machine.containers[name].step in up and name not in starting
+        ]
+        pick = self.draw(st.integers(0, len(answers) + len(exits)))
+        if pick < len(answers):
+            self.answer(answers[pick])
+        elif pick < len(answers) + len(exits):
+            self.exit(exits[pick - len(answers)], self.draw(st.sampled_from([0, 1])), 2.0)
+        else:
+            self.delete()
+
+    def answer(self, event: Event) -> None:
+        (self.worker if self.worker and event is self.worker[0] else self.timers).remove(event)
+        if event.kind is Kind.STARTED and self.draw(st.integers(0, 5)) == 0:
+            self.live.discard(event.container)
+            self.refused.add(event.container)
+            event = Event(Kind.REFUSED, 1.0, event.container, reason="R", message="m")
+        self.tell(event)
+
+    def exit(self, name: str, code: int, at: float) -> None:
+        self.live.discard(name)
+        self.tell(Event(Kind.EXITED, at, name, ended(code, at)))
+
+    def delete(self) -> None:
+        if not self.deleted:
+            self.deleted = True
+            self.tell(Event(Kind.DELETE, 3.0, grace_seconds=1.0))
+
+    def all_happens(self) -> None:
+        """What is asked for, and every exit."""
+        if self.worker or self.timers:
+            self.tell((self.worker or self.timers).pop(0))
+        elif self.live:
+            self.exit(min(self.live), 143, 4.0)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_life_starts_an_attempt_twice_or_ends_before_its_processes(data: st.DataObject) -> None:
-    """A random world that answers every instruction sooner or later, and then a deletion."""
+    """A random world, and then a deletion."""
     policy = data.draw(st.sampled_from(["Always", "OnFailure", "Never"]))
     init = data.draw(st.lists(st.sampled_from(["init", "sidecar"]), max_size=2))
     machine = spec(
@@ -436,75 +519,18 @@ def test_no_life_starts_an_attempt_twice_or_ends_before_its_processes(data: st.D
         ],
         names=("a", "b")[: data.draw(st.integers(1, 2))],
     )
-    worker: list[Event] = []  # a worker does one thing after the other
-    timers: list[Event] = []
-    live: set[str] = set()
-    started: set[tuple[str, int]] = set()
-    refused: set[str] = set()
-    deleted = False
-
-    def perform(instructions: list[Any]) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Prepare():
-                    worker.append(Event(Kind.PREPARED, 1.0, address="a"))
-                case Start(name, attempt):
-                    assert name not in live
-                    assert (name, attempt) not in started or name in refused
-                    started.add((name, attempt))
-                    live.add(name)
-                    worker.append(Event(Kind.STARTED, 1.0, name))
-                case Stop(name, _):
-                    assert name in live
-                case Remind(_, kind, name):
-                    timers.append(Event(kind, 1.0, name))
-                case TearDown():
-                    assert not live
-                    worker.append(Event(Kind.TORN_DOWN, 1.0))
-                case DeleteObject():
-                    assert not live
-                    assert machine.step is PodStep.ENDED
-                    worker.append(Event(Kind.REMOVED, 1.0))
-
-    perform(machine.begin(1.0))
+    world = Chance(machine, data)
+    world.perform(machine.begin(1.0))
     for _ in range(60):
         status(machine, "h")
-        if machine.step is PodStep.GONE:
-            break
-        choices = [*worker[:1], *timers]
-        running = [n for n in live if machine.containers[n].step in (Step.RUNNING, Step.STOPPING)]
-        waiting = {e.container for e in worker if e.kind is Kind.STARTED}
-        exits = [n for n in sorted(running) if n not in waiting]
-        pick = data.draw(st.integers(0, len(choices) + len(exits)))
-        if pick < len(choices):
-            event = choices[pick]
-            (worker if worker and event is worker[0] else timers).remove(event)
-            if event.kind is Kind.STARTED and data.draw(st.integers(0, 5)) == 0:
-                live.discard(event.container)
-                refused.add(event.container)
-                event = Event(Kind.REFUSED, 1.0, event.container, reason="R", message="m")
-            perform(machine.handle(event))
-        elif pick < len(choices) + len(exits):
-            name = exits[pick - len(choices)]
-            live.discard(name)
-            code = data.draw(st.sampled_from([0, 1]))
-            perform(machine.handle(Event(Kind.EXITED, 2.0, name, ended(code, 2.0))))
-        elif not deleted:
-            deleted = True
-            perform(machine.handle(Event(Kind.DELETE, 3.0, grace_seconds=1.0)))
-    if not deleted:
-        perform(machine.handle(Event(Kind.DELETE, 3.0, grace_seconds=1.0)))
-    for _ in range(100):  # now everything that is asked for happens
-        if machine.step is PodStep.GONE:
-            break
-        if worker or timers:
-            perform(machine.handle((worker or timers).pop(0)))
-        elif live:
-            name = sorted(live)[0]
-            live.discard(name)
-            perform(machine.handle(Event(Kind.EXITED, 4.0, name, ended(143, 4.0))))
+        if machine.step is not PodStep.GONE:
+            world.something_happens()
+    world.delete()
+    for _ in range(100):
+        if machine.step is not PodStep.GONE:
+            world.all_happens()
     assert machine.step is PodStep.GONE, machine.tell()
-    assert not live
+    assert not world.live
 
 
 def test_container_records_are_those_of_the_manifest() -> None:

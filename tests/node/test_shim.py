@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from windlass.node import linux, records
+from windlass.node.namespaces import permitted_namespaces
 from windlass.node.network import Capabilities
-from windlass.node.probe import probe
 from windlass.node.spawning import start_helper
 
 
 @pytest.fixture(scope="module")
 def capabilities() -> Capabilities:
-    found: Any = probe()
+    found: Any = permitted_namespaces()
     return Capabilities(found["user"], tuple(found["namespaces"]), found["pid"], found["refused"])
 
 

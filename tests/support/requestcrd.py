@@ -15,8 +15,7 @@ _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _FIXED = [{"message": "Value is immutable", "rule": "self == oldSelf"}]
 
 
-def definition() -> Json:
-    """Its CustomResourceDefinition."""
+def _spec() -> Json:
     name = {"type": "string", "maxLength": 253, "pattern": _NAME}
     pod_set = {
         "type": "object",
@@ -26,7 +25,7 @@ def definition() -> Json:
             "podTemplateRef": {"type": "object", "required": ["name"], "properties": {"name": name}},
         },
     }
-    spec = {
+    return {
         "type": "object",
         "required": ["podSets", "provisioningClassName"],
         "properties": {
@@ -46,6 +45,9 @@ def definition() -> Json:
             "provisioningClassName": {**name, "x-kubernetes-validations": _FIXED},
         },
     }
+
+
+def _status() -> Json:
     fields = ("lastTransitionTime", "message", "reason", "status", "type")
     texts: Json = {field: {"type": "string"} for field in fields}
     texts["lastTransitionTime"]["format"] = "date-time"
@@ -63,11 +65,19 @@ def definition() -> Json:
         "x-kubernetes-list-type": "map",
     }
     details = {"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string"}}
-    status = {
+    return {
         "type": "object",
         "properties": {"conditions": conditions, "provisioningClassDetails": details},
     }
-    schema = {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}
+
+
+def definition() -> Json:
+    """Its CustomResourceDefinition."""
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": _spec(), "status": _status()},
+    }
     served = {
         "name": "v1",
         "served": True,

@@ -15,10 +15,10 @@ from pathlib import Path
 from windlass.api import annotations, cards
 from windlass.node import devices, machine, mps
 from windlass.node.limits import CgroupLimiter, find_limiter
+from windlass.node.namespaces import permitted_namespaces
 from windlass.node.network import Capabilities, capabilities_of
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.probe import probe
 from windlass.node.slices import Records
 
 OK, WEAK, NONE = "ok", "weak", "none"
@@ -50,7 +50,7 @@ def facts(
     options = options or AgentOptions()
     told = told or {}
     found = machine.find_machine(_existing(folder))
-    capabilities = capabilities_of(probe())
+    capabilities = capabilities_of(permitted_namespaces())
     yield from isolation_facts(capabilities, told.get(annotations.ISOLATION, ""))
     yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
     yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))

@@ -1,6 +1,6 @@
 """The network of the box: what the machine permits, the box itself, and each pod's address.
 
-Levels, found by :mod:`windlass.node.probe`: with network namespaces every pod has an address on the
+Levels, found by :mod:`windlass.node.namespaces`: with network namespaces every pod has an address on the
 box's bridge; without them all pods share the machine's network and each has a loopback address of its
 own (``127.x.y.z``) that its names lead to, so that two gangs may still not use one port on 0.0.0.0.
 """
@@ -57,9 +57,9 @@ class NetworkError(Exception):
 
 
 async def find_capabilities() -> Capabilities:
-    """Ask the probe. Whatever it cannot tell counts as refused."""
+    """Have namespaces tried in a process of their own. What that cannot tell counts as refused."""
     try:
-        pid, reader = start_helper("probe", "")
+        pid, reader = start_helper("namespaces", "")
     except OSError as error:
         return Capabilities(False, (), False, {"all": str(error)})
     said = await read_to_end(reader)
@@ -67,12 +67,12 @@ async def find_capabilities() -> Capabilities:
     try:
         found = json.loads(said)
     except ValueError:
-        return Capabilities(False, (), False, {"all": "the probe gave no answer"})
+        return Capabilities(False, (), False, {"all": "the process that tries namespaces gave no answer"})
     return capabilities_of(found)
 
 
 def capabilities_of(found: Mapping[str, Any]) -> Capabilities:
-    """What the probe (:func:`windlass.node.probe.probe`) says."""
+    """What :func:`windlass.node.namespaces.permitted_namespaces` says."""
     return Capabilities(found["user"], tuple(found["namespaces"]), found["pid"], found["refused"])
 
 

@@ -24,6 +24,7 @@ BEFORE_ALL = float("-inf")
 """The place of who did not opt in: nothing is known against them."""
 AFTER_ALL = float("inf")
 LOOKED_AT = 256
+"""So many of those who rank worst in a queue are asked when they would be worth a suspension; a bound on work."""
 _WHOLE = 1000
 
 

@@ -1,4 +1,4 @@
-"""What this machine permits, found out by doing it in short-lived processes, not by guessing.
+"""Which namespaces this machine permits, found out by making them in short-lived processes, not by guessing.
 
 Run as a helper; prints one JSON object: ``{"user": bool, "namespaces": [...], "pid": bool,
 "refused": {"net": "why", …}}``. ``user``: a user namespace of one's own was used.
@@ -16,11 +16,11 @@ from windlass.node.rtnetlink import Netlink
 
 
 def main(_: str) -> int:
-    print(json.dumps(probe()))
+    print(json.dumps(permitted_namespaces()))
     return 0
 
 
-def probe() -> dict[str, object]:
+def permitted_namespaces() -> dict[str, object]:
     """Every namespace that pods may get, each tried with what is done in it."""
     user = os.geteuid() != 0
     refused: dict[str, str] = {}
@@ -65,7 +65,7 @@ def _in_child(user: bool, attempt: Callable[[], None]) -> str:
     with os.fdopen(reader, "rb") as stream:
         why = stream.read().decode()
     status = os.waitpid(pid, 0)[1]
-    return why or ("" if status == 0 else "the probe was killed")
+    return why or ("" if status == 0 else "killed while it was tried")
 
 
 def _try_mounts() -> None:
@@ -93,7 +93,7 @@ def _try_network() -> None:
 
 def _try_hostname() -> None:
     linux.unshare(linux.CLONE_NEWUTS)
-    linux.set_hostname("probe")
+    linux.set_hostname("tried")
 
 
 def _try_ipc() -> None:
