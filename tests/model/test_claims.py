@@ -690,3 +690,61 @@ def test_what_was_allocated_for_a_pod_of_ours_is_not_taken_from_it() -> None:
     )
     (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
     assert [card.healthy for card in found.devices] == [True]
+
+
+def allocated_on(name: str, device: str, user: str) -> dict[str, Any]:
+    """As it is written before a pod is bound to node ``n``."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device}
+    made = allocated(name, result, user)
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    made["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return made
+
+
+def test_devices_of_a_pod_that_has_ended_are_taken_until_its_claim_is_given_back() -> None:
+    """Kubernetes' controller does that, which may be late or away: until then its driver may have them prepared."""
+    done = claimer("a", claim="c", node="n", phase="Running")
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated_on("c", "gpu-0", "a")),
+        ("pod", done),
+    )
+
+    def usable() -> list[bool]:
+        (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+        return [card.healthy for card in found.devices]
+
+    assert usable() == [True, True], "the pod holds one"
+    done["status"]["phase"] = "Succeeded"
+    world.add("pod", done)
+    assert usable() == [False, True]
+    world.add("claim", claim("c", exactly()))
+    assert usable() == [True, True]
+
+
+def test_who_is_given_a_device_takes_it_from_a_claim_whose_pod_was_never_bound() -> None:
+    """Its scheduler died between the allocation and the binding, or that failed; no device has two claims, not for a
+    moment."""
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated_on("late", "gpu-0", "late")),
+        ("pod", claimer("late", claim="late")),
+        ("claim", claim("c", exactly())),
+        ("pod", claimer("a", claim="c")),
+    )
+    assert world.tasks()
+    resource = "gpu.nvidia.com/accelerator"
+
+    def written(device: int) -> list[tuple[str, Any]]:
+        bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(device, resource),))
+        writes = world.model.claim_writes(bind, NOW)
+        return [(one.name, one.body["status"]["allocation"]) for one in writes if one.subresource]  # type: ignore[index]
+
+    (freed, nothing), (name, allocation) = written(0)
+    assert (freed, nothing, name) == ("late", None, "c")
+    assert [one["device"] for one in allocation["devices"]["results"]] == ["gpu-0"]
+    assert [name for name, _ in written(1)] == ["c"]
+    world.add("pod", claimer("late", claim="late", node="n"))
+    assert [name for name, _ in written(0)] == ["c"], "whoever is bound keeps what it has"

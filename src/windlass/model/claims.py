@@ -37,6 +37,7 @@ from windlass.spi.objects import Device
 
 MOST_CONSUMERS = 256
 """So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
+_NOTHING: Mapping[str, None] = {"allocation": None, "reservedFor": None}
 Json = dict[str, Any]
 Value = TypeVar("Value")
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
@@ -143,15 +144,28 @@ class ClaimBook:
         for claim in self.claims_of(pod):
             yield from claim.nodes
 
-    def apart(self, node: str, pods: Mapping[str, views.Pod], ours: Callable[[views.Pod], bool]) -> Apart:
-        """What claims hold of the devices of a node though no pod does: a claim outlives its pods for a moment."""
+    def apart(self, node: str, pods: Mapping[str, views.Pod]) -> Apart:
+        """What claims hold of the devices of a node though no pod does: a claim outlives its pods until its controller
+        has given it back."""
         found = list[views.DeviceResult]()
         for key in self._allocated.get(node, ()):
-            users = [pods[user] for user in self.users_of(key) if user in pods]
-            if not users or all(user.finished and not ours(user) for user in users):
+            if all(pods[user].finished for user in self.users_of(key) if user in pods):
                 found += self.claims[key].results
         devices = frozenset((one.driver, one.pool, one.device) for one in found if not one.share)
         return Apart(devices, tuple(one for one in found if one.share))
+
+    def in_the_way(
+        self, claim: views.DeviceClaim, node: str, devices: Json, pods: Mapping[str, views.Pod]
+    ) -> Iterator[views.DeviceClaim]:
+        """Other claims that still hold devices of a node which are about to be given (``allocation.devices``): for a
+        binding that failed, or by somebody who died before it. No pod that is bound uses them."""
+        given = {(one["driver"], one["pool"], one["device"]) for one in devices["results"]}
+        for key in self._allocated.get(node, ()):
+            other = self.claims[key]
+            held = {(one.driver, one.pool, one.device) for one in other.results if not one.share}
+            used = any(pods[user].node_name for user in self.users_of(key) if user in pods)
+            if key != claim.key and not used and not given.isdisjoint(held):
+                yield other
 
     def users_of(self, claim: str) -> Iterator[str]:
         """The pods that name a claim (by key), and the one that it was made for."""
@@ -483,9 +497,9 @@ def writes_for(
                 status: dict[str, object] = {"reservedFor": [*claim.consumers, _consumer(pod)]}
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
             continue
+        writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods)]
         if claim.allocated:  # for a binding that failed, or by somebody who is gone
-            nothing = {"allocation": None, "reservedFor": None}
-            writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": nothing}))
+            writes.append(_given_back(claim))
             version = {}
         field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
         allocation = {
@@ -502,16 +516,17 @@ def writes_for(
     return writes
 
 
+def _given_back(claim: views.DeviceClaim) -> ClaimWrite:
+    """It is allocated no longer, if it is as it was seen."""
+    version = {"resourceVersion": claim.resource_version}
+    return ClaimWrite(claim.namespace, claim.name, {"metadata": version, "status": dict(_NOTHING)})
+
+
 def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> list[ClaimWrite]:
     """What gives back claims of which nobody but these pods (by UID) may use the devices, so that they can be allocated
     anew."""
-    nothing = {"allocation": None, "reservedFor": None}
     return [
-        ClaimWrite(
-            one.namespace,
-            one.name,
-            {"metadata": {"uid": one.uid}, "status": nothing},
-        )
+        ClaimWrite(one.namespace, one.name, {"metadata": {"uid": one.uid}, "status": dict(_NOTHING)})
         for one in claims
         if one.allocated and set(one.reserved) <= set(pods)
     ]

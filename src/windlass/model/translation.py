@@ -237,7 +237,7 @@ class Translation(Grouping):
             return
         attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
         zones = numa.zones_of(view, self.zones.of(name))
-        listed = self.claims.cards_of(name, self.claims.apart(name, self.pods, self.manages))
+        listed = self.claims.cards_of(name, self.claims.apart(name, self.pods))
         node = nodes.node_of(
             view,
             attachable,
