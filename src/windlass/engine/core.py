@@ -61,7 +61,6 @@ class Core:
         policies = Policies(plugins)
         self.world = World(self.config, policies)
         self._stock = ClusterStock(self.world)
-        self._intake = Intake(self.world)
         self._placer = Placer(self.world.table, policies)
         self._statement = Statement(self.world.ledger, self.world.budgets)
         self._allocation = Allocation(self.world.table, policies, self._placer)
@@ -70,6 +69,7 @@ class Core:
         self._turns = Turns(self.world.queues, policies)
         self.enrolment = Enrolment(self.world, self.lot, self._turns)
         self.reservations = Reservations(self.world, self._allocation)
+        self._intake = Intake(self.world, self.reservations.aging.forget)
         self._machinery = Machinery(
             world=self.world,
             policies=policies,

@@ -23,6 +23,7 @@ from windlass.engine.groups.entries import (
     PENDING,
     STUCK,
     TERMINATING,
+    GroupEntry,
     TaskEntry,
     promised,
 )
@@ -35,8 +36,11 @@ _AS_DECIDED = object()
 
 
 class Intake:
-    def __init__(self, world: World) -> None:
+    """``made_anew(key)`` is called of a group of which another one has taken the name."""
+
+    def __init__(self, world: World, made_anew: Callable[[str], None] = lambda key: None) -> None:
         self._world = world
+        self._made_anew = made_anew
         self._ledger = world.ledger
         self._handlers: dict[type, Callable[[Any], object]] = {
             d.NodeUpserted: lambda delta: self._node(delta.node),
@@ -145,6 +149,8 @@ class Intake:
         known, before = entry.group, entry.queue
         if known is not None and known == group:
             return
+        if known is not None and known.uid != group.uid:
+            self._begin_anew(entry)
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             if before is not None:
                 ledger.leave_queue(entry)
@@ -155,6 +161,16 @@ class Intake:
         if entry.timed or group.run_estimate or entry.tasks:
             world.note_time(entry)
         ledger.dirty[group.key] = entry
+
+    def _begin_anew(self, entry: GroupEntry) -> None:
+        """The group was deleted, and another one of its name was made before anybody looked: nothing that was
+        promised to the earlier one, or remembered of it, is the other's."""
+        for task in promised(entry):
+            self._ledger.withdraw(task)
+        entry.failures, entry.newly_failed, entry.failure, entry.not_before = 0, False, "", 0.0
+        entry.refusal = entry.stale_since = entry.stale_tried = entry.reported = None
+        self._world.gate.forget(entry.key)
+        self._made_anew(entry.key)
 
     def _group_removed(self, delta: d.GroupRemoved) -> None:
         entry = self._world.groups.get(delta.key)

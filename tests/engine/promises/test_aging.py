@@ -64,6 +64,17 @@ def test_without_aging_it_starves_and_with_it_starts() -> None:
     assert starts[HOUR] <= 2 * HOUR + 480.0, "an hour of waiting, then no longer than the longest job"
 
 
+def test_a_group_of_the_same_name_waits_from_when_it_was_made(scene: Cluster) -> None:
+    """It is deleted and made again before anybody looks, as ``kubectl replace --force`` does."""
+    scene.cycle(HOUR / 2)
+    scene.change_group("big", uid="another", created=scene.now)
+    scene.cycle()
+    scene.cycle(HOUR / 2 + 60.0)
+    assert not scene.engine.reservations.slots, "half an hour of it was the earlier one's"
+    scene.cycle(HOUR / 2)
+    assert set(scene.engine.reservations.slots) == {"ns/big"}
+
+
 def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
     scene.cycle(HOUR)
     (slot,) = scene.engine.reservations.slots.values()
