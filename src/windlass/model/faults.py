@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.api.errors import FieldError
+from windlass.api.ownednames import without_uid
 from windlass.api.reasons import Blocker, Explanation, Reason
 from windlass.model import groups
 from windlass.model.reservedcards import NAMESPACE
@@ -32,7 +33,9 @@ def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Exp
         code=Reason.MISCONFIGURED,
         message=f"{first}{more}",
         blockers=tuple(blockers),
-        remedies=(f"correct {', '.join(fields[:_SHOWN])} where {group} is defined and create it again",),
+        remedies=(
+            f"correct {', '.join(fields[:_SHOWN])} where {without_uid(group)} is defined and create it again",
+        ),
     )
 
 

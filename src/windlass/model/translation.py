@@ -24,6 +24,7 @@ from windlass.model import (
     cards,
     devices,
     groups,
+    members,
     nearness,
     neighbours,
     nodes,
@@ -90,6 +91,8 @@ class Translation(Grouping):
         """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
         self._faults: dict[str, tuple[FieldError, ...]] = {}
+        self._flawed: dict[str, None] = {}
+        """Groups of which a pod contradicts itself, or did."""
         self._sent_tasks: dict[str, Task] = {}
         self._sent_nodes: dict[str, Node] = {}
         self._sent_queues: dict[str, Queue] = {}
@@ -305,9 +308,18 @@ class Translation(Grouping):
             self._dirty_pods.update(self._members.get(key, {}))
         group = self._group(key)
         if group is not None:
+            if key in self._flawed and self._lacks_sound_pods(group):
+                group = altered(group, held=True)
             self._send_group(group, out)
         elif self._sent_groups.pop(key, None) is not None:
             out.append(deltas.GroupRemoved(key))
+
+    def _lacks_sound_pods(self, group: Group) -> bool:
+        """Whether pods of the group contradict themselves, and too few others are there for its minimum."""
+        pods = list(self.pods_of(group.key))
+        sound = members.count(pod for pod in pods if pod.key not in self._faults)
+        there = sound.pending + sound.bound + sound.running + sound.succeeded
+        return there < group.min_member and any(pod.key in self._faults for pod in pods)
 
     def _send_group(self, group: Group, out: list[deltas.Delta]) -> None:
         if self._sent_groups.get(group.key) != group:
@@ -438,8 +450,11 @@ class Translation(Grouping):
             needs = reservedcards.kept_off(needs)
         if problems and waiting:
             self._faults[pod.key] = problems
+            if alone is None:
+                self._flawed[key] = self._dirty_members[key] = None
             return None
-        self._faults.pop(pod.key, None)
+        if self._faults.pop(pod.key, None) is not None:
+            self._note_members(key)
         if waiting and (pod.deleted or pod.key in self.withheld or self._awaits_group(pod)):
             return None
         if alone is not None:
@@ -537,7 +552,8 @@ class Translation(Grouping):
             depends = not groups.is_implicit(group)
         else:
             depends = bool(view.subgroup_policies) or self.classes.is_gone(view.priority_class)
-        if depends or (group in self._near_groups and not groups.is_implicit(group)):
+        speaks = group in self._near_groups or group in self._flawed
+        if depends or (speaks and not groups.is_implicit(group)):
             self._dirty_members[group] = None
 
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
@@ -556,12 +572,18 @@ class Translation(Grouping):
             del self._members[group]
             self._note_whose(group)
             self._near_groups.pop(group, None)
+            self._flawed.pop(group, None)
             self._retract_group(group, out)
 
     def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:
         """Take back the group of one of a pod that the engine sees no more."""
         if not self._defined(group) and self._sent_groups.pop(group, None) is not None:
             out.append(deltas.GroupRemoved(group))
+
+    def time_was_set(self) -> None:
+        """The next :meth:`take` may be of an earlier moment than the last: whose end was reckoned with is looked at
+        again."""
+        self._dirty_pods.update((key, None) for key, pod in self.pods.items() if pod.deleted)
 
     def next_change(self) -> float | None:
         """The Unix second at which time alone changes something (a termination counts as stuck), if any."""

@@ -1,5 +1,5 @@
-"""Where a group stands among those that wait in its queue. Groups that can never run as things are do not
-count: nobody waits for them.
+"""Where a group stands among those that wait in its queue. Groups that can never run as things are, or are held until
+somebody mends them, do not count: nobody waits for them.
 
 The order of a queue is made when somebody asks, and kept until the engine is told something new or
 decides something: ten thousand questions in a row cost one sort.
@@ -50,7 +50,7 @@ class Positions:
         waiting: list[tuple[Any, str]] = [
             (group.order_key or self._world.group_order(group), group.key)
             for group in queue.groups.values()
-            if group.group is not None and self._waits(group) and not hopeless(group)
+            if group.group is not None and not group.group.held and self._waits(group) and not hopeless(group)
         ]
         waiting.sort()
         keys = [key for _, key in waiting]
