@@ -8,9 +8,10 @@ from typing import Any
 from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
-from windlass.api.annotations import QUEUE_SHARE
+from windlass.api.annotations import ADOPTED, ADOPTED_SUFFIX, QUEUE_SHARE
 from windlass.api.resources import QUEUES
 from windlass.kits.clock import FakeClock
+from windlass.model.adoption import Peer
 
 GPU = "nvidia.com/gpu"
 
@@ -18,6 +19,34 @@ GPU = "nvidia.com/gpu"
 def share(api: SchedulerApi, name: str) -> dict[str, Any]:
     obj = api.object(QUEUES, name) or {}
     return json.loads((obj["metadata"].get("annotations") or {}).get(QUEUE_SHARE, "{}"))
+
+
+async def test_beside_another_scheduler_the_share_of_queues_that_were_handed_over_is_told(
+    fake_clock: FakeClock,
+) -> None:
+    """What stands on the others is of an earlier installation."""
+    api = SchedulerApi(fake_clock)
+    old = {QUEUE_SHARE: '{"fairShare": {"nvidia.com/gpu": "9"}}'}
+    theirs, ours = queue("theirs"), queue("ours")
+    theirs["metadata"]["annotations"] = dict(old)
+    ours["metadata"]["annotations"] = {ADOPTED: "true", **old}
+    api.add(queue("root"), theirs, ours, node("n1", gpus=4))
+    api.add(group("g", 1, queue=f"ours{ADOPTED_SUFFIX}"))
+    api.add(*[pod(f"g-{i}", group="g", scheduler="volcano") for i in range(6)])
+    beside = (Peer.parse("volcano"),)
+    async with Running(api, scheduler_names=("windlass", "volcano"), beside=beside) as running:
+        await running.settle(5.0)
+        assert len(api.bound()) == 4
+        assert share(api, "ours")["fairShare"][GPU] == "4"
+        assert share(api, "theirs") == {}
+        assert ("patch", "theirs") in api.writes("queues")
+        assert not (api.object(QUEUES, "ours") or {}).get("status", {}).get("allocated"), (
+            "the other one counts what queues hold"
+        )
+        api.change(QUEUES, "ours", metadata={"annotations": {ADOPTED: None}})
+        api.end("g-0")
+        await running.settle(5.0)
+        assert share(api, "ours") == {}, "it was given back"
 
 
 async def test_a_queue_carries_its_share_and_why(fake_clock: FakeClock) -> None:

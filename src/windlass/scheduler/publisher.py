@@ -123,9 +123,8 @@ class Publisher:
 
     def queue(self, usage: QueueUsage) -> None:
         """A queue's figures changed."""
-        if not self._desk.options.beside:  # else the other scheduler still counts them
-            self.waits.renew_near(usage.queue)
-            self._figures.note(usage)
+        self.waits.renew_near(usage.queue)
+        self._figures.note(usage)
 
     def queue_gone(self, name: str) -> None:
         self._figures.gone(name)

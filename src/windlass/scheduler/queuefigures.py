@@ -1,5 +1,8 @@
 """How queues stand, on the queues themselves: what they have, and their fair share with why it is what it is.
-Keys of the writes are ``queue NAME`` and ``share NAME``."""
+Keys of the writes are ``queue NAME`` and ``share NAME``.
+
+Beside another scheduler what queues have is counted by that one, and the share is told of those alone that were handed
+over; what stands on others is of an earlier time, and is taken away."""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from windlass.api import resources
 from windlass.api.quantities import from_units
 from windlass.engine.decision import QueueUsage
 from windlass.model import queues
+from windlass.model.adoption import KAI, VOLCANO
 from windlass.scheduler.desk import COUNTS_SECONDS, Desk
 
 SHARE_SECONDS = 2.0
@@ -25,8 +29,14 @@ class QueueFigures:
     def note(self, usage: QueueUsage) -> None:
         """A queue's figures changed."""
         self._usage[usage.queue] = usage
-        self._desk.wish(f"queue {usage.queue}", COUNTS_SECONDS)
+        if not self._beside(usage.queue):
+            self._desk.wish(f"queue {usage.queue}", COUNTS_SECONDS)
         self._desk.wish(f"share {usage.queue}", SHARE_SECONDS)
+
+    def _beside(self, name: str) -> bool:
+        """Whether the scheduler whose API a queue is of still runs."""
+        kind = KAI if queues.is_kai(name) else VOLCANO
+        return any(peer.kind == kind for peer in self._desk.options.beside)
 
     def gone(self, name: str) -> None:
         self._usage.pop(name, None)
@@ -51,13 +61,16 @@ class QueueFigures:
         self._desk.metrics.writes.labels("queue").inc()
 
     async def write_share(self, name: str) -> None:
-        """The fair share and why it is what it is, on the queue itself: of either API."""
+        """The fair share and why it is what it is, on the queue itself: of either API. Nothing on one that another
+        scheduler serves."""
         usage = self._usage.get(name)
         kai = queues.is_kai(name)
         view = (self._desk.model.kai_queues if kai else self._desk.model.queues).get(queues.plain(name))
         if usage is None or view is None:
             return
-        record = msgspec.json.encode(queues.share_record(usage), order="sorted").decode()
+        record = None
+        if view.annotations.get(names.ADOPTED) == "true" or not self._beside(name):
+            record = msgspec.json.encode(queues.share_record(usage), order="sorted").decode()
         if view.annotations.get(names.QUEUE_SHARE) == record:
             return
         resource = resources.KAI_QUEUES if kai else resources.QUEUES

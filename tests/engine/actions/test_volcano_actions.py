@@ -282,6 +282,17 @@ def test_a_queue_gets_back_what_it_deserves_and_no_more(share: str) -> None:
     quiet(scene)
 
 
+def test_the_top_is_told_what_a_flat_division_gives_to_those_below_it() -> None:
+    scene = Scene(config=config("allocate", "gang- priority | predicates proportion nodeorder"))
+    for name, parent in (("root", ""), ("rich", "root"), ("poor", "root")):
+        scene.queue(name, parent=parent)
+    scene.node("n0", gpu=4)
+    scene.gang("r", pods=4, min_member=1, gpu=1, queue="rich")
+    scene.gang("p", pods=1, gpu=1, queue="poor")
+    told = {usage.queue: usage.fair_share.get(GPU, 0) for usage in scene.cycle().queues}
+    assert told == {"default": 0, "rich": 3000, "poor": 1000, "root": 4000}
+
+
 def test_reclaim_needs_the_whole_gang_within_what_is_deserved() -> None:
     scene = shared()
     scene.gang("p", pods=3, gpu=1, queue="poor")

@@ -226,7 +226,7 @@ class Shares:
         leaves = sorted((e for e in tree if not e.subqueues), key=_by_name)
         self._assign_all(leaves, division.divide(None, leaves, total))
         for entry in sorted(tree, key=lambda e: -len(e.path)):
-            if entry.subqueues and entry.parent is not None:
+            if entry.subqueues:
                 fair: dict[str, int] = {}
                 for child in entry.subqueues:
                     for resource, units in child.share.fair.items():
