@@ -39,6 +39,15 @@ def test_a_node_that_is_not_ready_is_told(windlass, cluster) -> None:
     assert trouble(windlass) == ["box is gone: what is said of its 2 pods may be old"]
 
 
+def test_a_node_that_holds_more_than_it_has_is_told(windlass, cluster) -> None:
+    status = cluster.objects[(NODES, "", "box")]["status"]
+    for which in ("allocatable", "capacity"):
+        status[which]["nvidia.com/gpu"] = "1"
+    assert trouble(windlass) == [
+        "pods on box hold 1 GPU more than it has: not all of them have what they asked for"
+    ]
+
+
 def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
     metadata = cluster.objects[(PODS, "default", "train-main-0")]["metadata"]
     metadata["deletionTimestamp"] = rfc3339(NOW - 10)

@@ -1,4 +1,4 @@
-"""``windlass node ls``: which idle GPUs nobody can use, and why."""
+"""``windlass node ls``: which idle GPUs nobody can use, and why; and which nodes hold more than they have."""
 
 from __future__ import annotations
 
@@ -70,3 +70,46 @@ def test_nodes_without_accelerators_are_not_looked_at(windlass, cluster, monkeyp
         del cluster.objects[next(key for key in cluster.objects if key[2] == name)]
     monkeypatch.setattr("windlass.cli.stranded.stranded", lambda *_: pytest.fail("looked at"))
     assert windlass("node", "ls").code == 0
+
+
+def test_a_node_that_came_back_with_fewer_cards_is_told(cluster, windlass):
+    """Two of its four are gone, and the three pods that it ran are there still."""
+    for number in range(3):
+        run(cluster, f"train-{number}", "busy", "1", gpus=1)
+    assert "Overcommitted" not in windlass("node", "ls").out
+    status = cluster.objects[(NODES, "", "busy")]["status"]
+    for which in ("allocatable", "capacity"):
+        status[which]["nvidia.com/gpu"] = "2"
+    done = windlass("node", "ls")
+    (line,) = [line for line in done.out.splitlines() if line.startswith("busy ")]
+    assert line.split()[1:4] == ["Ready,Overcommitted", "2", "0"]
+    assert "pods on busy hold 1 GPU more than it has" in done.err
+    assert "windlass node drain busy" in done.err
+    items = {item["name"]: item for item in json.loads(windlass("node", "ls", "-o", "json").out)["items"]}
+    assert items["busy"]["overcommitted"] == "1 GPU more than it has"
+    assert "overcommitted" not in items["free"]
+
+
+@pytest.mark.parametrize("gone", ["0", None])
+def test_a_plug_in_that_is_away_is_told_where_the_kubelet_says_so(cluster, windlass, gone):
+    """A kubelet lists none of what a plug-in has withdrawn; a resource that no kubelet ever listed is not judged."""
+    run(cluster, "train", "busy", "1", gpus=1)
+    status = cluster.objects[(NODES, "", "busy")]["status"]
+    for which in ("allocatable", "capacity"):
+        status[which].pop("nvidia.com/gpu", None)
+        if gone is not None:
+            status[which]["nvidia.com/gpu"] = gone
+    assert ("hold 1 GPU more than it has" in windlass("node", "ls").err) is (gone is not None)
+
+
+def test_a_card_of_kais_reservation_is_counted_once(cluster, windlass):
+    run(cluster, "train", "busy", "1", gpus=4)
+    cluster.add(
+        PODS,
+        {
+            "metadata": {"name": "gpu-reservation", "namespace": "kai-resource-reservation"},
+            "spec": {"nodeName": "busy", "containers": [container(1)]},
+            "status": {"phase": "Running"},
+        },
+    )
+    assert "more than it has" not in windlass("node", "ls").err

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.api.resources import NODES
-from windlass.cli import events
+from windlass.api.resources import NODES, PODS
+from windlass.cli import amounts, events, overfull
 from windlass.cli.failures import unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, unready
@@ -23,8 +23,8 @@ _LATE_SECONDS = 30.0
 
 
 def ailing(invocation: Invocation, job: Job) -> str:
-    """A line for each node that is gone or not ready, as far as this user may see nodes, for each on which pods are
-    stuck, and for each pod that runs and is not ready."""
+    """A line for each node that is gone, not ready or overcommitted, as far as this user may see nodes, for each on
+    which pods are stuck, and for each pod that runs and is not ready."""
     now = invocation.clock.now()
     return "\n".join([*_of_nodes(invocation, job), *_of_pods(job, now), *_of_unready(invocation, job, now)])
 
@@ -36,6 +36,14 @@ def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
         state = "is gone" if node is None else _unready(node, now)
         if state:
             yield f"{name} {state}: what is said of its {plural(job.nodes[name], 'pod')} may be old"
+        if node and (over := _overfull(invocation, name, node)):
+            yield f"pods on {name} hold {over}: not all of them have what they asked for"
+
+
+def _overfull(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:
+    """What all pods of a node, of whatever job, hold beyond what it has, as far as this user may see them."""
+    found = unless_refused(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
+    return overfull.beyond(node, [pod for pod in found if amounts.holds_resources(pod)])
 
 
 def _unready(node: Mapping[str, Any], now: float) -> str:

@@ -12,7 +12,7 @@ from windlass.api.annotations import SIMULATED
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
-from windlass.cli import amounts, failures, listing
+from windlass.cli import amounts, failures, listing, overfull
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
@@ -76,6 +76,9 @@ def list_nodes(invocation: Invocation) -> int:
     ]
     spare = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
     listing.show(invocation, header, rows, spare=spare, right=("GPUS", "FREE"))
+    for record in records:
+        if "overcommitted" in record:
+            invocation.warn(overfull.warning(record["name"], record["overcommitted"]))
     if any(one.total for one in idle.values()):
         from windlass.cli.stranded import summary
 
@@ -110,14 +113,16 @@ def _record(
             holders[name] = holders.get(name, 0) + milli
     devices = amounts.devices(have) + amounts.carved(node) + listed.milli
     taken = amounts.devices(used) + sum(listed.held.values())
+    over = overfull.beyond(node, pods)
     return {
         "name": node["metadata"]["name"],
-        "state": state_of(node),
+        "state": state_of(node) + (",Overcommitted" if over else ""),
         "simulated": (node["metadata"].get("labels") or {}).get(SIMULATED) == "true",
         "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
         "gpus": devices / 1000,
         "gpusFree": max(0, devices - taken) / 1000,
         **({"stranded": idle.record} if idle is not None else {}),
+        **({"overcommitted": over} if over else {}),
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
         "memoryBytes": have.get("memory", 0),
