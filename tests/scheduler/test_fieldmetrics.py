@@ -93,9 +93,17 @@ async def test_kube_scheduler_and_volcano(api: SchedulerApi) -> None:
         assert value("volcano_e2e_job_scheduling_latency_milliseconds_count") == 1
         assert value("volcano_e2e_job_scheduling_latency_milliseconds_sum") == pytest.approx(60000, abs=50)
         a = {"queue_name": "a", "resource": GPU}
-        amounts = {"allocated": 3, "request": 6, "deserved": 2, "capacity": 4, "real_capacity": 4}
+        amounts = {
+            "allocated": 3000,
+            "request": 6000,
+            "deserved": 2000,
+            "capacity": 4000,
+            "real_capacity": 4000,
+        }
         told = {word: value(f"volcano_queue_{word}_scalar_resources", **a) for word in amounts}
-        assert told == amounts
+        assert told == amounts, "thousandths, as Volcano's boards expect them"
+        pods = {"queue_name": "a", "resource": "pods"}
+        assert value("volcano_queue_allocated_scalar_resources", **pods) == 3
         assert value("volcano_queue_weight", queue_name="a") == 3
         assert value("volcano_queue_share", queue_name="a") == 1.5
         assert value("volcano_queue_overused", queue_name="a") == 1
@@ -114,7 +122,7 @@ async def test_what_is_reserved_for_groups_that_are_let_in(api: SchedulerApi) ->
         _, value = scrape(running, registry)
         assert value("volcano_queue_pod_group_inqueue_count", queue_name="b") == 1
         assert value("volcano_queue_inqueue_milli_cpu", queue_name="b") == 3000
-        assert value("volcano_queue_inqueue_scalar_resources", queue_name="b", resource=GPU) == 8
+        assert value("volcano_queue_inqueue_scalar_resources", queue_name="b", resource=GPU) == 8000
 
 
 async def test_kueue_and_yunikorn(api: SchedulerApi) -> None:

@@ -32,7 +32,8 @@ def _amounts() -> Iterator[Family]:
         stem = f"volcano_queue_{word}"
         yield Family(f"{stem}_milli_cpu", "gauge", ("queue_name",), f"CPU {meaning}, thousandths")
         yield Family(f"{stem}_memory_bytes", "gauge", ("queue_name",), f"Memory {meaning}")
-        yield Family(f"{stem}_scalar_resources", "gauge", ("queue_name", "resource"), f"Others {meaning}")
+        others = f"Others {meaning}, thousandths of units as in Volcano; pods by number"
+        yield Family(f"{stem}_scalar_resources", "gauge", ("queue_name", "resource"), others)
 
 
 FAMILIES = (
@@ -191,7 +192,7 @@ def _amount_rows(stem: str, queues: Mapping[str, Amounts]) -> Iterator[Metric]:
             elif resource == "memory":
                 memory.append(((queue,), amount))
             else:
-                scalar.append(((queue, resource), amount))
+                scalar.append(((queue, resource), amount if resource == "pods" else amount * 1000))
     yield _TELL.rows(f"{stem}_milli_cpu", cpu)
     yield _TELL.rows(f"{stem}_memory_bytes", memory)
     yield _TELL.rows(f"{stem}_scalar_resources", scalar)
