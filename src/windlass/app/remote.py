@@ -5,21 +5,40 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Awaitable
+from types import TracebackType
 
 from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 from windlass.app.reporting import tell
+from windlass.observe import logs
 
 
 def run_remote(options: RemoteOptions) -> int:
-    """Serve until told to stop. Returns the exit status."""
+    """Serve until told to stop. Returns the exit status. Why it ends is a line of the log where that is JSON, so that
+    whoever reads it line by line can read the last one, too."""
+    sys.excepthook = _tell_defect
     try:
         return _scheduler(options) if options.role == "scheduler" else _controller(options)
     except WindlassError as error:
-        tell(error, as_json=options.errors_as_json)
+        if logs.in_json() and not options.errors_as_json:
+            told = {"code": error.code, "why": error.evidence, "remedies": error.remedies}
+            _log.error(error.message, **{name: value for name, value in told.items() if value})
+        else:
+            tell(error, as_json=options.errors_as_json)
         return exit_status_of(error.code)
+
+
+def _tell_defect(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if logs.in_json():
+        _log.exception("ended by a defect", error)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+_log = logs.get("process")
 
 
 def _scheduler(options: RemoteOptions) -> int:
@@ -59,8 +78,6 @@ def _scheduler(options: RemoteOptions) -> int:
 
 def _controller(options: RemoteOptions) -> int:
     import uvloop
-
-    from windlass.observe import logs
 
     logs.configure(style=options.log_format, level=options.log_level)
     uvloop.run(_control(options))

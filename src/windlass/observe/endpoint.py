@@ -33,7 +33,7 @@ def not_ready(ready: bool, unknown: Sequence[str]) -> str:
     if ready:
         return ""
     if unknown:
-        return f"not known yet: {', '.join(unknown)}"
+        return f"not known yet: {', '.join(dict.fromkeys(unknown))}"
     return "it does not lead, and has not read of late who does"
 
 

@@ -73,6 +73,11 @@ def configure(*, style: str = "text", level: str = "info", stream: IO[str] | Non
     root.propagate = False
 
 
+def in_json() -> bool:
+    """Whether each line of the log is JSON now."""
+    return any(isinstance(handler.formatter, _Json) for handler in logging.getLogger(ROOT).handlers)
+
+
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts = [
