@@ -71,6 +71,7 @@ class Cluster:
         self.settings = ""
         self.there: set[tuple[str, str]] = set()
         self.holders: list[Json] = []
+        self.node_leases: list[Json] = []
         self.on_warning: Callable[[str], None] | None = None
 
     def call(self, request: Request) -> bytes:
@@ -98,6 +99,9 @@ class Cluster:
             return ListResult(self.holders, "1")
         if resource is NODES:
             return ListResult(self.nodes, "1")
+        if resource is LEASES:
+            assert namespace == "kube-node-lease"
+            return ListResult(self.node_leases, "1")
         assert labels == "app.kubernetes.io/part-of=windlass"
         status = {"readyReplicas": self.ready}
         metadata = [{"name": name, "namespace": space} for space in self.spaces for name in self.renewed]
@@ -219,12 +223,33 @@ def test_clocks_that_differ_are_told(
     # a leader's
     cluster.date, cluster.noted = datetime.fromtimestamp(NOW, UTC), NOW - 2
     cluster.renewed["windlass-scheduler"] = NOW - hours
-    assert wrong() == ["of a, 4h59m behind the API server's: what it waits for ends too late"]
+    assert wrong() == [
+        "of a, 4h59m behind the API server's: the times in its events and conditions are wrong"
+    ]
     assert leads in [text for _, _, text in found()]
-    cluster.renewed["windlass-scheduler"] = NOW + hours
+    cluster.renewed = dict.fromkeys(DEPLOYED, NOW - 2) | {"windlass-controllers": NOW + hours}
     assert wrong() == ["of a, 5h ahead of the API server's: what it waits for ends too early"]
     cluster.noted = NOW - 60
     assert "a leads windlass-system/windlass-scheduler, said so 60 s ago" in wrong()
+
+
+def test_kubelets_whose_clocks_differ_are_told(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    def lease(name: str, ahead: float) -> Json:
+        noted = {"fieldsV1": {"f:spec": {"f:renewTime": {}}}, "time": rfc3339(NOW - 5)}
+        spec = {"holderIdentity": name, "renewTime": rfc3339_micro(NOW - 5 + ahead)}
+        return {"metadata": {"name": name, "managedFields": [noted]}, "spec": spec}
+
+    cluster.nodes = [node("a")]
+    cluster.node_leases = [lease("a", 0.4), lease("b", -2.0), {"metadata": {"name": "c"}}]
+    assert [one for one in found() if one[1] != OK] == []
+    cluster.node_leases += [lease("gpu-9", 120.0), lease("gpu-10", -7200.0)]
+    (wrong,) = (one for one in found() if one[1] != OK)
+    assert wrong[:2] == ("clock", WARN)
+    assert wrong[2].startswith("of gpu-9, gpu-10: gpu-10 is 120m behind the API server's")
+    cluster.refused = (LEASES,)
+    assert "clock" not in [name for name, level, _ in found() if level != OK]
 
 
 def test_what_may_not_be_seen_is_no_failure(

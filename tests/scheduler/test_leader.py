@@ -10,9 +10,10 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api import errors
-from windlass.api.resources import LEASES
+from windlass.api.resources import LEASES, Resource
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
 from windlass.scheduler.leader import Election, LeaderLost
 
 KEY = "kube-system/windlass-scheduler"
@@ -62,6 +63,56 @@ async def test_the_first_leads_and_renews(fake_clock: FakeClock) -> None:
     assert renewed["renewTime"] > lease["renewTime"]
     assert renewed["acquireTime"] == lease["acquireTime"]
     await end(holding)
+
+
+class Noting(FakeApi):
+    """Notes in its own time when a lease was written, as an API server does. ``ahead``: of its clients."""
+
+    ahead = 0.0
+
+    async def create(self, resource: Resource, obj: Any, namespace: str | None = None, **more: Any) -> Any:
+        return self._noted(await super().create(resource, obj, namespace, **more))
+
+    async def update(self, resource: Resource, obj: Any, **more: Any) -> Any:
+        return self._noted(await super().update(resource, obj, **more))
+
+    def _noted(self, written: Any) -> Any:
+        now = rfc3339(self.clock.now() + self.ahead)
+        first = {"time": rfc3339(0), "fieldsV1": {"f:metadata": {}}}
+        written["metadata"]["managedFields"] = [
+            first,
+            {"time": now, "fieldsV1": {"f:spec": {"f:renewTime": {}}}},
+        ]
+        return written
+
+
+async def test_a_clock_that_differs_from_the_servers_is_told_once(
+    fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Noting(fake_clock)
+    first = election(api, "first")
+    caplog.set_level("INFO", logger="windlass.leader")
+    await first.acquire()
+    assert first.ahead == 0.0, "they go together"
+    holding = await start(api, first.hold())
+    api.ahead = -7200.0  # it was set right; ours was not
+    await passes(fake_clock, 20)
+    assert first.ahead == pytest.approx(7200.0, abs=1.0)
+    api.ahead = 3.0
+    await passes(fake_clock, 20)
+    assert first.ahead == 0.0
+    told = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
+    assert told == [
+        "the clock here is 120m ahead of the API server's",
+        "the clock here goes with the API server's again",
+    ]
+    await end(holding)
+
+
+async def test_a_server_that_does_not_say_when_is_believed(fake_clock: FakeClock) -> None:
+    first = election(FakeApi(fake_clock), "first")
+    await first.acquire()
+    assert first.ahead == 0.0
 
 
 async def test_the_second_waits_for_a_whole_duration_without_renewal(fake_clock: FakeClock) -> None:

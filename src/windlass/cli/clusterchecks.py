@@ -18,16 +18,17 @@ from windlass.cli.checks import FAIL, OK, WARN, Finding, queues
 from windlass.cli.failures import absent_kinds, unless_refused
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
-from windlass.cli.words import joined, moment, plural
+from windlass.cli.words import joined, moment, natural, plural
 from windlass.client.transport import Request
 from windlass.kits.timestamps import age
+from windlass.scheduler.leader import CLOCK_SECONDS, renews
 
 _REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
 )
 _LEVELS = {upgrading.GOOD: OK, upgrading.NOTE: WARN, upgrading.STOP: FAIL}
-_CLOCK_SECONDS = 10.0
-"""So much may clocks differ before it is told."""
+_NODE_LEASES = "kube-node-lease"
+"""The namespace in which kubelets say that they live."""
 _PRESENT = "nvidia.com/gpu.present"
 """The label that feature discovery gives a node with GPUs of NVIDIA."""
 Json = dict[str, Any]
@@ -47,6 +48,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         ("windlass", _windlass),
         ("shared cards", _shared_cards),
         ("nodes", _nodes),
+        ("clock", _clocks_of_nodes),
         ("queues", queues),
         ("your rights", _rights),
     )
@@ -83,7 +85,7 @@ def _ahead(invocation: Invocation) -> float:
 
 def _clock(invocation: Invocation) -> Iterator[Finding]:
     ahead = _ahead(invocation)
-    if abs(ahead) < _CLOCK_SECONDS:
+    if abs(ahead) < CLOCK_SECONDS:
         yield Finding("clock", OK, "goes with the API server's")
     else:
         text = f"{_off(ahead)} the API server's: ages and estimates are shown wrong here"
@@ -140,22 +142,39 @@ def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> It
         yield Finding("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
         return
     said = moment(spec["renewTime"])
-    noted = [one["time"] for one in lease["metadata"].get("managedFields") or () if _renews(one)]
-    told = moment(noted[0]) if noted else said
+    told = _noted(lease)
     late = now - told > float(spec.get("leaseDurationSeconds") or 15)
     text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, now - told):.0f} s ago"
     yield Finding("leader", FAIL if late else OK, text, remedy)
-    if abs(said - told) >= _CLOCK_SECONDS:
-        text = (
-            f"of {spec['holderIdentity']}, {_off(said - told)} the API server's: what it waits for ends too "
-        )
-        text += "early" if said > told else "late"
+    if abs(said - told) >= CLOCK_SECONDS:
+        text = f"of {spec['holderIdentity']}, {_off(said - told)} the API server's: "
+        if name == DEPLOYED[0]:  # which reckons by the server's
+            text += "the times in its events and conditions are wrong"
+        else:
+            text += f"what it waits for ends too {'early' if said > told else 'late'}"
         yield Finding("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide, for its node")
 
 
-def _renews(fields: Json) -> bool:
-    """Whether an entry of managedFields is of who renews a lease."""
-    return bool(fields.get("time")) and "f:renewTime" in (fields.get("fieldsV1") or {}).get("f:spec", {})
+def _noted(lease: Json) -> float:
+    """When a lease was renewed by the API server's clock; where it does not say, by that of who renewed it."""
+    noted = [moment(one["time"]) for one in lease["metadata"].get("managedFields") or () if renews(one)]
+    return max(noted, default=moment(lease["spec"]["renewTime"]))
+
+
+def _clocks_of_nodes(invocation: Invocation) -> Iterator[Finding]:
+    """Whose kubelet renews its lease by another clock than the API server's."""
+    leases = unless_refused(lambda: invocation.client.list(LEASES, _NODE_LEASES).items, [])
+    off = {}
+    for lease in leases:
+        if said := moment((lease.get("spec") or {}).get("renewTime")):
+            ahead = said - _noted(lease)
+            if abs(ahead) >= CLOCK_SECONDS:
+                off[lease["metadata"]["name"]] = ahead
+    if off:
+        worst = max(off, key=lambda name: abs(off[name]))
+        text = f"of {_some(sorted(off, key=natural))}: {worst} is {_off(off[worst])} the API server's: when their pods "
+        text += "started and ended, by which run times are reckoned, is told wrong"
+        yield Finding("clock", WARN, text, f"timedatectl status, on {worst}")
 
 
 def _shared_cards(invocation: Invocation) -> Iterator[Finding]:

@@ -61,6 +61,11 @@ class SchedulerMetrics:
         self._forecasts(family)
         self._requests(family)
         self.leader = family.gauge("leader", "1 on the instance that decides")
+        self.clock_ahead = family.gauge(
+            "clock_ahead_seconds",
+            "By so much this instance's clock was ahead of the API server's when it wrote its lease, below 0:"
+            " behind it; 0 where they go together to ten seconds, or it never led",
+        )
         self.queue_resource = family.gauge(
             "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
         )

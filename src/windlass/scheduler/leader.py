@@ -5,6 +5,9 @@ the lease when they have seen no renewal for its whole duration *by their own cl
 the record*, so clocks that differ between machines do not matter. That clock counts suspended time: who wakes on the
 next morning does not believe in the lease of the evening.
 
+The server notes in its own time when the lease was written (``managedFields``), so the writer sees how its clock goes:
+:attr:`Election.ahead`. Nothing here depends on that.
+
 One request that is not answered does not cost the lease: an attempt gets half of ``renew_seconds`` (as client-go's
 requests do), and the next goes over another connection. Who holds the lease writes it at once with the version that
 it wrote last, and looks only when somebody else was there.
@@ -23,7 +26,7 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable, timed_out
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.kits.timestamps import rfc3339_micro
+from windlass.kits.timestamps import age, parse_rfc3339, rfc3339_micro
 from windlass.observe import logs
 
 log = logs.get("leader")
@@ -32,6 +35,8 @@ _BARELY_SECONDS = 0.05
 _AGAIN = 0.25
 """After so many times the usual pause is tried again what failed."""
 _RELEASE_TRIES = 3
+CLOCK_SECONDS = 10.0
+"""So much may this machine's clock differ from the API server's: more is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,9 @@ class Election:
         self._renewed_at = float("-inf")
         self.leading = False
         """Whether :meth:`acquire` has returned and the lease was not given back."""
+        self.ahead = 0.0
+        """By so many seconds this machine's clock was ahead of the API server's when the lease was written last; 0
+        where they go together within :data:`CLOCK_SECONDS`, or the server did not say."""
 
     def pace(self, retry_seconds: float) -> None:
         """Look so often from now on: the one timing that may change while a lease is held, as others do not rely
@@ -194,7 +202,23 @@ class Election:
 
     async def _write(self, lease: Mapping[str, Any], spec: dict[str, Any]) -> None:
         self._written = await self._client.update(resources.LEASES, {**lease, "spec": spec})
+        self._compare_clocks(self._written)
         self._see(spec)
+
+    def _compare_clocks(self, lease: Mapping[str, Any]) -> None:
+        """What this instance wrote as its time, and when the server says that it was written."""
+        told = [field["time"] for field in lease["metadata"].get("managedFields") or () if renews(field)]
+        if not told:
+            return
+        ahead = parse_rfc3339(lease["spec"]["renewTime"]) - max(map(parse_rfc3339, told))
+        ahead = ahead if abs(ahead) >= CLOCK_SECONDS else 0.0
+        if bool(ahead) != bool(self.ahead):
+            if ahead:
+                by = f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
+                log.warning(f"the clock here is {by} the API server's", remedy="timedatectl status")
+            else:
+                log.info("the clock here goes with the API server's again")
+        self.ahead = ahead
 
     async def _look(self) -> bool:
         """Take or renew the lease after a look at it."""
@@ -209,6 +233,7 @@ class Election:
                 if error.reason == "AlreadyExists":
                     return False
                 raise
+            self._compare_clocks(self._written)
             self._see(spec)
             return True
         current = lease.get("spec") or {}
@@ -251,3 +276,8 @@ class Election:
             "metadata": {"name": self._options.name, "namespace": self._options.namespace},
             "spec": dict(spec),
         }
+
+
+def renews(field: Mapping[str, Any]) -> bool:
+    """Whether an entry of a lease's managedFields is of who renews it, and says when."""
+    return bool(field.get("time")) and "f:renewTime" in (field.get("fieldsV1") or {}).get("f:spec", {})

@@ -29,8 +29,8 @@ LEAVE_SECONDS = 5.0
 
 
 class LeaseThread:
-    """``identity`` names this instance: unique per process. ``pace``, ``leading``, ``standing_by`` and ``sure`` are
-    those of the election and may be used from any thread."""
+    """``identity`` names this instance: unique per process. ``pace``, ``leading``, ``standing_by``, ``sure`` and
+    ``ahead`` are those of the election and may be used from any thread."""
 
     def __init__(
         self,
@@ -61,6 +61,10 @@ class LeaseThread:
     @property
     def sure(self) -> bool:
         return self._election.sure
+
+    @property
+    def ahead(self) -> float:
+        return self._election.ahead
 
     async def acquire(self) -> None:
         """Return once this instance leads."""

@@ -126,6 +126,7 @@ async def serve(options: ProcessOptions) -> None:
     aboard = Aboard(
         connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
     )
+    service.metrics.clock_ahead.set_function(lambda: election.ahead)
     FieldMetrics(registry, service.sources(options.metrics_details))
     endpoint = Endpoint(
         registry, lambda: not_ready(service.ready.is_set() or election.standing_by, informers.unsynced())
@@ -195,7 +196,7 @@ async def _elected(aboard: Aboard, mark: Mark) -> None:
     service, election = aboard.service, aboard.election
     await election.acquire()
     service.metrics.leader.set(1)
-    service.lead(lambda: election.sure)
+    service.lead(lambda: election.sure, election.ahead)
     aboard.leads.set()
     marking = asyncio.create_task(mark.write(leads=True), name="mark")
     try:

@@ -333,9 +333,13 @@ class SchedulerService:
             self._mind.close()
             await keeper.stop()
 
-    def lead(self, sure: Callable[[], bool] = lambda: True) -> None:
-        """Decide from now on; nothing is bound while it is not ``sure`` that nobody else leads."""
+    def lead(self, sure: Callable[[], bool] = lambda: True, ahead: float = 0.0) -> None:
+        """Decide from now on; nothing is bound while it is not ``sure`` that nobody else leads. ``ahead``: by so many
+        seconds this machine's clock is ahead of the API server's, by which everything here is reckoned from now on."""
         self._sure = sure
+        if ahead:
+            self._start_time -= ahead
+            self.model.time_was_set()
         self._leads.set()
 
     async def wind_down(self, seconds: float) -> None:
