@@ -14,6 +14,7 @@ import pytest
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
     CONFIG_MAPS,
+    COSCHEDULING_POD_GROUPS,
     KAI_POD_GROUPS,
     KAI_QUEUES,
     LEASES,
@@ -90,7 +91,14 @@ class Cluster:
         if resource is CONFIG_MAPS:
             assert labels == gpusharing.SETTINGS
             return ListResult([{"data": {"settings.yaml": self.settings}}], "1")
-        if resource in (QUEUES, KAI_QUEUES, KAI_POD_GROUPS, POD_GROUPS, VOLCANO_JOBS):
+        if resource in (
+            QUEUES,
+            KAI_QUEUES,
+            KAI_POD_GROUPS,
+            COSCHEDULING_POD_GROUPS,
+            POD_GROUPS,
+            VOLCANO_JOBS,
+        ):
             return ListResult(self.work.get(resource, []), "1")
         if resource is PODS and namespace is None:
             return ListResult([], "1")

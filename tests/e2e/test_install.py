@@ -539,6 +539,7 @@ def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, run
         scene.volumes,
         scene.devices,
         scene.kai,
+        scene.coscheduling,
         scene.nodes,
         scene.alone,
     ):

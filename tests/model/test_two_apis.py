@@ -5,50 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from enginewords import NOW, Sent, model_of
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, priority_class, queue
 
 from windlass.api import views
 from windlass.api.reasons import Blocker, Explanation, Reason
-from windlass.engine import deltas
-from windlass.model.cluster import ClusterModel
 from windlass.model.readable import Readable
-from windlass.model.snapshot import EVERY_SCHEDULER, load
-from windlass.spi.objects import Dialect, Group, Queue, SubGroup, Task, TaskState
-
-NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
-
-
-def model_of(*objects: dict[str, Any], **options: Any) -> ClusterModel:
-    model = ClusterModel(EVERY_SCHEDULER, **options)
-    assert load(model, ((str(at), obj) for at, obj in enumerate(objects)), strict=True) == {}
-    return model
-
-
-class Sent:
-    """What a model tells the engine."""
-
-    def __init__(self, model: ClusterModel, now: float = NOW) -> None:
-        self.queues: dict[str, Queue] = {}
-        self.groups: dict[str, Group] = {}
-        self.tasks: dict[str, Task] = {}
-        self.take(model, now)
-
-    def take(self, model: ClusterModel, now: float = NOW) -> None:
-        for delta in model.take(now):
-            match delta:
-                case deltas.QueueUpserted(found):
-                    self.queues[found.name] = found
-                case deltas.QueueRemoved(name):
-                    del self.queues[name]
-                case deltas.GroupUpserted(found):
-                    self.groups[found.key] = found
-                case deltas.GroupRemoved(key):
-                    del self.groups[key]
-                case deltas.TaskUpserted(found):
-                    self.tasks[found.key] = found
-                case deltas.TaskRemoved(key):
-                    del self.tasks[key]
+from windlass.spi.objects import Dialect, SubGroup, TaskState
 
 
 def test_equal_names_of_both_apis_are_two_queues() -> None:

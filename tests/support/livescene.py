@@ -151,6 +151,7 @@ class Scene:
         gpus: int = 1,
         scheduler: str = "",
         annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> None:
         amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
@@ -160,7 +161,12 @@ class Scene:
         obj = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": self.namespace, "annotations": notes},
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "annotations": notes,
+                "labels": labels or {},
+            },
             "spec": {
                 "schedulerName": scheduler or self.scheduler,
                 "restartPolicy": "Never",

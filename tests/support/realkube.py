@@ -301,14 +301,14 @@ class RealKube:
                     time.sleep(0.05)
 
     def install_foreign_crds(self) -> None:
-        """The CRDs of others that Windlass reads: of KAI, and of what tells of nodes. Once is enough."""
+        """The CRDs of others that Windlass reads: of gangs and queues, and of what tells of nodes. Once is enough."""
         import yaml
 
         foreign = self.folder / "foreign"
         if foreign.exists():
             return
         foreign.mkdir()
-        for file in (*(CRDS / "kai").iterdir(), *(CRDS / "nodes").iterdir()):
+        for file in (file for kind in ("kai", "coscheduling", "nodes") for file in (CRDS / kind).iterdir()):
             definition = yaml.safe_load(file.read_text())
             approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
             definition["metadata"].setdefault("annotations", {}).update(approved)

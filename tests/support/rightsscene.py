@@ -213,6 +213,18 @@ class RightsScene:
 
         eventually(told)
 
+    def coscheduling(self) -> None:
+        """A gang of the coscheduling plug-in that has to wait."""
+        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{self.namespace}/podgroups"
+        self._make(groups, "PodGroup", {"minMember": 1}, name="too-large")
+        self._bare("too-large-0", pod_spec(64), labels={"scheduling.x-k8s.io/pod-group": "too-large"})
+
+        def told() -> bool:
+            group = self._api.get(f"{groups}/too-large").ok()
+            return bool(group["metadata"].get("annotations") and group.get("status", {}).get("phase"))
+
+        eventually(told)
+
     def nodes(self) -> None:
         """A gang that lacks nodes, for which all of them are asked for, until it is gone."""
         queue = {"kind": "Queue", "metadata": {"name": "rights-nodes", "annotations": {CLASS: ATOMIC}}}

@@ -205,6 +205,18 @@ KAI_QUEUES = Resource("scheduling.run.ai", "v2", "queues", "Queue", False, (), (
 KAI_POD_GROUPS = Resource(
     "scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", True, (), ("kai",), _STATUS, custom=True
 )
+COSCHEDULING_POD_GROUPS = Resource(
+    "scheduling.x-k8s.io",
+    "v1alpha1",
+    "podgroups",
+    "PodGroup",
+    True,
+    ("pg", "pgs"),
+    (),
+    _STATUS,
+    custom=True,
+)
+"""Gangs of the coscheduling plug-in of ``kubernetes-sigs/scheduler-plugins``."""
 KAI_TOPOLOGIES = Resource(
     "kai.scheduler", "v1alpha1", "topologies", "Topology", False, (), ("kai",), custom=True
 )
@@ -267,6 +279,7 @@ ALL: tuple[Resource, ...] = (
     KAI_QUEUES,
     KAI_POD_GROUPS,
     KAI_TOPOLOGIES,
+    COSCHEDULING_POD_GROUPS,
     NUMATOPOLOGIES,
     NODE_RESOURCE_TOPOLOGIES,
 )

@@ -37,15 +37,15 @@ _BOUNDS = (
 )
 
 
-def crd_texts(*, kai: bool = True) -> dict[str, str]:
+def crd_texts() -> dict[str, str]:
     """File name → text of every shipped CustomResourceDefinition, in the order of their names.
 
-    ``kai``: those of KAI Scheduler and of exporters on nodes, too. The embedded server serves them; in a
-    cluster that has KAI, or such an exporter, they are its own.
+    The embedded server serves those of KAI Scheduler, of the coscheduling plug-in and of exporters on nodes, too; in
+    a cluster that has KAI, or the plug-in, or such an exporter, they are its own.
     """
     folder = files("windlass.api") / "crds"
     found = {}
-    for place in (folder, folder / "kai", folder / "nodes") if kai else (folder,):
+    for place in (folder, folder / "kai", folder / "coscheduling", folder / "nodes"):
         for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".yaml"):
                 found[entry.name] = entry.read_text()

@@ -16,7 +16,14 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation
-from windlass.api.resources import KAI_POD_GROUPS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    COSCHEDULING_POD_GROUPS,
+    KAI_POD_GROUPS,
+    POD_GROUPS,
+    PODS,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import condition, created, moment
@@ -26,7 +33,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-_KAI = "kai:"
+_OTHERS = {one.api_version: one for one in (KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
+"""Groups of other APIs than Volcano's."""
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
 _ENDED_BY_OTHERS = (128 + 15, 128 + 9)
@@ -36,6 +44,17 @@ def _queue_of(obj: Object) -> str:
     """The queue that a Job or a PodGroup names, without the mark of a gang that was handed over."""
     named = (obj.get("spec") or {}).get("queue") or ""
     return named.removesuffix(names.ADOPTED_SUFFIX) or "default"
+
+
+def _queue_said(obj: Object) -> str:
+    """The queue that an object without a field for it names; ``""`` for none."""
+    labels, notes = (obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+    return (
+        notes.get(names.QUEUE_NAME_VOLCANO)
+        or labels.get(names.QUEUE_NAME_KAI)
+        or labels.get(names.QUEUE_NAME_LABEL)
+        or ""
+    )
 
 
 @dataclass(slots=True)
@@ -63,43 +82,43 @@ class Job:
 
     @property
     def resource(self) -> Resource:
-        if self.of_kai:
-            return KAI_POD_GROUPS
+        if self.kind == "PodGroup" and self.obj.get("apiVersion") in _OTHERS:
+            return _OTHERS[self.obj["apiVersion"]]
         return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS}[self.kind]
 
     @property
     def of_kai(self) -> bool:
-        """Whether it is a PodGroup of KAI, which has no phase of its own."""
-        return self.kind == "PodGroup" and self.obj.get("apiVersion") == KAI_POD_GROUPS.api_version
+        """Whether it is a PodGroup of KAI."""
+        return self.resource is KAI_POD_GROUPS
 
     @property
     def queue(self) -> str:
+        if self._speaker is not None:
+            return _queue_said(self._speaker) or "default"
+        return _queue_of(self.group if self.kind == "Pod" and self.group is not None else self.obj)
+
+    @property
+    def _speaker(self) -> Object | None:
+        """What names the queue by a label or an annotation; ``None`` where an object has a field for it."""
         if self.kind == "Pod":
-            if self.group is not None:
-                return _queue_of(self.group)
-            metadata = self.obj["metadata"]
-            labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-            return (
-                notes.get(names.QUEUE_NAME_VOLCANO)
-                or labels.get(names.QUEUE_NAME_KAI)
-                or labels.get(names.QUEUE_NAME_LABEL)
-                or "default"
-            )
-        return _queue_of(self.obj)
+            return self.obj if self.group is None else None
+        if self.resource is not COSCHEDULING_POD_GROUPS:
+            return None
+        return next(filter(_queue_said, (self.obj, *self.pods[:1])), self.obj)
 
     @property
     def names_kai_queue(self) -> bool:
         """Whether its queue is named in KAI's way: a queue of KAI is meant where there is one of that name."""
-        if self.kind != "Pod":
+        if self.of_kai or self._speaker is None:
             return self.of_kai
-        labels, notes = (self.obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
-        return self.group is None and names.QUEUE_NAME_KAI in labels and names.QUEUE_NAME_VOLCANO not in notes
+        labels, notes = (self._speaker["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+        return names.QUEUE_NAME_KAI in labels and names.QUEUE_NAME_VOLCANO not in notes
 
     @property
     def phase(self) -> str:
         """The object's own phase."""
         status = self.obj.get("status") or {}
-        if self.of_kai:
+        if self.resource in _OTHERS.values():  # KAI's have none, the plug-in's has other words and may be old
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"
@@ -355,7 +374,7 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     client = invocation.client
     found = assemble(
         client.list(VOLCANO_JOBS, namespace).items,
-        [*client.list(POD_GROUPS, namespace).items, *_kai_groups(client, namespace)],
+        [*client.list(POD_GROUPS, namespace).items, *_other_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
     now = invocation.clock.now()
@@ -364,20 +383,24 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     return found
 
 
-def _kai_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
-    """KAI's groups; none where the cluster does not know that kind, or this user may not see it."""
-    try:
-        return client.list(KAI_POD_GROUPS, namespace).items
-    except StatusError as error:
-        if error.code in (403, 404):
-            return []
-        raise
+def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
+    """Groups of other APIs than Volcano's; none of a kind that the cluster does not know, or this user may not see."""
+    found: list[Object] = []
+    for resource in _OTHERS.values():
+        try:
+            items = client.list(resource, namespace).items
+        except StatusError as error:
+            if error.code not in (403, 404):
+                raise
+            continue
+        found += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
+    return found
 
 
 def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
     """Pods to their job or group; groups to their job or pod."""
     by_job = {_key(job): Job("Job", job) for job in jobs}
-    by_group: dict[tuple[str, str], Job] = {}
+    by_group: dict[tuple[str, str, str], Job] = {}
     loose: list[Object] = []
     pod_groups: dict[str, Object] = {}
     for group in groups:
@@ -400,25 +423,26 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
 
 
 def _home(
-    pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str], Job]
+    pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str, str], Job]
 ) -> Job | None:
     metadata = pod["metadata"]
     notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     name = labels.get(names.JOB_NAME) or notes.get(names.JOB_NAME)
     if name and _space_key(pod, name) in jobs:
         return jobs[_space_key(pod, name)]
-    kai = notes.get(names.GROUP_NAME_KAI)
-    if kai and (found := groups.get(_space_key(pod, _KAI + kai))) is not None:
-        return found
-    group = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
-    return groups.get(_space_key(pod, group)) if group else None
+    for resource, group in (
+        (KAI_POD_GROUPS, notes.get(names.GROUP_NAME_KAI)),
+        (POD_GROUPS, notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)),
+        (COSCHEDULING_POD_GROUPS, labels.get(names.GROUP_NAME_COSCHEDULING)),
+    ):
+        if group and (found := groups.get((resource.group, *_space_key(pod, group)))) is not None:
+            return found
+    return None
 
 
-def _group_key(job: Job) -> tuple[str, str]:
-    """Groups of KAI and of Volcano may have one name."""
-    return job.namespace if job.obj["metadata"].get("namespace") else "", (
-        _KAI if job.of_kai else ""
-    ) + job.name
+def _group_key(job: Job) -> tuple[str, str, str]:
+    """Groups of several APIs may have one name."""
+    return (job.resource.group, *_key(job.obj))
 
 
 def _key(obj: Object) -> tuple[str, str]:
@@ -455,7 +479,7 @@ def find(invocation: Invocation, name: str) -> Job:
         if job is not None:
             return _with_members(invocation, Job("Job", job))
     if "PodGroup" in kinds:
-        group = client.find(POD_GROUPS, wanted, space) or _kai_group(client, wanted, space)
+        group = client.find(POD_GROUPS, wanted, space) or _other_group(client, wanted, space)
         if group is not None:
             return _with_members(invocation, Job("PodGroup", group, group=group))
     if "Pod" in kinds:
@@ -498,13 +522,17 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
     return job
 
 
-def _kai_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
-    try:
-        return client.find(KAI_POD_GROUPS, name, namespace)
-    except StatusError as error:
-        if error.code in (403, 404):  # the kind itself is not served
-            return None
-        raise
+def _other_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
+    for resource in _OTHERS.values():
+        try:
+            found = client.find(resource, name, namespace)
+        except StatusError as error:
+            if error.code not in (403, 404):  # 404: the kind itself is not served
+                raise
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:

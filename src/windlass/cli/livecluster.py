@@ -13,6 +13,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import (
     ALL,
     CONFIG_MAPS,
+    COSCHEDULING_POD_GROUPS,
     CSI_DRIVERS,
     CSI_NODES,
     KAI_POD_GROUPS,
@@ -36,7 +37,7 @@ CONFIG_KEY = "windlass.conf"
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _NEEDED = (NODES, PODS)
 _STORAGE = (STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, STORAGE_CAPACITIES)
-_GANGS = (QUEUES, POD_GROUPS, KAI_QUEUES, KAI_POD_GROUPS)
+_GANGS = (QUEUES, POD_GROUPS, KAI_QUEUES, KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)
 
 
 def read_kinds() -> tuple[Resource, ...]:
@@ -67,7 +68,7 @@ def objects(
         for obj in found:
             named = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
             yield resource.qualified, named
-    if all(resource in absent for resource in _GANGS):  # one of the two APIs is enough
+    if all(resource in absent for resource in _GANGS):  # one of the APIs is enough
         names = ", ".join(resource.qualified for resource in _GANGS)
         tell(f"the cluster does not have: {names}; every pod is planned by itself")
     elif QUEUES not in absent and POD_GROUPS in absent:

@@ -34,6 +34,8 @@ from windlass.model.translation import Translation, as_assumed
 from windlass.model.volumes import StorageWrite
 from windlass.spi.objects import Dialect, Group, HeldSlice
 
+WrittenGroup = views.PodGroup | views.KaiPodGroup | views.CoschedulingGroup
+
 
 class ClusterModel(Translation):
     """The model as its users see it: events in (:class:`Observed`), deltas out (:class:`Translation`), decided binds
@@ -205,7 +207,8 @@ class ClusterModel(Translation):
     def provisioning_parameters(self, group: str) -> dict[str, str]:
         """What that queue hands to the class, and the group itself, which wins."""
         found: dict[str, str] = {}
-        for view in (self._asking_queue(group), self._asking_object(group)):
+        written = self.object_of(group)
+        for view in (self._asking_queue(group), written[1] if written is not None else None):
             for name, value in view.annotations.items() if view is not None else ():
                 if name.startswith(names.PROVISIONING_PARAMETER):
                     found[name.removeprefix(names.PROVISIONING_PARAMETER)] = value
@@ -227,17 +230,24 @@ class ClusterModel(Translation):
 
     def owner_of_requests(self, group: str) -> Owner | None:
         """The object in whose name nodes are asked for; ``None`` of a group that has none."""
-        view = self._asking_object(group)
-        if view is None or view.deleted:
+        found = self.object_of(group)
+        if found is None or found[1].deleted:
             return None
-        volcano = isinstance(view, views.PodGroup)
-        resource = resources.POD_GROUPS if volcano else resources.KAI_POD_GROUPS
+        resource, view = found
         return Owner(resource, view.namespace, view.name, view.uid)
 
-    def _asking_object(self, group: str) -> views.PodGroup | views.KaiPodGroup | None:
-        if groups.kind_prefix(group) == groups.KAI:
-            return self.kai_groups.get(groups.shown_key(group))
-        return self.groups.get(group)
+    def object_of(self, group: str) -> tuple[resources.Resource, WrittenGroup] | None:
+        """The object of a group on which is written what is said of it; ``None`` of a group that has none (those of
+        Kubernetes' own API are only read)."""
+        kind = groups.kind_prefix(group)
+        view: WrittenGroup | None
+        if kind == groups.KAI:
+            resource, view = resources.KAI_POD_GROUPS, self.kai_groups.get(groups.shown_key(group))
+        elif kind == groups.COSCHEDULING:
+            resource, view = resources.COSCHEDULING_POD_GROUPS, self._coscheduling(group)
+        else:
+            resource, view = resources.POD_GROUPS, self.groups.get(group)
+        return None if view is None else (resource, view)
 
     def readable(self) -> Readable:
         """How the engine's keys are called in texts."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from windlass.api import annotations as names
 from windlass.api.errors import FieldError
 from windlass.api.ownednames import without_uid
 from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.api.resources import COSCHEDULING_POD_GROUPS
 from windlass.model import groups
 from windlass.model.reservedcards import NAMESPACE
 
@@ -15,6 +17,10 @@ _NAMED_IN = {
     "": ("PodGroup", "annotation scheduling.k8s.io/group-name"),
     groups.KAI: ("PodGroup", "annotation pod-group-name"),
     groups.NATIVE: ("PodGroup", "field spec.schedulingGroup.podGroupName"),
+    groups.COSCHEDULING: (
+        f"PodGroup ({COSCHEDULING_POD_GROUPS.api_version})",
+        f"label {names.GROUP_NAME_COSCHEDULING}",
+    ),
 }
 """What a group's object is called, and where pods name it."""
 

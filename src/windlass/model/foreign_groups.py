@@ -1,4 +1,5 @@
-"""Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, bare pods of KAI.
+"""Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, that of the coscheduling
+plug-in, bare pods of KAI.
 
 KAI's rules: a group without a priority class has that of its kind, ``train`` (50); one whose preemptibility
 is not stated is preemptible below priority 100. A gang that holds less than its minimum is given 60 s.
@@ -20,6 +21,8 @@ from windlass.model.groups import (
     Urgency,
     duration_of,
     group_key,
+    negative_resources,
+    notes_of,
     preemptible,
     read_notes,
 )
@@ -191,8 +194,57 @@ def native_group(
     )
 
 
+def coscheduling_problems(view: views.CoschedulingGroup) -> tuple[FieldError, ...]:
+    """What is wrong with the fields of a PodGroup of the coscheduling plug-in."""
+    problems = [*view.problems, *negative_resources(view.min_resources)]
+    if view.min_member < 1:
+        problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 1"))
+    return tuple(problems)
+
+
+def coscheduling_group(
+    view: views.CoschedulingGroup,
+    key: str,
+    queue: str,
+    dialect: Dialect,
+    classes: Classes,
+    pods: Sequence[views.Pod],
+) -> Group:
+    """Its object names no class: the group is as urgent as the most urgent of its ``pods``. What is written on the
+    oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` its queue has
+    to let it in first."""
+    needs = {name: units for name, units in view.min_resources.items() if units > 0}
+    oldest = min(pods, key=lambda pod: (pod.created, pod.name), default=None)
+    labels, words, notes = view.labels, view.annotations, read_notes(view.annotations)
+    if oldest is not None:
+        labels, words = {**oldest.labels, **labels}, {**oldest.annotations, **words}
+        notes = {**notes_of(oldest), **notes}
+    return Group(
+        key=key,
+        queue=queue,
+        priority=max((_priority(pod, classes) for pod in pods), default=classes.value("")),
+        min_member=max(1, view.min_member),
+        min_resources=needs,
+        preemptible=preemptible(labels, words),
+        never_preempts=bool(pods) and all(pod.preemption_policy == "Never" for pod in pods),
+        created=view.created,
+        uid=view.uid,
+        admitted=not needs,
+        held=bool(coscheduling_problems(view)),
+        dialect=dialect,
+        run_estimate=duration_of(words.get(names.RUN_ESTIMATE)),
+        waiting_limit=duration_of(words.get(names.WAITING_TIME)),
+        stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
+        annotations=notes,
+    )
+
+
+def _priority(pod: views.Pod, classes: Classes) -> int:
+    return pod.priority if pod.priority is not None else classes.value(pod.priority_class)
+
+
 def native_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The queue that an object of Kubernetes' own API names by KAI's label or Volcano's annotation."""
+    """The queue that an object whose API has none names by KAI's label or Volcano's annotation."""
     return (
         annotations.get(names.QUEUE_NAME_VOLCANO)
         or labels.get(names.QUEUE_NAME_KAI)

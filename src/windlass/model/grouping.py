@@ -175,6 +175,14 @@ class Grouping(Observed):
             pod = next(self.pods_of(key), None)
             queue = self._native_queue(native, pod)
             return foreign_groups.native_group(native, key, queue, dialect_of(queue), self.classes, pod)
+        if kind == groups.COSCHEDULING:
+            coscheduling = self._coscheduling(key)
+            if coscheduling is None:
+                return None
+            pods = list(self.pods_of(key))
+            queue = self._coscheduling_queue(coscheduling, next(iter(pods), None))
+            dialect = dialect_of(queue)
+            return foreign_groups.coscheduling_group(coscheduling, key, queue, dialect, self.classes, pods)
         if kind == groups.OWNER:
             pods = list(self.pods_of(key))
             if not pods:
@@ -203,6 +211,8 @@ class Grouping(Observed):
             return groups.shown_key(key) in self.kai_groups
         if kind == groups.NATIVE:
             return self._native(key) is not None
+        if kind == groups.COSCHEDULING:
+            return self._coscheduling(key) is not None
         if kind == groups.OWNER:
             return key in self._members
         return key in self.groups
@@ -216,6 +226,21 @@ class Grouping(Observed):
         if not name and pod is not None:
             name = groups.queue_named(pod)
         return self._kai_or_plain(name) if name else queues.DEFAULT
+
+    def _coscheduling(self, key: str) -> views.CoschedulingGroup | None:
+        return self.coscheduling_groups.get(groups.shown_key(key))
+
+    def _coscheduling_queue(self, view: views.CoschedulingGroup, pod: views.Pod | None) -> str:
+        """That of the object, which has no field for it; else that of a pod, as if it were alone."""
+        name = foreign_groups.native_queue(view.labels, view.annotations)
+        if name:
+            return self._kai_or_plain(name)
+        return self._implicit_queue(pod) if pod is not None else self._queue_of_namespace(view.namespace)
+
+    def _queue_of_namespace(self, name: str) -> str:
+        namespace = self._namespaces.get(name)
+        said = namespace.annotations.get(names.QUEUE_NAME_VOLCANO, "") if namespace else ""
+        return said or queues.DEFAULT
 
     def _kai_or_plain(self, name: str) -> str:
         """What KAI's label means: a queue of KAI where the cluster has any, else one of that name."""
@@ -237,6 +262,9 @@ class Grouping(Observed):
         if kind == groups.NATIVE:
             native = self._native(key)
             return () if native is None else native.problems
+        if kind == groups.COSCHEDULING:
+            coscheduling = self._coscheduling(key)
+            return () if coscheduling is None else foreign_groups.coscheduling_problems(coscheduling)
         view = self.groups.get(key)
         return () if view is None else groups.group_problems(view)
 
@@ -246,9 +274,7 @@ class Grouping(Observed):
         labelled = pod.labels.get(names.QUEUE_NAME_KAI)
         if labelled and (not annotated or pod.scheduler_name == groups.KAI_SCHEDULER):
             return self._kai_or_plain(labelled)
-        namespace = self._namespaces.get(pod.namespace)
-        fallback = namespace.annotations.get(names.QUEUE_NAME_VOLCANO, "") if namespace else ""
-        return groups.queue_named(pod) or fallback or queues.DEFAULT
+        return groups.queue_named(pod) or self._queue_of_namespace(pod.namespace)
 
     def _implicit_group(self, pod: views.Pod) -> Group:
         queue = self._implicit_queue(pod)
@@ -269,6 +295,8 @@ class Grouping(Observed):
             return dialect_of(self._implicit_queue(pod))
         if kind == groups.NATIVE and (native := self._native(key)) is not None:
             return dialect_of(self._native_queue(native, next(self.pods_of(key), None)))
+        if kind == groups.COSCHEDULING and (coscheduling := self._coscheduling(key)) is not None:
+            return dialect_of(self._coscheduling_queue(coscheduling, next(self.pods_of(key), None)))
         return Dialect.VOLCANO
 
     def queue_named(self, group: str) -> str:

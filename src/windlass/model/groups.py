@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from windlass.api import annotations as names
@@ -18,11 +18,12 @@ KAI_SCHEDULER = "kai-scheduler"
 IMPLICIT = "pod:"
 KAI = "kai:"
 NATIVE = "native:"
+COSCHEDULING = "coscheduling:"
 OWNER = "owner:"
-"""What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes'
-own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one name for
-two groups."""
-_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, OWNER))
+"""What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
+of the coscheduling plug-in, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one
+name for two groups."""
+_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, OWNER))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 """What Go reads as true."""
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
@@ -60,8 +61,9 @@ def kai_group_name(pod: views.Pod) -> str:
 
 
 def group_key(pod: views.Pod) -> str:
-    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:`` or ``native:`` before the
-    name as the group is of another kind. Of several named groups that of the pod's scheduler is meant."""
+    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:``, ``native:`` or
+    ``coscheduling:`` before the name as the group is of another kind. Of several named groups that of the pod's
+    scheduler is meant."""
     volcano, kai = group_name(pod), kai_group_name(pod)
     if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
         return f"{pod.namespace}/{KAI}{kai}"
@@ -69,6 +71,8 @@ def group_key(pod: views.Pod) -> str:
         return f"{pod.namespace}/{volcano}"
     if pod.scheduling_group:
         return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
+    if coscheduling := pod.labels.get(names.GROUP_NAME_COSCHEDULING):
+        return f"{pod.namespace}/{COSCHEDULING}{coscheduling}"
     if _kai_batch(pod) and (owner := pod.controller) is not None and owner.kind == "Job":
         return f"{pod.namespace}/{OWNER}{owner.name}"
     return implicit_key(pod)
@@ -95,7 +99,7 @@ def has_object(key: str) -> bool:
 
 
 def kind_prefix(key: str) -> str:
-    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`OWNER` or ``""`` for Volcano's."""
+    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`COSCHEDULING`, :data:`OWNER` or ``""`` for Volcano's."""
     slash = key.find("/")
     found = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
     return found if found in _PREFIXES else ""
@@ -225,12 +229,14 @@ def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
         for role, least in view.min_task_member.items()
         if least < 0
     )
-    problems.extend(
-        FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
-        for name, units in view.min_resources.items()
-        if units < 0
-    )
-    return tuple(problems)
+    return (*problems, *negative_resources(view.min_resources))
+
+
+def negative_resources(amounts: Mapping[str, int]) -> Iterator[FieldError]:
+    """What is wrong with ``spec.minResources`` of a PodGroup."""
+    for name, units in amounts.items():
+        if units < 0:
+            yield FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
 
 
 def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...] = ()) -> Group:
@@ -282,12 +288,12 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         uid=pod.uid,
         admitted=True,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
-        annotations=_notes_of(pod),
+        annotations=notes_of(pod),
     )
 
 
-def _notes_of(pod: views.Pod) -> dict[str, str]:
-    """Those that a policy reads. Who would not be made anew is not moved, whatever is written on him."""
+def notes_of(pod: views.Pod) -> dict[str, str]:
+    """Those of a pod that a policy reads. Who would not be made anew is not moved, whatever is written on him."""
     notes = read_notes(pod.annotations)
     if pod.controller is None:
         notes.pop(names.MOVABLE, None)

@@ -24,7 +24,7 @@ from enum import StrEnum
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.quantities import from_units, is_device
-from windlass.model.groups import KAI, index_of, role_of
+from windlass.model.groups import COSCHEDULING, KAI, index_of, role_of
 from windlass.spi.objects import Group
 
 NONE = "none"
@@ -32,7 +32,7 @@ NONE = "none"
 MOST_CLASSES = 32
 """So many kinds of pods may a request count."""
 _NO_PARAMETERS: Mapping[str, str] = {}
-_OWNERS = {"scheduling.volcano.sh": "", "scheduling.run.ai": KAI}
+_OWNERS = {"scheduling.volcano.sh": "", "scheduling.run.ai": KAI, "scheduling.x-k8s.io": COSCHEDULING}
 
 
 class Stand(StrEnum):

@@ -64,6 +64,7 @@ class Observed:
         self.kai_queues: dict[str, views.KaiQueue] = {}
         self.kai_groups: dict[str, views.KaiPodGroup] = {}
         self.native_groups: dict[str, views.NativeGroup] = {}
+        self.coscheduling_groups: dict[str, views.CoschedulingGroup] = {}
         self.assumed: dict[str, Assumed] = {}
         self.awaited: dict[str, dict[Reason, str]] = {}
         """Assumed pods that are not bound before something is there: what, in words."""
@@ -333,6 +334,15 @@ class Observed:
         if self.native_groups.pop(key, None) is not None:
             self._touch_native(key)
 
+    def upsert_coscheduling_group(self, group: views.CoschedulingGroup) -> None:
+        self.coscheduling_groups[group.key] = group
+        self._touch_coscheduling(group)
+
+    def remove_coscheduling_group(self, key: str) -> None:
+        group = self.coscheduling_groups.pop(key, None)
+        if group is not None:
+            self._touch_coscheduling(group)
+
     def upsert_request(self, request: views.ProvisioningRequest) -> None:
         group = noderequests.group_of(request)
         if group:
@@ -384,7 +394,7 @@ class Observed:
         """All groups, and pods whose priority the server did not resolve."""
         self._dirty_groups.update(dict.fromkeys(self.groups))
         for key in self._sent_groups:
-            if groups.kind_prefix(key) in (groups.KAI, groups.NATIVE):
+            if groups.kind_prefix(key) in (groups.KAI, groups.NATIVE, groups.COSCHEDULING):
                 self._dirty_groups[key] = None
         self._dirty_pods.update((key, None) for key, pod in self.pods.items() if pod.priority is None)
 
@@ -396,12 +406,20 @@ class Observed:
             self._dirty_groups[group] = None
             self._dirty_pods.update(dict.fromkeys(self._members.get(group, ())))
 
+    def _touch_coscheduling(self, group: views.CoschedulingGroup) -> None:
+        """A group of the coscheduling plug-in, and its pods: the queue that it names says by which rules they go."""
+        key = coscheduling_key(group)
+        self._dirty_groups[key] = None
+        self._dirty_pods.update(dict.fromkeys(self._members.get(key, ())))
+
     def _touch_kai_names(self) -> None:
         """What may mean another queue now that KAI's queues come or go."""
         self._dirty_queues.update(dict.fromkeys(IMPLIED))
         self._dirty_nodes.update(dict.fromkeys(self.nodes))
         for key in self.native_groups:
             self._touch_native(key)
+        for group in self.coscheduling_groups.values():
+            self._touch_coscheduling(group)
         self._dirty_pods.update(
             (key, None) for key, pod in self.pods.items() if names.QUEUE_NAME_KAI in pod.labels
         )
@@ -420,3 +438,7 @@ def _is_near(group: views.PodGroup) -> bool:
 
 def kai_key(group: views.KaiPodGroup) -> str:
     return f"{group.namespace}/{groups.KAI}{group.name}"
+
+
+def coscheduling_key(group: views.CoschedulingGroup) -> str:
+    return f"{group.namespace}/{groups.COSCHEDULING}{group.name}"

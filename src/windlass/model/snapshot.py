@@ -47,6 +47,10 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
     "scheduling.run.ai/v2/Queue": (views.decode_kai_queue, ClusterModel.upsert_kai_queue),
     "scheduling.run.ai/v2alpha2/PodGroup": (views.decode_kai_pod_group, ClusterModel.upsert_kai_group),
+    "scheduling.x-k8s.io/v1alpha1/PodGroup": (
+        views.decode_coscheduling_group,
+        ClusterModel.upsert_coscheduling_group,
+    ),
     "topology.volcano.sh/v1alpha1/HyperNode": (views.decode_hypernode, ClusterModel.upsert_topology),
     "kai.scheduler/v1alpha1/Topology": (views.decode_topology, ClusterModel.upsert_topology),
     "nodeinfo.volcano.sh/v1alpha1/Numatopology": (views.decode_numatopology, ClusterModel.upsert_zones),

@@ -5,7 +5,7 @@ is another one for the engine than before. Pure.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from math import inf
@@ -40,7 +40,7 @@ from windlass.model.budgets import BudgetBook
 from windlass.model.cardbook import CardBook
 from windlass.model.grouping import Grouping, dialect_of
 from windlass.model.needs import Extras, NeedsTable, scoring_of
-from windlass.model.observed import IMPLIED, Assumed, kai_key
+from windlass.model.observed import IMPLIED, Assumed, coscheduling_key, kai_key
 from windlass.model.quotas import quota_of
 from windlass.spi.devices import CardMode
 from windlass.spi.objects import Dialect, Group, Node, Queue, RoleWishes, Task, TaskState
@@ -121,8 +121,13 @@ class Translation(Grouping):
         )
         self._dirty_groups = dict.fromkeys(self._members)
         self._dirty_groups.update(dict.fromkeys(self.groups))
-        self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
+        self._dirty_groups.update(dict.fromkeys(self.foreign_keys()))
         self._dirty_pods = dict.fromkeys(self.pods)
+
+    def foreign_keys(self) -> Iterator[str]:
+        """The groups of other APIs than Volcano's that keep what is said of them."""
+        yield from map(kai_key, self.kai_groups.values())
+        yield from map(coscheduling_key, self.coscheduling_groups.values())
 
     def configure(self, *, tiers: bool, exclusive: neighbours.Rules = (), foreign_queue: str = "") -> None:
         """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
@@ -599,7 +604,7 @@ class Translation(Grouping):
         """All groups count as changed: whoever takes over looks what stands on each."""
         self._changed.update(dict.fromkeys(self._members))
         self._changed.update(dict.fromkeys(self.groups))
-        self._changed.update((kai_key(group), None) for group in self.kai_groups.values())
+        self._changed.update(dict.fromkeys(self.foreign_keys()))
 
 
 def as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:

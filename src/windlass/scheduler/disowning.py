@@ -12,6 +12,7 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.model import podgroups
+from windlass.model.cluster import WrittenGroup
 from windlass.scheduler.desk import Desk
 
 
@@ -27,7 +28,8 @@ class Disowning:
 
     def review(self) -> None:
         """Look at all groups: this instance begins to lead."""
-        for key in self._desk.model.groups:
+        model = self._desk.model
+        for key in (*model.groups, *model.foreign_keys()):
             self.look(key)
 
     def look(self, key: str) -> None:
@@ -35,17 +37,23 @@ class Disowning:
         if self._of_another(key) is not None:
             self._desk.wish(f"foreign {key}")
 
-    def _of_another(self, key: str) -> views.PodGroup | None:
-        """The group, if it is another's and says what we have said."""
-        view = self._desk.model.groups.get(key)
-        if view is None or names.EXPLANATION not in view.annotations or self._desk.model.known(key):
+    def _of_another(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
+        """The group's object, if it is another's and says what we have said."""
+        found = self._desk.model.object_of(key)
+        if found is None or names.EXPLANATION not in found[1].annotations or self._desk.model.known(key):
             return None
-        return view
+        return found
 
     async def write(self, key: str) -> None:
-        view = self._of_another(key)
-        if view is None:
+        found = self._of_another(key)
+        if found is None:
             return
+        resource, view = found
+        if isinstance(view, views.PodGroup):
+            await self._take_back_condition(view)
+        await self._desk.annotate(resource, view.namespace, view.name, view.annotations, None)
+
+    async def _take_back_condition(self, view: views.PodGroup) -> None:
         kept = [condition for condition in view.conditions if not _is_ours(condition, view)]
         if len(kept) < len(view.conditions):
             patch = {
@@ -56,7 +64,6 @@ class Disowning:
                 resources.POD_GROUPS, view.name, patch, view.namespace, subresource="status"
             )
             self._desk.metrics.writes.labels("podgroup").inc()
-        await self._desk.annotate(resources.POD_GROUPS, view.namespace, view.name, view.annotations, None)
 
 
 def _is_ours(condition: views.Condition, view: views.PodGroup) -> bool:

@@ -200,6 +200,11 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.upsert_native_group,
             lambda g: model.remove_native_group(g.key),
         ),
+        resources.COSCHEDULING_POD_GROUPS: (
+            views.decode_coscheduling_group,
+            model.upsert_coscheduling_group,
+            lambda g: model.remove_coscheduling_group(g.key),
+        ),
         resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
         resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
         resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),

@@ -27,13 +27,14 @@ from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model import podgroups
 from windlass.model.cluster import ClusterModel
-from windlass.model.groups import KAI, PHASES_ADMITTED, kind_prefix, shown_key
+from windlass.model.groups import PHASES_ADMITTED
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, Nodes, record
 from windlass.scheduler.disowning import Disowning
 from windlass.scheduler.kai_moments import Moments
 from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.othergroups import OtherGroups
 from windlass.scheduler.podwords import PodWords
 from windlass.scheduler.queuefigures import QueueFigures
 from windlass.scheduler.waits import Waits
@@ -84,6 +85,7 @@ class Publisher:
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
         self.disowning = Disowning(self._desk)
+        self._others = OtherGroups(self._desk)
         self._kept: dict[str, float] = {}
         """Keys of writes that wait for the end of a rush, since when."""
         self._new: dict[str, float] = {}
@@ -91,7 +93,6 @@ class Publisher:
         self._admitted: dict[str, bool] = {}
         self._blocked: set[str] = set()
         self._echoes: dict[str, _Echo] = {}
-        self._moments: Moments = {}
         self._failed: dict[str, str] = {}
         """Gangs that did not come to their minimum in time, with what is said of that."""
         self._transition = "0"
@@ -170,6 +171,7 @@ class Publisher:
             self._queue.wish(f"group {key}")
         view = self._desk.model.groups.get(key)
         if view is None:
+            self._others.look(key, members)
             return
         hypernode = self._desk.model.hypernode_of(key) if view.topology is not None else ""
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
@@ -204,7 +206,7 @@ class Publisher:
         """Annotations that are due on a group whose members are about to be bound."""
         view = self._desk.model.groups.get(key)
         if view is None:
-            return dict(self._moments.get(key, {}))
+            return self._others.notes(key)
         found: dict[str, str | None] = {}
         if names.EXPLANATION in view.annotations:
             found[names.EXPLANATION] = None
@@ -213,34 +215,24 @@ class Publisher:
 
     def gang_failed(self, key: str, message: str) -> None:
         """The gang did not come to its minimum in time; its bound members are evicted."""
-        view = self._desk.model.groups.get(key)
-        resource = resources.POD_GROUPS
-        if view is None:
-            kai = self._desk.model.kai_groups.get(shown_key(key)) if kind_prefix(key) == KAI else None
-            if kai is None:
-                return
-            resource = resources.KAI_POD_GROUPS
-            ref = ObjectRef(resource.api_version, resource.kind, kai.namespace, kai.name, kai.uid)
-        else:
-            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
+        found = self._desk.model.object_of(key)
+        if found is None:
+            return
+        resource, view = found
+        if isinstance(view, views.PodGroup):
             self._failed[key] = message
             self._queue.wish(f"group {key}")
+        ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
         self._desk.recorder.event(ref, "Warning", podgroups.GANG_BIND_FAILED, message)
 
     def moments(self, found: Moments) -> None:
         """Moments that are to stand on groups of KAI."""
-        for key, wanted in found.items():
-            view = self._desk.model.kai_groups.get(shown_key(key))
-            if view is None:
-                continue
-            if any(view.annotations.get(name) != text for name, text in wanted.items()):
-                self._moments.setdefault(key, {}).update(wanted)
-                self._queue.wish(f"group {key}")
+        self._others.moments(found)
 
     def gone(self, key: str) -> None:
         """The group and all its pods are gone."""
         self.waits.end(key)
-        self._moments.pop(key, None)
+        self._others.gone(key)
         self._failed.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
@@ -291,7 +283,7 @@ class Publisher:
         told = self.waits.tell(key)
         self.pods.tell(key, told)
         if view is None:
-            await self._write_kai_group(key, told)
+            await self._others.write(key, told, key in self._blocked)
             return
         wanted = self._wanted(view)
         if self._needs_writing(view, wanted):
@@ -331,28 +323,6 @@ class Publisher:
         patch = {"status": {"nodeCount": wanted}}
         await self._desk.client.patch(resources.HYPERNODES, name, patch, subresource="status")
         self._desk.metrics.writes.labels("hypernode").inc()
-
-    async def _write_kai_group(self, key: str, told: Explanation | None) -> None:
-        """A group of KAI has no phase; its waiting is explained on it, and told by an event."""
-        view = self._desk.model.kai_groups.get(shown_key(key)) if kind_prefix(key) == KAI else None
-        if view is None:
-            return
-        text = record(told)
-        if told is not None and key in self._blocked and view.annotations.get(names.EXPLANATION) != text:
-            resource = resources.KAI_POD_GROUPS
-            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
-            self._desk.recorder.event(ref, "Warning", podgroups.UNSCHEDULABLE, told.message)
-        moments = self._moments.pop(key, {})
-        changed = {name: at for name, at in moments.items() if view.annotations.get(name) != at}
-        if changed:
-            patch = {"metadata": {"annotations": changed}}
-            try:
-                await self._desk.client.patch(resources.KAI_POD_GROUPS, view.name, patch, view.namespace)
-            except BaseException:
-                self._moments[key] = {**moments, **self._moments.get(key, {})}
-                raise
-            self._desk.metrics.writes.labels("moment").inc()
-        await self._desk.annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, text)
 
     def _later(self, key: str) -> float:
         """For so many seconds a write waits for the end of a rush: it is news that nobody waits for."""

@@ -21,10 +21,9 @@ from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
 from windlass.model import reservation
 from windlass.model.claims import ClaimsChanged, ClaimWrite
-from windlass.model.cluster import ClusterModel
-from windlass.model.groups import KAI, kind_prefix, shown_key
+from windlass.model.cluster import ClusterModel, WrittenGroup
 from windlass.model.ledger import Ledger
-from windlass.model.observed import kai_key
+from windlass.model.observed import coscheduling_key, kai_key
 from windlass.model.podgroups import was_whole
 from windlass.model.reservation import Seat
 from windlass.observe import logs
@@ -106,11 +105,11 @@ class Reserver:
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
         """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
-        found = self._object(group)
+        found = self._model.object_of(group)
         if found is None:
             return None
-        resource, view, minimum = found
-        members = self._model.members(group)
+        resource, view = found
+        minimum, members = self._minimum(group, view), self._model.members(group)
         if minimum < 2 or members.scheduled >= minimum:
             return None
         text = reservation.encode(binds, now)
@@ -121,17 +120,12 @@ class Reserver:
         body = {"metadata": {"uid": view.uid, "annotations": annotations}}
         return Write(resource, view.namespace, view.name, body, vital=False)
 
-    def _object(
-        self, group: str
-    ) -> tuple[resources.Resource, views.PodGroup | views.KaiPodGroup, int] | None:
-        """The PodGroup that a reservation is written on, and its minimum."""
-        volcano = self._model.groups.get(group)
-        if volcano is not None:
-            return resources.POD_GROUPS, volcano, volcano.min_member
-        if kind_prefix(group) == KAI and (kai := self._model.kai_groups.get(shown_key(group))) is not None:
-            sent = self._model.group_sent(group)
-            return resources.KAI_POD_GROUPS, kai, sent.min_member if sent is not None else 0
-        return None
+    def _minimum(self, group: str, view: WrittenGroup) -> int:
+        """As its object says; of other APIs than Volcano's as the engine knows it, 0 where it does not."""
+        if isinstance(view, views.PodGroup):
+            return view.min_member
+        sent = self._model.group_sent(group)
+        return sent.min_member if sent is not None else 0
 
     def _early_claims(self, binds: Sequence[Bind], now: float) -> tuple[list[Write], DevicesAwaited | None]:
         """What is written about claims before any of the binds: of pods that share one which is not allocated yet,
@@ -199,11 +193,12 @@ class Reserver:
             text = view.annotations.get(names.RESERVATION)
             if text and not was_whole(view):
                 yield key, view.namespace, text, view.min_member
-        for kai in self._model.kai_groups.values():
-            text, key = kai.annotations.get(names.RESERVATION), kai_key(kai)
-            sent = self._model.group_sent(key)
-            if text and sent is not None and self._model.members(key).scheduled < sent.min_member:
-                yield key, kai.namespace, text, sent.min_member
+        others = [(kai_key(kai), kai) for kai in self._model.kai_groups.values()]
+        others += [(coscheduling_key(one), one) for one in self._model.coscheduling_groups.values()]
+        for key, other in others:
+            text, minimum = other.annotations.get(names.RESERVATION), self._minimum(key, other)
+            if text and self._model.members(key).scheduled < minimum:
+                yield key, other.namespace, text, minimum
 
     def _take_seats(self, binds: Sequence[Bind], now: float) -> list[views.Pod]:
         """The pods as they would stand on their nodes, booked; none if one of them cannot be there any more."""

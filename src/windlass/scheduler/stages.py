@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from windlass.api import views
 from windlass.model.cluster import ClusterModel
-from windlass.model.groups import KAI, NATIVE, kind_prefix, shown_key
+from windlass.model.groups import NATIVE, kind_prefix, shown_key
 from windlass.model.members import Members
 
 QUEUED, ADMITTED, BOUND, RUNNING, ENDED = STAGES = ("queued", "admitted", "bound", "running", "ended")
@@ -43,10 +43,9 @@ def begins_queued(stage: str, view: views.PodGroup | None) -> bool:
 
 def identity(model: ClusterModel, key: str) -> Identity | None:
     """What the group is; ``None`` where nobody knows any of it."""
-    view: views.PodGroup | views.KaiPodGroup | None = model.groups.get(key)
-    if view is None and kind_prefix(key) == KAI:
-        view = model.kai_groups.get(shown_key(key))
-    if view is not None:
+    written = model.object_of(key)
+    if written is not None:
+        view = written[1]
         return Identity(view.uid, view.created, view.min_member or 1)
     if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_plain(key))) is not None:
         return Identity(native.uid, native.created, native.min_count)

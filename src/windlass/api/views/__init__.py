@@ -28,6 +28,7 @@ from windlass.api.views.claims import (
     decode_resource_slice,
 )
 from windlass.api.views.cluster import Namespace, ResourceQuota, decode_namespace, decode_resource_quota
+from windlass.api.views.coscheduling import CoschedulingGroup, decode_coscheduling_group
 from windlass.api.views.kai import (
     KaiPodGroup,
     KaiQueue,
@@ -87,6 +88,7 @@ __all__ = [
     "ClaimTemplate",
     "Condition",
     "ContainerExit",
+    "CoschedulingGroup",
     "CsiDriver",
     "CsiNode",
     "DeviceClaim",
@@ -129,6 +131,7 @@ __all__ = [
     "controller_of",
     "decode_claim",
     "decode_claim_template",
+    "decode_coscheduling_group",
     "decode_csi_driver",
     "decode_csi_node",
     "decode_device_claim",

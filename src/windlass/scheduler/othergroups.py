@@ -1,0 +1,117 @@
+"""What is written on groups of other APIs than Volcano's: on those of KAI, and of the coscheduling plug-in.
+
+On both stands why they wait; on KAI's the moments that its policies go by; on the plug-in's the status, unless somebody
+else keeps it (:mod:`windlass.model.coscheduling`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.api import annotations as names
+from windlass.api import resources, views
+from windlass.api.reasons import Explanation
+from windlass.client.recorder import ObjectRef
+from windlass.model import coscheduling, podgroups
+from windlass.model.cluster import WrittenGroup
+from windlass.model.members import Members
+from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, record
+from windlass.scheduler.kai_moments import Moments
+
+
+@dataclass(frozen=True, slots=True)
+class _Echo:
+    status: coscheduling.Status
+    at: float
+
+
+class OtherGroups:
+    """Keys of the writes are ``group NS/NAME``, as of Volcano's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._moments: Moments = {}
+        self._echoes: dict[str, _Echo] = {}
+
+    def look(self, key: str, members: Members) -> None:
+        """Wish the writing of a group's status where it is another."""
+        found = self._desk.model.object_of(key)
+        if found is None or not isinstance(found[1], views.CoschedulingGroup):
+            return
+        wanted = self._status_due(key, found[1], members)
+        if wanted is not None:
+            news = wanted.phase != found[1].phase and wanted.phase not in coscheduling.ON_THE_WAY
+            self._desk.wish(f"group {key}", 0.0 if news else COUNTS_SECONDS)
+
+    def moments(self, found: Moments) -> None:
+        """Moments that are to stand on groups of KAI."""
+        for key, wanted in found.items():
+            written = self._desk.model.object_of(key)
+            if written is None:
+                continue
+            if any(written[1].annotations.get(name) != text for name, text in wanted.items()):
+                self._moments.setdefault(key, {}).update(wanted)
+                self._desk.wish(f"group {key}")
+
+    def notes(self, key: str) -> dict[str, str | None]:
+        """Annotations that are due on a group whose members are about to be bound."""
+        return dict(self._moments.get(key, {}))
+
+    def gone(self, key: str) -> None:
+        """The group and all its pods are gone."""
+        self._moments.pop(key, None)
+        self._echoes.pop(key, None)
+
+    async def write(self, key: str, told: Explanation | None, blocked: bool) -> None:
+        """``told``: why it waits; ``blocked``: its minimum does."""
+        found = self._desk.model.object_of(key)
+        if found is None:
+            return
+        resource, view = found
+        text = record(told)
+        if told is not None and blocked and view.annotations.get(names.EXPLANATION) != text:
+            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
+            self._desk.recorder.event(ref, "Warning", podgroups.UNSCHEDULABLE, told.message)
+        if isinstance(view, views.CoschedulingGroup):
+            await self._write_status(key, view)
+        if key in self._moments:
+            await self._write_moments(key, resource, view)
+        await self._desk.annotate(resource, view.namespace, view.name, view.annotations, text)
+
+    async def _write_moments(self, key: str, resource: resources.Resource, view: WrittenGroup) -> None:
+        moments = self._moments.pop(key)
+        changed = {name: at for name, at in moments.items() if view.annotations.get(name) != at}
+        if not changed:
+            return
+        patch = {"metadata": {"annotations": changed}}
+        try:
+            await self._desk.client.patch(resource, view.name, patch, view.namespace)
+        except BaseException:
+            self._moments[key] = {**moments, **self._moments.get(key, {})}
+            raise
+        self._desk.metrics.writes.labels("moment").inc()
+
+    def _status_due(
+        self, key: str, view: views.CoschedulingGroup, members: Members
+    ) -> coscheduling.Status | None:
+        """The status that is to be written; ``None`` where it stands, or is somebody else's to write."""
+        if coscheduling.is_kept_by_others(view) or not self._desk.model.known(key):
+            return None
+        wanted = coscheduling.desired(view, members, self._desk.model.pods_of(key))
+        if wanted == coscheduling.current(view):
+            self._echoes.pop(key, None)
+            return None
+        echo = self._echoes.get(key)
+        if echo is None or echo.status != wanted:
+            return wanted
+        return wanted if self._desk.clock.monotonic() - echo.at > ECHO_SECONDS else None
+
+    async def _write_status(self, key: str, view: views.CoschedulingGroup) -> None:
+        wanted = self._status_due(key, view, self._desk.model.members(key))
+        if wanted is None:
+            return
+        resource = resources.COSCHEDULING_POD_GROUPS
+        patch = wanted.patch()
+        await self._desk.client.patch(resource, view.name, patch, view.namespace, subresource="status")
+        self._echoes[key] = _Echo(wanted, self._desk.clock.monotonic())
+        self._desk.metrics.writes.labels("podgroup").inc()

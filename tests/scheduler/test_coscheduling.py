@@ -1,0 +1,173 @@
+"""Gangs of the coscheduling plug-in in a running scheduler: placed whole, told why not, and their status kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from coschedulingobjects import coscheduling_group, member
+from kubeobjects import node
+from schedapi import Running, SchedulerApi
+
+from windlass.api import errors
+from windlass.api.resources import COSCHEDULING_POD_GROUPS, PODS, Resource
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.model import reservation
+from windlass.scheduler.feed import PROBE_SECONDS
+
+EXPLANATION = "windlass.dev/explanation"
+CUT = Unreachable(UNREACHABLE, "cut")
+
+
+@pytest.fixture
+def api() -> SchedulerApi:
+    return SchedulerApi()
+
+
+def add(api: SchedulerApi, *objects: dict[str, Any]) -> None:
+    kinds = {"PodGroup": COSCHEDULING_POD_GROUPS, "Pod": PODS}
+    for obj in objects:
+        api.put(kinds[obj["kind"]], obj)
+
+
+def of(api: SchedulerApi, name: str) -> dict[str, Any]:
+    return api.object(COSCHEDULING_POD_GROUPS, f"default/{name}")
+
+
+def notes(api: SchedulerApi, name: str) -> dict[str, str]:
+    return of(api, name)["metadata"].get("annotations") or {}
+
+
+async def test_a_gang_starts_whole_and_its_status_follows_it(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    add(api, coscheduling_group("a", 2, needs={"nvidia.com/gpu": 2}), member("a0", "a"))
+    async with Running(api) as running:
+        await running.settle(3.0)
+        assert api.bound() == []
+        assert of(api, "a")["status"]["phase"] == "Pending"
+        assert json.loads(notes(api, "a")[EXPLANATION])["code"] == "WaitingForMembers"
+        add(api, member("a1", "a"))
+        await running.settle(3.0)
+        assert api.bound() == ["a0", "a1"]
+        assert of(api, "a")["status"]["phase"] == "Scheduling"
+        assert EXPLANATION not in notes(api, "a")
+        for name in ("a0", "a1"):
+            api.run(name)
+        await running.settle(3.0)
+        assert of(api, "a")["status"] == {
+            "phase": "Running",
+            "occupiedBy": "default/a-node-0",
+            "running": 2,
+            "succeeded": 0,
+            "failed": 0,
+        }
+        for name in ("a0", "a1"):
+            api.end(name)
+        await running.settle(3.0)
+        assert (of(api, "a")["status"]["phase"], of(api, "a")["status"]["succeeded"]) == ("Finished", 2)
+        before = len(api.writes("podgroups"))
+        await running.settle(30.0)
+        assert len(api.writes("podgroups")) == before
+
+
+async def test_one_that_waits_says_why_on_its_object_and_its_pods(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    add(api, coscheduling_group("b", 3), *[member(f"b{i}", "b") for i in range(3)])
+    async with Running(api) as running:
+        await running.settle(8.0)
+        assert api.bound() == []
+        assert json.loads(notes(api, "b")[EXPLANATION])["code"] == "ExceedsCluster"
+        assert "Unschedulable" in running.reasons("b")
+        assert api.conditions(PODS, "default/b0")["PodScheduled"]["status"] == "False"
+
+
+async def test_pods_wait_for_a_group_that_is_not_there_and_say_so(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    add(api, member("c0", "c"), member("c1", "c"))
+    async with Running(api) as running:
+        await running.settle(8.0)
+        assert api.bound() == []
+        told = api.conditions(PODS, "default/c0")["PodScheduled"]["message"]
+        assert "PodGroup (scheduling.x-k8s.io/v1alpha1) default/c does not exist" in told
+        add(api, coscheduling_group("c", 2))
+        await running.settle(2.0)
+        assert api.bound() == ["c0", "c1"]
+
+
+async def test_a_kind_that_is_installed_later_is_followed_from_then_on(api: SchedulerApi) -> None:
+    served: list[Resource] = []
+    whole = api.list
+
+    async def listed(resource: Resource, *args: object, **options: object) -> object:
+        if resource is COSCHEDULING_POD_GROUPS and resource not in served:
+            raise errors.not_found(resource, "")
+        return await whole(resource, *args, **options)
+
+    api.list = listed  # type: ignore[method-assign]
+    api.add(node("n1", gpus=2))
+    add(api, member("a0", "a"), member("a1", "a"))
+    async with Running(api) as running:
+        await running.settle(5.0)
+        assert api.bound() == []
+        served.append(COSCHEDULING_POD_GROUPS)
+        add(api, coscheduling_group("a", 2))
+        await running.settle(PROBE_SECONDS)
+        await running.settle(1.0)
+        assert api.bound() == ["a0", "a1"]
+
+
+async def test_a_status_that_somebody_else_keeps_is_left_alone(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    fields = [{"manager": "controller", "subresource": "status", "operation": "Update"}]
+    kept = coscheduling_group("a", 2, managedFields=fields)
+    kept["status"] = {"phase": "Pending"}
+    add(api, kept, member("a0", "a"), member("a1", "a"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        api.run("a0")
+        await running.settle(5.0)
+        assert api.bound() == ["a0", "a1"]
+        assert of(api, "a")["status"] == {"phase": "Pending"}
+
+
+async def test_what_was_said_of_a_group_is_taken_back_where_another_scheduler_gets_its_pods(
+    api: SchedulerApi,
+) -> None:
+    api.add(node("n1", gpus=1))
+    said = {EXPLANATION: json.dumps({"code": "InsufficientResources", "message": "no room"})}
+    other = member("a0", "a", scheduler="scheduler-plugins")
+    add(api, coscheduling_group("a", 1, annotations=said), other)
+    async with Running(api) as running:
+        await running.settle(3.0)
+        assert EXPLANATION not in notes(api, "a")
+        assert not of(api, "a").get("status")
+
+
+async def test_a_half_begun_start_is_finished_by_whoever_leads_next(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    add(api, coscheduling_group("a", 2), member("a0", "a"), member("a1", "a"))
+    api.refuse_bind = lambda namespace, name, where: CUT if name == "a1" else None
+    async with Running(api) as running:
+        await running.settle(1.0)
+        found = reservation.decode(notes(api, "a")["windlass.dev/reservation"])
+        assert found is not None
+        assert [seat.pod for seat in found.seats] == ["a0", "a1"]
+    api.refuse_bind = lambda *_: None
+    async with Running(api) as running:
+        await running.settle(0.5)
+        assert api.bound() == ["a0", "a1"]
+
+
+async def test_half_a_gang_is_taken_back(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    add(api, coscheduling_group("a", 2), member("a0", "a"), member("a1", "a"))
+    api.refuse_bind = lambda namespace, name, where: (
+        errors.failure(500, "InternalError", "no") if name == "a1" else None
+    )
+    async with Running(api) as running:
+        await running.settle(10.0)
+        assert api.bound() == ["a0"]
+        await running.settle(35.0)
+        assert api.conditions(PODS, "default/a0")["DisruptionTarget"]["reason"] == "GangBindFailed"
+        assert "GangBindFailed" in running.reasons("a")
