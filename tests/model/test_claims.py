@@ -11,6 +11,7 @@ from kubeobjects import node, pod
 from windlass.api import views
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
+from windlass.model.claims import ClaimsChanged
 from windlass.model.cluster import ClusterModel
 from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption
 from windlass.spi.objects import Needs, Task
@@ -747,4 +748,11 @@ def test_who_is_given_a_device_takes_it_from_a_claim_whose_pod_was_never_bound()
     assert [one["device"] for one in allocation["devices"]["results"]] == ["gpu-0"]
     assert [name for name, _ in written(1)] == ["c"]
     world.add("pod", claimer("late", claim="late", node="n"))
-    assert [name for name, _ in written(0)] == ["c"], "whoever is bound keeps what it has"
+    with pytest.raises(ClaimsChanged, match="claim default/late of pod default/late holds gpu-0 on n by now"):
+        written(0)
+    assert [name for name, _ in written(1)] == ["c"]
+    world.add("pod", claimer("late", claim="late", scheduler="default-scheduler"))
+    with pytest.raises(
+        ClaimsChanged, match="holds gpu-0 on n by now"
+    ):  # another scheduler is about to bind it
+        written(0)

@@ -155,17 +155,27 @@ class ClaimBook:
         return Apart(devices, tuple(one for one in found if one.share))
 
     def in_the_way(
-        self, claim: views.DeviceClaim, node: str, devices: Json, pods: Mapping[str, views.Pod]
+        self,
+        claim: views.DeviceClaim,
+        node: str,
+        devices: Json,
+        pods: Mapping[str, views.Pod],
+        ours: Callable[[views.Pod], bool],
     ) -> Iterator[views.DeviceClaim]:
         """Other claims that still hold devices of a node which are about to be given (``allocation.devices``): for a
-        binding that failed, or by somebody who died before it. No pod that is bound uses them."""
-        given = {(one["driver"], one["pool"], one["device"]) for one in devices["results"]}
+        binding of ``ours`` that failed, or by somebody who died before it. Raises :class:`ClaimsChanged` where a pod
+        that is bound, or that another scheduler is about to bind, has been given one of them meanwhile."""
+        given = {_name(one) for one in devices["results"] if not one.get("adminAccess")}
         for key in self._allocated.get(node, ()):
             other = self.claims[key]
             held = {(one.driver, one.pool, one.device) for one in other.results if not one.share}
-            used = any(pods[user].node_name for user in self.users_of(key) if user in pods)
-            if key != claim.key and not used and not given.isdisjoint(held):
-                yield other
+            if key == claim.key or given.isdisjoint(held):
+                continue
+            for user in (pods[user] for user in self.users_of(key) if user in pods):
+                if user.node_name or not ours(user):
+                    names = ", ".join(sorted(device for _, _, device in given & held))
+                    raise ClaimsChanged(f"claim {key} of pod {user.key} holds {names} on {node} by now")
+            yield other
 
     def users_of(self, claim: str) -> Iterator[str]:
         """The pods that name a claim (by key), and the one that it was made for."""
@@ -479,13 +489,15 @@ def writes_for(
     bind: Bind,
     pods: Mapping[str, views.Pod],
     now: float,
+    ours: Callable[[views.Pod], bool],
     together: Collection[str] = (),
 ) -> list[ClaimWrite]:
     """Allocation where there is none yet, the pod as one that may use the devices, and what keeps an allocated claim
     from being deleted under it.
 
     ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
-    the server refuses. ``together``: pods that begin with this one; who carries a claim writes it for them, too."""
+    the server refuses. ``ours``: whether this scheduler places a pod. ``together``: pods that begin with this one; who
+    carries a claim writes it for them, too. Raises :class:`ClaimsChanged`."""
     cards = [HeldCard(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
     for claim, devices in book.allocation(pod, bind.node, cards, pods):
@@ -497,7 +509,7 @@ def writes_for(
                 status: dict[str, object] = {"reservedFor": [*claim.consumers, _consumer(pod)]}
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
             continue
-        writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods)]
+        writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods, ours)]
         if claim.allocated:  # for a binding that failed, or by somebody who is gone
             writes.append(_given_back(claim))
             version = {}
@@ -514,6 +526,11 @@ def writes_for(
             kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
             writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
     return writes
+
+
+def _name(result: Json) -> tuple[str, str, str]:
+    """What a device of an allocation is called: by its driver, pool and name."""
+    return result["driver"], result["pool"], result["device"]
 
 
 def _given_back(claim: views.DeviceClaim) -> ClaimWrite:

@@ -256,11 +256,12 @@ class ClusterModel(Translation):
     def claim_writes(self, bind: Bind, now: float, together: Collection[str] = ()) -> list[ClaimWrite]:
         """What has to be written about the claims of a pod before it is bound. ``now``: Unix seconds.
 
-        ``together``: the pods that begin with it, for which the claims that it shares with them are written, too."""
+        ``together``: the pods that begin with it, for which the claims that it shares with them are written, too.
+        Raises :class:`~windlass.model.claims.ClaimsChanged`."""
         pod = self.pods.get(bind.task)
         if pod is None or not pod.shape.claims:
             return []
-        return writes_for(self.claims, pod, bind, self.pods, now, together)
+        return writes_for(self.claims, pod, bind, self.pods, now, self.manages, together)
 
     def sharers(self, binds: Iterable[Bind]) -> dict[str, None]:
         """The pods among those of a gang's binds that share with others among them a claim that none has yet."""
