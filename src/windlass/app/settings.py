@@ -19,7 +19,7 @@ from windlass.observe.logs import LEVELS
 REFUSED = "WL-CONFIG-465"
 Setting = str | int | float | bool | tuple[str, ...]
 Values = Mapping[str, Setting]
-BOTH, SCHEDULER, CONTROLLER = ("scheduler", "controller"), ("scheduler",), ("controller",)
+BOTH, SCHEDULER = ("scheduler", "controller"), ("scheduler",)
 
 
 @dataclass(frozen=True, slots=True)

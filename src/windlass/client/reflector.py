@@ -240,11 +240,9 @@ class Reflector:
         if self._state is _State.WATCH_LIST:
             self._watch_list_failed(problem)
             return
-        if _try_watch_again(problem):
-            self._back_off(_asked_wait(problem))
-            return
         self._back_off(_asked_wait(problem))
-        self._start_over()
+        if not _try_watch_again(problem):
+            self._start_over()
 
     def watch_opened(self) -> None:
         """The server's head is there; events follow."""

@@ -97,7 +97,6 @@ class LineCutter:
     def __init__(self, stream: str) -> None:
         self._stream = stream
         self._rest = b""
-        self._open_line = False
 
     @property
     def waiting(self) -> bool:
@@ -113,18 +112,16 @@ class LineCutter:
                 out.append(record(self._stream, False, line[:CHUNK], now))
                 line = line[CHUNK:]
             out.append(record(self._stream, True, line, now))
-            self._open_line = False
         while len(self._rest) >= CHUNK:
             out.append(record(self._stream, False, self._rest[:CHUNK], now))
             self._rest = self._rest[CHUNK:]
-            self._open_line = True
         return b"".join(out)
 
     def flush(self) -> bytes:
         """The unfinished line as a partial record, so that a prompt or a progress bar is seen while it stands."""
         if not self._rest:
             return b""
-        text, self._rest, self._open_line = self._rest, b"", True
+        text, self._rest = self._rest, b""
         return record(self._stream, False, text)
 
     def finish(self) -> bytes:

@@ -89,7 +89,6 @@ class PodMachine:
     address: str = ""
     started_at: float = 0.0
     initialized_at: float = 0.0
-    ended_at: float = 0.0
     failure_reason: str = ""
     failure_message: str = ""
     deleting: bool = False
@@ -220,7 +219,6 @@ class PodMachine:
 
     def _torn_down(self, event: Event) -> None:
         self.step = PodStep.ENDED
-        self.ended_at = event.at
         if self.deleting:
             self._out.append(DeleteObject())
 

@@ -9,7 +9,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from windlass.api.errors import FieldError, StatusError, bad_request, conflict, failure, invalid
+from windlass.api.errors import (
+    FieldError,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    failure,
+    invalid,
+    not_found,
+)
 from windlass.api.resources import Resource
 from windlass.client.transport import Request
 from windlass.kits.clock import Clock
@@ -168,8 +177,6 @@ def decoded(resource: Resource, entry: Entry) -> dict[str, Any]:
 
 def translated(error: store_errors.StoreError, resource: Resource, name: str) -> StatusError:
     """What the store refused, as the wire tells it."""
-    from windlass.api.errors import already_exists, not_found
-
     if isinstance(error, store_errors.Exists):
         return already_exists(resource, name)
     if isinstance(error, store_errors.Missing):

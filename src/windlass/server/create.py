@@ -19,6 +19,7 @@ from windlass.server.routing import Target
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry, preview
 
+OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _GENERATED_BASE = 58
 """What is kept of a ``generateName``: 63 less the five random characters."""
 _GENERATE_ATTEMPTS = 8
@@ -120,9 +121,7 @@ def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None
     given = metadata.get("namespace")
     if not resource.namespaced:
         if given:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise bad_request(OTHER_NAMESPACE)
         metadata.pop("namespace", None)
         return
     if not namespace:
@@ -130,7 +129,5 @@ def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None
             405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
         )
     if given and given != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request(OTHER_NAMESPACE)
     metadata["namespace"] = namespace

@@ -10,7 +10,7 @@ from windlass.api.resources import EVENTS_V1, NAMESPACES, Resource
 from windlass.client.transport import Response
 from windlass.server import answers, rules
 from windlass.server.core import Call, Core, decoded, metadata_of, translated
-from windlass.server.create import create_object, inbound, reviewed
+from windlass.server.create import OTHER_NAMESPACE, create_object, inbound, reviewed
 from windlass.server.eventview import to_events_v1
 from windlass.server.params import WriteOptions, options_invalid, version, write_options
 from windlass.server.present import object_presenter
@@ -132,8 +132,6 @@ def _check_name(resource: Resource, name: str, namespace: str, metadata: dict[st
     if given != name:
         raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
     if metadata.get("namespace") and metadata["namespace"] != namespace:
-        raise bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise bad_request(OTHER_NAMESPACE)
     if resource.namespaced:
         metadata["namespace"] = namespace

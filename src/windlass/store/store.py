@@ -52,7 +52,6 @@ class Store:
         self._forgotten: dict[str, int] = {}
         self._expiry: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._waiting_for: list[tuple[int, asyncio.Future[None]]] = []
-        self._compacting = False
         self._closed = False
         self.rv = 0
         """The newest version that is durable and visible."""

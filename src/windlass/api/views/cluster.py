@@ -69,7 +69,6 @@ class ResourceQuota(msgspec.Struct, gc=False):
     hard: Mapping[str, str]
     scopes: tuple[str, ...]
     scope_selector: tuple[ScopeRequirement, ...]
-    status_hard: Mapping[str, str]
     used: Mapping[str, str]
     deleted: float
     problems: tuple[FieldError, ...]
@@ -90,7 +89,6 @@ class _QuotaSpecWire(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _QuotaStatusWire(msgspec.Struct, gc=False):
-    hard: Amounts | None = None
     used: Amounts | None = None
 
 
@@ -114,7 +112,6 @@ def decode_resource_quota(raw: bytes | msgspec.Raw) -> ResourceQuota:
         texts(spec.hard),
         spec.scopes or (),
         selector or (),
-        texts(status.hard),
         texts(status.used),
         moment(meta.deletion_timestamp),
         tuple(problems),

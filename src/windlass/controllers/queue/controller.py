@@ -9,7 +9,8 @@ from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
 from windlass.api.views import PodGroup, decode_pod_group
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Index
-from windlass.controllers.effects import Delete, Effects
+from windlass.controllers.commands import discarded, key_of, oldest_first
+from windlass.controllers.effects import Effects
 from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, Observed, make, step
 from windlass.controllers.runner import Watch
 
@@ -61,7 +62,7 @@ class QueueController:
         self._commands: Informer[Json] = informers.informer(COMMANDS)
         self._tally = Tally(self._groups)
         self._children = Index(self._queues, lambda queue: [_parent(queue)], _name)
-        self._commands_of = Index(self._commands, _command_keys, _command_key)
+        self._commands_of = Index(self._commands, _command_keys, key_of)
 
     def watches(self) -> Iterable[Watch]:
         return (
@@ -75,13 +76,13 @@ class QueueController:
 
     async def look(self, key: str) -> Effects:
         queue = self._queues.items.get(key)
-        commands = tuple(sorted(self._commands_of.get(key).values(), key=_age))
+        commands = oldest_first(self._commands_of.get(key).values())
         if queue is None:
             if key == DEFAULT and ROOT not in self._queues.items:
                 return Effects(requeue_after=_NO_ROOT_YET_SECONDS)
             if key in REQUIRED:
                 return make(key)
-            return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
+            return discarded(commands)
         parent = None if key == ROOT else self._queues.items.get(_parent(queue))
         return step(queue, Observed(parent, self._tally.of(key), commands))
 
@@ -101,16 +102,3 @@ def _command_keys(command: Json) -> Iterable[str]:
     if not (target.get("apiVersion") or "").startswith(f"{QUEUES.group}/"):
         return ()
     return (target.get("name") or "",)
-
-
-def _command_key(command: Json) -> str:
-    return f"{command['metadata'].get('namespace', '')}/{command['metadata']['name']}"
-
-
-def _age(command: Json) -> tuple[str, str]:
-    return command["metadata"].get("creationTimestamp") or "", command["metadata"]["name"]
-
-
-def _discard(command: Json) -> Delete:
-    metadata = command["metadata"]
-    return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))

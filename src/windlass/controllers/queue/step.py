@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.resources import COMMANDS, QUEUES
-from windlass.controllers.effects import Create, Delete, Effects, Event, Patch, Plan, reference
+from windlass.api.resources import QUEUES
+from windlass.controllers.commands import discard
+from windlass.controllers.effects import Create, Effects, Event, Patch, Plan, reference
 from windlass.controllers.queue.table import State, Trigger, follow
 
 Json = dict[str, Any]
@@ -69,7 +70,7 @@ def step(queue: Json, seen: Observed) -> Effects:
         plan.stage(Patch(QUEUES, name, {"metadata": {"annotations": {CLOSED_BY_PARENT: mark}}}))
     _write_status(queue, after, seen, plan)
     _tell(plan, before, after)
-    plan.stage(*(_discard(command) for command in seen.commands[:1]))
+    plan.stage(*(discard(command) for command in seen.commands[:1]))
     if len(seen.commands) > 1:
         plan.look_again(0.0)
     return plan.done()
@@ -142,8 +143,3 @@ def _write_status(queue: Json, state: State, seen: Observed, plan: Plan) -> None
         change["state"] = str(state)
     if change:
         plan.stage(Patch(QUEUES, queue["metadata"]["name"], {"status": change}, subresource="status"))
-
-
-def _discard(command: Json) -> Delete:
-    metadata = command["metadata"]
-    return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))

@@ -23,7 +23,8 @@ from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_c
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Index, Stored, Within, decode_stored
-from windlass.controllers.effects import Delete, Effects, controller_of
+from windlass.controllers.commands import discarded, key_of, oldest_first
+from windlass.controllers.effects import Effects, controller_of
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.journeys import JobJourneys
@@ -74,7 +75,7 @@ class JobController:
             PRIORITY_CLASSES, decode=decode_priority_class
         )
         self._pods_of = Index(self._pods, _job_uid, lambda pod: pod.key)
-        self._commands_of = Index(self._commands, _command_keys, _key)
+        self._commands_of = Index(self._commands, _command_keys, key_of)
         self._jobs_with_claim = Index(self._jobs, _claim_keys, lambda job: job.key)
 
     def watches(self) -> Iterable[Watch]:
@@ -104,16 +105,16 @@ class JobController:
 
     async def look(self, key: str) -> Effects:
         stored = self._jobs.items.get(key)
-        commands = sorted(self._commands_of.get(key).values(), key=_age)
+        commands = oldest_first(self._commands_of.get(key).values())
         if stored is None:
             if self._journeys is not None:
                 self._journeys.gone(key)
-            return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
+            return discarded(commands)
         job = stored.object
         pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
-        seen = self._observe(job, pods, tuple(commands))
+        seen = self._observe(job, pods, commands)
         if self._journeys is not None:
             self._journeys.look(key, job, seen)
         return step(job, seen)
@@ -177,20 +178,6 @@ class _Identity(msgspec.Struct):
 
 def _controlled_by(pod: _Identity, uid: str) -> bool:
     return any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references or ())
-
-
-def _key(obj: Json) -> str:
-    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
-
-
-def _age(command: Json) -> tuple[str, str]:
-    return command["metadata"].get("creationTimestamp") or "", command["metadata"]["name"]
-
-
-def _discard(command: Json) -> Delete:
-    """A Command for a job that does not exist has nothing to do."""
-    metadata = command["metadata"]
-    return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))
 
 
 def _is_job(kind: str, api_version: str) -> bool:

@@ -17,11 +17,11 @@ from itertools import islice
 from typing import Any
 
 from windlass.api.resources import (
-    COMMANDS,
     PODS,
     VOLCANO_JOBS,
 )
 from windlass.client.correlator import ObjectRef
+from windlass.controllers.commands import discard
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -148,11 +148,10 @@ class _Look:
         """Those that were carried out or refused; the others wait for the next look."""
         done = []
         for command in self.seen.commands:
-            metadata = command["metadata"]
-            carried_out = metadata.get("uid") == state.command
+            carried_out = command["metadata"].get("uid") == state.command
             if self.before.phase is None and not carried_out:
                 break
-            done.append(Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid")))
+            done.append(discard(command))
             if carried_out and state.command != self.before.command:
                 break
         self.plan.stage(*done)

@@ -18,7 +18,6 @@ from windlass.engine.cards.fit import PLENTY, Budgets, Glance, Seating
 from windlass.engine.cards.memo import NeedMemo, pick
 from windlass.engine.cards.nodecards import PlainCards
 from windlass.engine.decision import DeviceShare
-from windlass.engine.nodes.cells import amounts_at
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.policies import Policies
@@ -168,10 +167,6 @@ class Seats:
             elif not later[at]:
                 found[at] = sum(glance.lacking for glance in self.look(row, needs, later=True))
         return found
-
-    def count_at(self, row: int, needs: Needs) -> int:
-        """:meth:`counts` of one row."""
-        return self.counter(needs)(row, amounts_at(self._table, row)[0])
 
     def counter(self, needs: Needs) -> Counter:
         """:meth:`counts` of single rows, to be asked over and over."""

@@ -38,12 +38,6 @@ def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
     return allocatable - used + releasing - kept
 
 
-def future_free_of(table: NodeTable, row: int, column: int) -> int:
-    """:func:`future_free` of one row and resource."""
-    cells: list[int] = table.planes[row, :, column].tolist()
-    return cells[ALLOCATABLE] - cells[USED] + cells[RELEASING] - cells[PROMISED]
-
-
 class Leftover:
     """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
 
