@@ -18,6 +18,7 @@ from windlass.api.annotations import DEVICES
 __all__ = [
     "DEVICES",
     "RESERVATIONS",
+    "RESERVATIONS_KAI",
     "SHARES",
     "SLICES",
     "WHOLE",
@@ -29,6 +30,8 @@ __all__ = [
 WHOLE = 1000
 RESERVATIONS = "windlass-reservations"
 """The namespace of the pods that hold cards for those who share them: their cards are not theirs."""
+RESERVATIONS_KAI = "kai-resource-reservation"
+"""The same of KAI."""
 _SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 

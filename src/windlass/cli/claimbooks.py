@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from windlass.api import views
 from windlass.api.errors import StatusError
 from windlass.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from windlass.client.blocking import BlockingClient
-from windlass.model.claims import ClaimBook
-from windlass.spi.devices import CardMode
+
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
+    from windlass.model.claims import ClaimBook
 
 _GPUS = "gpu."
 """So the names of the drivers of GPUs begin (``gpu.nvidia.com``, ``gpu.amd.com``, ``gpu.intel.com``)."""
@@ -29,12 +29,23 @@ class ListedGpus:
     held: Mapping[str, int] = field(default_factory=dict)
 
 
-def claims_of(client: BlockingClient) -> ClaimBook:
-    """As far as that may be seen."""
-    book = ClaimBook()
+def slices_of(client: BlockingClient) -> list[dict[str, Any]]:
+    """What drivers list, as far as that may be seen. Where it is nothing, as on most clusters, nobody need load the
+    model for :func:`claims_of`."""
     with suppress(StatusError):
-        for item in client.list(RESOURCE_SLICES).items:
-            book.upsert(views.decode_resource_slice(views.encode(item)))
+        return client.list(RESOURCE_SLICES).items
+    return []
+
+
+def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> ClaimBook:
+    """Those devices, and who was given them, as far as that may be seen."""
+    from windlass.api import views
+    from windlass.model.claims import ClaimBook
+
+    book = ClaimBook()
+    for item in slices:
+        book.upsert(views.decode_resource_slice(views.encode(item)))
+    with suppress(StatusError):
         for item in client.list(RESOURCE_CLAIMS).items:
             book.upsert(views.decode_device_claim(views.encode(item)))
     return book
@@ -43,6 +54,9 @@ def claims_of(client: BlockingClient) -> ClaimBook:
 def listed_gpus(book: ClaimBook, pods: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, ListedGpus]:
     """By node. ``pods``: by node, those that have something there. A device that several pods use together is the
     first one's."""
+    from windlass.api import views
+    from windlass.spi.devices import CardMode
+
     found = {}
     for node in book.shelf.nodes():
         cards = [one for one in book.cards_of(node) if one.resource.startswith(_GPUS)]

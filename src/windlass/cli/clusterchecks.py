@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
+from windlass.api.leases import CLOCK_SECONDS, renews
 from windlass.api.quantities import is_device
 from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, QUEUES, VOLCANO_JOBS, Resource
 from windlass.cli import gpusharing, upgrading
@@ -21,7 +22,6 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.words import joined, moment, natural, plural
 from windlass.client.transport import Request
 from windlass.kits.timestamps import age
-from windlass.scheduler.leader import CLOCK_SECONDS, renews
 
 _REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.api import quantities
+from windlass.api.deviceparts import RESERVATIONS_KAI
 from windlass.cli import amounts
 from windlass.cli.words import joined, resource_words
-from windlass.model.reservedcards import NAMESPACE_KAI
 
 Object = Mapping[str, Any]
 
@@ -19,7 +19,7 @@ def beyond(node: Object, pods: Sequence[Object]) -> str:
     out, and cards that KAI's reservations and those who share them both count."""
     have = amounts.allocatable(node)
     used = amounts.total(amounts.of_pod(pod, node) for pod in pods)
-    by_kai = any(pod["metadata"].get("namespace") == NAMESPACE_KAI for pod in pods)
+    by_kai = any(pod["metadata"].get("namespace") == RESERVATIONS_KAI for pod in pods)
     over = {
         name: used.get(name, 0) - have.get(name, 0) - _carved(name, node)
         for name in _looked_at(node)

@@ -26,7 +26,7 @@ from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 
 NAMESPACE = deviceparts.RESERVATIONS
 """Who may make pods here says which cards are held: nobody but the scheduler should."""
-NAMESPACE_KAI = "kai-resource-reservation"
+NAMESPACE_KAI = deviceparts.RESERVATIONS_KAI
 BY_PLUGIN = "engine.windlass.dev/cards-by-plugin"
 """A label that nodes carry inside the engine where whole cards are all that is handed out."""
 CDI_PREFIX = "k8s.device-plugin.nvidia.com/gpu="

@@ -22,6 +22,7 @@ from typing import Any
 
 from windlass.api import resources
 from windlass.api.errors import StatusError, WindlassError
+from windlass.api.leases import CLOCK_SECONDS, renews
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable, timed_out
 from windlass.kits.clock import Clock
@@ -35,8 +36,6 @@ _BARELY_SECONDS = 0.05
 _AGAIN = 0.25
 """After so many times the usual pause is tried again what failed."""
 _RELEASE_TRIES = 3
-CLOCK_SECONDS = 10.0
-"""So much may this machine's clock differ from the API server's: more is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +275,3 @@ class Election:
             "metadata": {"name": self._options.name, "namespace": self._options.namespace},
             "spec": dict(spec),
         }
-
-
-def renews(field: Mapping[str, Any]) -> bool:
-    """Whether an entry of a lease's managedFields is of who renews it, and says when."""
-    return bool(field.get("time")) and "f:renewTime" in (field.get("fieldsV1") or {}).get("f:spec", {})

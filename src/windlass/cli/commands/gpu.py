@@ -11,7 +11,7 @@ from windlass.api.accelerators import short_type
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import cardtable, failures, listing, tables
-from windlass.cli.claimbooks import claims_of
+from windlass.cli.claimbooks import claims_of, slices_of
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
@@ -50,7 +50,8 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
                 invocation.client.get(NODES, name)  # says that it is not there, with the nearest names
         found = [node for node in found if node["metadata"]["name"] in nodes]
     found.sort(key=lambda node: natural(node["metadata"]["name"]))
-    rows = cardtable.rows_of(found, invocation.client.list(PODS).items, claims_of(invocation.client))
+    claims = claims_of(invocation.client, slices_of(invocation.client))
+    rows = cardtable.rows_of(found, invocation.client.list(PODS).items, claims)
     if invocation.structured:
         records = [cardtable.record(row) for row in rows]
         emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])

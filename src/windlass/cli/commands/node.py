@@ -13,15 +13,14 @@ from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, listing, overfull
+from windlass.cli.claimbooks import ListedGpus, claims_of, listed_gpus, slices_of
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
 from windlass.cli.output import emit
-from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
 from windlass.cli.words import age_of, condition, natural, plural
 
 if TYPE_CHECKING:
-    from windlass.cli.claimbooks import ListedGpus
     from windlass.cli.stranded import Stranded
 
 
@@ -34,18 +33,14 @@ def command() -> None:
 @standard(namespace=False)
 def list_nodes(invocation: Invocation) -> int:
     """List nodes: GPUs free, stranded and used, and by whom."""
-    from windlass.cli.claimbooks import (
-        ListedGpus,
-        claims_of,
-        listed_gpus,
-    )  # heavy; only this command reads claims
-
     nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
     pods = invocation.client.list(PODS).items
     on: dict[str, list[dict[str, Any]]] = {}
     for pod in filter(amounts.holds_resources, pods):
         on.setdefault(pod["spec"]["nodeName"], []).append(pod)
-    idle, listed = _stranded(nodes, pods), listed_gpus(claims_of(invocation.client), on)
+    slices = slices_of(invocation.client)
+    listed = listed_gpus(claims_of(invocation.client, slices), on) if slices else {}
+    idle = _stranded(nodes, pods)
     records = [
         _record(node, on.get(name, []), idle.get(name), listed.get(name, ListedGpus()))
         for node in nodes
@@ -203,6 +198,8 @@ def add_simulated(
     topology_manager_scope: str,
 ) -> int:
     """Add nodes without machines, for trying policies: their pods run for a declared time."""
+    from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
+
     shape = Shape(
         gpus=gpus,
         cpu=cpu,
