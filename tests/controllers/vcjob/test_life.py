@@ -682,13 +682,21 @@ def test_a_missing_priority_class_is_told_and_not_refused() -> None:
     assert "PriorityClassNotFound" in world.words.reasons()
 
 
-def test_why_the_gang_waits_is_told_on_the_job() -> None:
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_why_the_gang_waits_is_told_on_the_job(phase: str) -> None:
+    """Whether its queue has let it in or not, and not once it is scheduled."""
     world = gang()
     world.settle()
-    condition = {"type": "Unschedulable", "status": "True", "message": "4 GPUs are free, 8 are needed"}
-    world.api.change(POD_GROUPS, world.group_key, status={"phase": "Pending", "conditions": [condition]})
+    waits = {"type": "Unschedulable", "status": "True", "message": "4 GPUs are free, 8 are needed"}
+    world.api.change(POD_GROUPS, world.group_key, status={"phase": phase, "conditions": [waits]})
     world.look()
-    assert ("train", "Warning", "PodGroupPending") in [said[:3] for said in world.words.said]
+    told = [said for said in world.words.said if said[2] == "PodGroupPending"]
+    assert [(name, kind) for name, kind, *_ in told] == [("train", "Warning")]
+    assert told[0][3].endswith(": 4 GPUs are free, 8 are needed")
+    done = [{**waits, "status": "False"}, {"type": "Scheduled", "status": "True", "message": "ready"}]
+    world.api.change(POD_GROUPS, world.group_key, status={"phase": "Running", "conditions": done})
+    world.look()
+    assert [said for said in world.words.said if said[2] == "PodGroupPending"] == told
 
 
 def test_a_spec_that_cannot_be_read_is_told() -> None:

@@ -177,6 +177,7 @@ class Beside:
         return [Delete(_KINDS[kind], name, self.spec.namespace, present["metadata"].get("uid"))]
 
     def tell_why_waiting(self, group: Json | None) -> None:
+        """What the scheduler says of the group, told on the Job, where Volcano's users look: let in or not."""
         conditions = [c for c in _conditions(group) if c.get("status") == "True"]
         newest = max(conditions, key=lambda c: c.get("lastTransitionTime") or "", default=None)
         if newest is not None and newest.get("type") != "Scheduled" and newest.get("message"):

@@ -181,9 +181,8 @@ class _Look:
     def _wanted_pods(self, state: JobState) -> list[tuple[Task, int]]:
         """The pods to create: none before the group has been admitted to its queue."""
         group = self.beside.present_group(state)
-        admitted = ((group or {}).get("status") or {}).get("phase") not in (None, "", "Pending")
-        if not admitted:
-            self.beside.tell_why_waiting(group)
+        self.beside.tell_why_waiting(group)
+        if ((group or {}).get("status") or {}).get("phase") in (None, "", "Pending"):
             return []
         wanted = (
             (task, index)
