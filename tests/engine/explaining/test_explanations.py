@@ -9,15 +9,18 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
+from windlass.engine.deltas import QueueUpserted
 from windlass.engine.explaining import wording
 from windlass.spi.objects import (
     Device,
+    Dialect,
     Expression,
     HostPort,
     Needs,
     Node,
     NodeTerm,
     PodTerm,
+    Queue,
     SpreadTerm,
     TaskState,
 )
@@ -720,3 +723,16 @@ def test_each_role_is_judged_by_what_is_free_now() -> None:
     c.running("y", "n1", "gpu=3")
     c.cycle()
     assert c.explain("g").message.startswith("Role b: ")
+
+
+def test_what_helps_a_group_of_kai_is_said_of_kais_objects() -> None:
+    c = Cluster().nodes("n1 gpu=8")
+    c.engine.apply([QueueUpserted(Queue("kai/team", capability={GPU: 2000}, dialect=Dialect.KAI))])
+    c.gang("much", 4, "gpu=1", queue="kai/team").gang("nowhere", 1, "gpu=1", queue="kai/none")
+    for name in ("much", "nowhere"):
+        c.change_group(name, dialect=Dialect.KAI)
+    c.cycle()
+    limit = "raise the limit: kubectl edit queues.scheduling.run.ai team (spec.resources)."
+    assert any(limit in remedy for remedy in c.explain("much").remedies)
+    made = "Create it: a Queue none of scheduling.run.ai/v2, or use one that exists: kai/team."
+    assert made in c.explain("nowhere").remedies

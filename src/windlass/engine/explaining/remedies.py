@@ -13,10 +13,13 @@ from windlass.engine.explaining.domains_verdict import DomainsVerdict
 from windlass.engine.explaining.nodes_verdict import NodesVerdict
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.steps import Shortage, Step
+from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
 
 _CLOSED = frozenset((Reason.ON_HOLD, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_LEAF))
 """Who waits for one of these starts with no change elsewhere."""
+_KAI = "scheduling.run.ai"
+"""The API group of KAI's queues, which only its own objects change."""
 
 
 def remedies_for(
@@ -80,12 +83,14 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
     queue = group.queue
     if queue is None:
         return []
+    kai = group.group is not None and group.group.dialect is Dialect.KAI
     match code:
         case Reason.QUEUE_NOT_FOUND:
             missing = next((a.name for a in queue.path if a.missing), queue.name)
             usable = sorted(e.name for e in world.queues if closed_reason(e) is None)
             use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
-            return [f"Create it: windlass queue create {missing}{use}."]
+            how = f"a Queue {_plain(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
+            return [f"Create it: {how}{use}."]
         case Reason.QUEUE_CLOSED:
             shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
             return [f"Open the queue: windlass queue set {shut} state=Open."]
@@ -93,12 +98,18 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
             leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
         case Reason.EXCEEDS_QUEUE_LIMIT:
-            return [
-                f"Ask for less, or raise the limit: windlass queue set {queue.name} capability.RESOURCE=AMOUNT."
-            ]
+            how = f"windlass queue set {queue.name} capability.RESOURCE=AMOUNT"
+            if kai:
+                how = f"kubectl edit queues.{_KAI} {_plain(queue.name)} (spec.resources)"
+            return [f"Ask for less, or raise the limit: {how}."]
         case Reason.WAITING_FOR_QUOTA:
             return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
     return []
+
+
+def _plain(name: str) -> str:
+    """A queue of KAI as its object is called."""
+    return name.rpartition("/")[2]
 
 
 def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
