@@ -10,7 +10,9 @@ from kubeobjects import node
 from schedapi import Running, SchedulerApi
 
 from windlass.api import errors
+from windlass.api.annotations import ADOPTED_POOL, NODE_POOL_KAI
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, Resource
+from windlass.model.adoption import Peer
 from windlass.scheduler.feed import PROBE_SECONDS
 
 
@@ -23,6 +25,10 @@ def add(api: SchedulerApi, *objects: dict) -> None:
     kinds = {"Queue": KAI_QUEUES, "PodGroup": KAI_POD_GROUPS, "Pod": PODS}
     for obj in objects:
         api.put(kinds[obj["kind"]], obj)
+
+
+def conditions(api: SchedulerApi, name: str) -> list[dict]:
+    return (api.object(KAI_POD_GROUPS, f"default/{name}") or {})["status"]["schedulingConditions"]
 
 
 async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -> None:
@@ -38,6 +44,9 @@ async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -
         assert json.loads(said)["code"] == "InsufficientResources"
         assert "Unschedulable" in running.reasons("b")
         assert api.conditions(PODS, "default/b0")["PodScheduled"]["reason"] == "Unschedulable"
+        (told,) = conditions(api, "b")
+        assert (told["type"], told["nodePool"]) == ("UnschedulableOnNodePool", "default")
+        assert "nvidia.com/gpu" in told["message"]
         api.end("a0")
         api.end("a1")
         await running.settle(8.0)
@@ -46,6 +55,31 @@ async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -
             "windlass.dev/explanation"
             not in api.object(KAI_POD_GROUPS, "default/b")["metadata"]["annotations"]
         )
+        assert conditions(api, "b") == []
+
+
+async def test_what_an_earlier_leader_said_of_a_gang_that_runs_is_taken_away(api: SchedulerApi) -> None:
+    runs = kai_group("a", 1, "team")
+    runs["status"] = {
+        "schedulingConditions": [{"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True"}]
+    }
+    add(api, kai_queue("team"), runs, kai_pod("a0", "a", "team", node="n1"))
+    api.add(node("n1", gpus=1))
+    async with Running(api) as running:
+        await running.settle(3.0)
+        assert conditions(api, "a") == []
+
+
+async def test_while_kai_runs_beside_its_status_is_its_own(api: SchedulerApi) -> None:
+    waits = kai_group("a", 1, "team")
+    waits["metadata"]["labels"] = {NODE_POOL_KAI: ADOPTED_POOL}
+    add(api, kai_queue("team"), waits, kai_pod("a0", "a", "team"))
+    api.add(node("n1", gpus=0))
+    async with Running(api, beside=(Peer.parse("kai"),)) as running:
+        await running.settle(5.0)
+        found = api.object(KAI_POD_GROUPS, "default/a") or {}
+        assert "windlass.dev/explanation" in found["metadata"]["annotations"]
+        assert not found.get("status")
 
 
 async def test_kinds_that_are_served_later_are_followed_from_then_on(api: SchedulerApi) -> None:

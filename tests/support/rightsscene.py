@@ -209,7 +209,10 @@ class RightsScene:
         def told() -> bool:
             group = self._api.get(f"{groups}/waits").ok()
             queue = self._api.get("/apis/scheduling.run.ai/v2/queues/rights-kai").ok()
-            return bool(group["metadata"].get("annotations") and queue["metadata"].get("annotations"))
+            said = (group.get("status") or {}).get("schedulingConditions")
+            return bool(
+                said and group["metadata"].get("annotations") and queue["metadata"].get("annotations")
+            )
 
         eventually(told)
 

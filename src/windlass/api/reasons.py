@@ -68,6 +68,10 @@ class Reason(StrEnum):
     REFUSED_BY_EXTENDER = "RefusedByExtender"
 
 
+UNPREEMPTIBLE = "for work that is not preemptible"
+"""In what is said of a queue's quota that holds for such work alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What is always so about a reason. ``waiting_helps``: yes, no (needs a change), maybe."""

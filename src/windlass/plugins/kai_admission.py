@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.api.reasons import Reason
+from windlass.api.reasons import UNPREEMPTIBLE, Reason
 from windlass.plugins.kai_shares import counts
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect
@@ -51,7 +51,7 @@ def _refusal(queue: QueueView, resource: str, units: int, due: int, left: int) -
         resource=resource,
         needed=units,
         available=due if units > due else left,
-        detail=f"quota {quota} of queue {name} for work that is not preemptible",
+        detail=f"quota {quota} of queue {name} {UNPREEMPTIBLE}",
         permanent=units > due,
         remedies=("Mark the workload preemptible: it may then run above the quota.",),
     )

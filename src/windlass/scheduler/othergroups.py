@@ -1,7 +1,8 @@
 """What is written on groups of other APIs than Volcano's: on those of KAI, and of the coscheduling plug-in.
 
-On both stands why they wait; on KAI's the moments that its policies go by; on the plug-in's the status, unless somebody
-else keeps it (:mod:`windlass.model.coscheduling`).
+On both stands why they wait; on KAI's the same in KAI's own conditions (:mod:`windlass.model.kai_conditions`; not while
+KAI runs beside), and the moments that its policies go by; on the plug-in's the status, unless somebody else keeps it
+(:mod:`windlass.model.coscheduling`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.reasons import Explanation
 from windlass.client.recorder import ObjectRef
-from windlass.model import coscheduling, podgroups
+from windlass.model import adoption, coscheduling, kai_conditions, podgroups
 from windlass.model.cluster import WrittenGroup
 from windlass.model.members import Members
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, record
@@ -33,10 +34,19 @@ class OtherGroups:
         self._moments: Moments = {}
         self._echoes: dict[str, _Echo] = {}
 
-    def look(self, key: str, members: Members) -> None:
-        """Wish the writing of a group's status where it is another."""
+    def look(self, key: str, members: Members, *, waits: bool) -> None:
+        """Wish the writing of a group's status where it is another. ``waits``: whether anything of the group does: who
+        led before may have ended between the start of one that does not, and the end of what it says."""
         found = self._desk.model.object_of(key)
-        if found is None or not isinstance(found[1], views.CoschedulingGroup):
+        if found is None:
+            return
+        if (
+            isinstance(found[1], views.KaiPodGroup)
+            and not waits
+            and self._conditions_due(found[1], None) is not None
+        ):
+            self._desk.wish(f"group {key}")
+        if not isinstance(found[1], views.CoschedulingGroup):
             return
         wanted = self._status_due(key, found[1], members)
         if wanted is not None:
@@ -77,6 +87,24 @@ class OtherGroups:
         if key in self._moments:
             await self._write_moments(key, resource, view)
         await self._desk.annotate(resource, view.namespace, view.name, view.annotations, text)
+        if isinstance(view, views.KaiPodGroup):
+            await self._write_conditions(view, told if blocked else None)
+
+    async def _write_conditions(self, view: views.KaiPodGroup, told: Explanation | None) -> None:
+        wanted = self._conditions_due(view, told)
+        if wanted is None:
+            return
+        resource, status = resources.KAI_POD_GROUPS, {"status": {"schedulingConditions": wanted}}
+        await self._desk.client.patch(resource, view.name, status, view.namespace, subresource="status")
+        self._desk.metrics.writes.labels("podgroup").inc()
+
+    def _conditions_due(
+        self, view: views.KaiPodGroup, told: Explanation | None
+    ) -> list[kai_conditions.Condition] | None:
+        """What is to be written; ``None``: nothing."""
+        if any(peer.kind == adoption.KAI for peer in self._desk.options.beside):
+            return None
+        return kai_conditions.desired(view, told, self._desk.clock.now())
 
     async def _write_moments(self, key: str, resource: resources.Resource, view: WrittenGroup) -> None:
         moments = self._moments.pop(key)

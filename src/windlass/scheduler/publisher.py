@@ -171,7 +171,7 @@ class Publisher:
             self._queue.wish(f"group {key}")
         view = self._desk.model.groups.get(key)
         if view is None:
-            self._others.look(key, members)
+            self._others.look(key, members, waits=wait is not None)
             return
         hypernode = self._desk.model.hypernode_of(key) if view.topology is not None else ""
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:

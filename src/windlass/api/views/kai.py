@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
@@ -88,6 +89,8 @@ class KaiPodGroup(msgspec.Struct, gc=False):
     staleness_grace: float | None
     problems: tuple[FieldError, ...]
     topology: TopologyConstraint | None = None
+    conditions: tuple[dict[str, Any], ...] = ()
+    """``status.schedulingConditions``, as written."""
 
     @property
     def key(self) -> str:
@@ -136,9 +139,14 @@ class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
     topology_constraint: msgspec.Raw = EMPTY
 
 
+class _GroupStatusWire(msgspec.Struct, gc=False, rename="camel"):
+    scheduling_conditions: tuple[dict[str, Any], ...] | None = None
+
+
 _queue_spec_decoder = msgspec.json.Decoder(_QueueSpecWire)
 _resources_decoder = msgspec.json.Decoder(_ResourcesWire)
 _group_spec_decoder = msgspec.json.Decoder(_GroupSpecWire)
+_group_status_decoder = msgspec.json.Decoder(_GroupStatusWire)
 _subgroups_decoder = msgspec.json.Decoder(tuple[KaiSubGroup, ...])
 
 
@@ -196,6 +204,9 @@ def decode_kai_pod_group(raw: bytes | msgspec.Raw) -> KaiPodGroup:
     meta = metadata(whole.metadata, problems)
     spec = part(_group_spec_decoder, whole.spec, "spec", _GroupSpecWire, problems)
     subgroups = part(_subgroups_decoder, spec.sub_groups, "spec.subGroups", tuple, problems)
+    status = part(
+        _group_status_decoder, whole.status, "status", _GroupStatusWire, []
+    )  # no fault of its owner's
     return KaiPodGroup(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -215,6 +226,7 @@ def decode_kai_pod_group(raw: bytes | msgspec.Raw) -> KaiPodGroup:
         staleness_grace=_seconds(spec.staleness_grace_period, "spec.stalenessGracePeriod", problems),
         topology=topology_constraint(spec.topology_constraint, "spec.topologyConstraint", problems),
         problems=tuple(problems),
+        conditions=status.scheduling_conditions or (),
     )
 
 
