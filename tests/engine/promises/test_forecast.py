@@ -118,6 +118,31 @@ def test_a_forecast_leaves_nothing_behind(box: Cluster) -> None:
     assert box.cycle().queues == ()
 
 
+def test_who_was_promised_room_and_finds_some_sooner_ends_once(box: Cluster) -> None:
+    """Between two cycles a node became free: in the forecast it goes there, and its end is not that of the room which
+    it was promised."""
+    box.nodes("n3 gpu=4 cpu=64")
+    running(box, "first", 1, "gpu=4", seconds=None)
+    running(box, "other", 1, "gpu=4", seconds=5000)
+    for i in range(4):
+        running(box, f"r{i}", 1, "gpu=1", seconds=200.0 + 100 * i)
+    box.change_task("first-0", state=TaskState.RELEASING)
+    box.gang("next", 1, "gpu=4")
+    box.change_group("next", run_estimate=100.0)
+    box.cycle(0.0)
+    box.gang("all", 3, "gpu=4")
+    box.cycle(0.0)
+    assert box.engine.world.groups["ns/next"].promises == 1
+    box.remove_task("other-0")
+    before = state_of(box)
+    assert estimate(box, "all") == 500.0
+    basis = "when ns/r1, ns/r2, ns/r3 and 2 more end, as their owners estimate"
+    assert box.explain("all").estimate_basis == basis
+    assert state_of(box) == before
+    box.cycle(0.0)
+    assert box.placed("next") == 1
+
+
 def test_what_terminates_ends_now_and_what_is_stuck_never(box: Cluster) -> None:
     running(box, "busy", 1, "gpu=1", seconds=100)
     entry = box.engine.world.tasks["ns/busy-0"]

@@ -76,20 +76,22 @@ class Forecaster:
         demanding = dict(queues.demanding)
         planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
         first: list[str] = []
-        for group in groups:
-            known = kept.get(group.key)
-            if known is None or not self._keep(planning, group, known):
-                break
-            first.append(group.key)
         found: dict[str, Forecast] = {}
-        for group in groups[len(first) :]:
-            forecast = self._next(planning, group)
-            if forecast is None:
-                break
-            found[group.key] = forecast
-        statement.rollback(mark)
-        planning.undo()
-        queues.demanding = demanding  # what was given back in thought makes nobody's share another one
+        try:
+            for group in groups:
+                known = kept.get(group.key)
+                if known is None or not self._keep(planning, group, known):
+                    break
+                first.append(group.key)
+            for group in groups[len(first) :]:
+                forecast = self._next(planning, group)
+                if forecast is None:
+                    break
+                found[group.key] = forecast
+        finally:  # whatever a policy raises: what was thought is not decided
+            statement.rollback(mark)
+            planning.undo()
+            queues.demanding = demanding  # what was given back in thought makes nobody's share another one
         return first, found
 
     def at_once(
@@ -206,6 +208,8 @@ class _Planning:
         self._last = min(len(ends), MOST_EVENTS)
         self._past = 0
         self._own: list[_Own] = []
+        self._placed: set[str] = set()
+        """The tasks that got their places in this plan: they end as ``_own`` says, whatever was promised to them."""
         self._numbers = count()
 
     def let_go_until(self, start: float) -> None:
@@ -273,11 +277,15 @@ class _Planning:
         """A group has got its place; it ends in its turn if it is known how long it runs."""
         estimate = run_time(group)
         entries = [entry for entry, _ in placements]
+        self._placed.update([entry.key for entry in entries])
         if estimate and entries:
             heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
 
     def _end(self, key: str, entries: Iterable[TaskEntry]) -> None:
         """What runs, or waits for promised room, ends."""
+        entries = [entry for entry in entries if entry.key not in self._placed]
+        if not entries:
+            return
         self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0 and entry.row < 0:
