@@ -343,11 +343,45 @@ def test_a_report_and_pictures_are_written_whole(windlass: Run, trace: str, tmp_
     assert (plots / "utilisation.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_became_of_each_job_is_written_as_csv(windlass: Run, trace: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "jobs.csv"
+    given = ("--trace", trace, "--nodes", "1x8", "--policy", "fifo,kube", "--per-job", str(path))
+    done = windlass("sim", "run", *given)
+    assert done.code == 0, done.err
+    assert f"6 lines in {path}" in done.err
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    assert [row["policy"] for row in rows] == ["fifo"] * 3 + ["kube"] * 3
+    second = {"queue": "b", "submit_seconds": "1", "start_seconds": "100", "end_seconds": "110", "gpus": "4"}
+    assert (
+        rows[1].items() >= {**second, "queue_seconds": "99", "slowdown": "10.9", "nodes": "node-0000"}.items()
+    )
+    figures = ran(windlass, trace, "--policy", "fifo")["fifo"]
+    waits = [float(row["queue_seconds"]) for row in rows if row["policy"] == "fifo"]
+    assert sum(waits) / 3 == pytest.approx(figures["queue_seconds"]["mean"], abs=0.1)
+
+
+def test_of_a_job_that_never_ends_nothing_is_written_that_never_happened(
+    windlass: Run, tmp_path: Path
+) -> None:
+    jobs, path = tmp_path / "t.csv", tmp_path / "jobs.csv"
+    jobs.write_text("submit_s,duration_s,gpus,vc\n0,100,6,a\n1,10,40,b\n")
+    given = ("--trace", str(jobs), "--nodes", "1x8", "--policy", "fifo", "--per-job", str(path))
+    assert windlass("sim", "run", *given).code == 0
+    never = list(csv.DictReader(io.StringIO(path.read_text())))[1]
+    empty = ("start_seconds", "end_seconds", "queue_seconds", "completion_seconds", "slowdown", "nodes")
+    assert [never[name] for name in empty] == [""] * 6
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(
     windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
-    for arguments in (("--report", str(tmp_path)), ("--report", f"{trace}/r.html"), ("--plots", trace)):
+    for arguments in (
+        ("--report", str(tmp_path)),
+        ("--report", f"{trace}/r.html"),
+        ("--plots", trace),
+        ("--per-job", str(tmp_path)),
+    ):
         done = windlass(*given, *arguments)
         assert (done.code, done.out, "cannot be written" in done.err) == (2, "", True), done.err
     monkeypatch.setattr("os.access", lambda *_: False)

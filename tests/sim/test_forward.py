@@ -123,18 +123,68 @@ def test_a_word_or_earlier_runs_end_before_a_limit_and_a_limit_before_them() -> 
     assert run_times.draw(altered(stated, run_estimate=None), "s", 90.0, 60.0) == 90
 
 
-def test_who_is_evicted_begins_anew_and_one_that_shares_time_goes_on() -> None:
-    for share, ends in (("false", 100.0 + 1000.0), ("true", 100.0 + 600.0)):
-        found = state("1x8")
-        notes = {"windlass.dev/time-share": share}
-        work(found, "low", 8, 1000.0, node="node-0000", began=NOW - 400, annotations=notes)
-        work(found, "high", 8, 100.0, priority=10)
-        courses = play(found)
-        assert courses["high"].started == NOW
-        assert courses["low"].stops == 1
-        assert courses["low"].ended == NOW + ends
-        assert courses["low"].started == NOW
-        assert courses["low"].anew == (NOW + 100 if share == "false" else None)
+def said(**notes: str) -> dict[str, str]:
+    return {f"windlass.dev/{name.replace('_', '-')}": text for name, text in notes.items()}
+
+
+@pytest.mark.parametrize(
+    ("notes", "left"),
+    [
+        ({}, 1000.0),
+        ({"time_share": "true"}, 1000.0),
+        ({"checkpoint_every": "0s"}, 600.0),
+        ({"checkpoint_every": "150s"}, 700.0),
+        ({"checkpoint_every": "150s", "restart_cost": "20s"}, 720.0),
+        ({"checkpoint_every": "500s", "time_share": "true"}, 1000.0),
+        ({"checkpointed_at": "1970-01-01T00:15:00Z"}, 700.0),
+    ],
+)
+def test_who_is_evicted_goes_on_from_what_it_saved_by_its_own_word(
+    notes: dict[str, str], left: float
+) -> None:
+    found = state("1x8")
+    work(found, "low", 8, 1000.0, node="node-0000", began=NOW - 400, annotations=said(**notes))
+    work(found, "high", 8, 100.0, priority=10)
+    courses = play(found)
+    assert courses["high"].started == NOW
+    assert courses["low"].stops == 1
+    assert courses["low"].ended == NOW + 100.0 + left
+    assert courses["low"].started == NOW
+    assert courses["low"].anew == (NOW + 100 if left == 1000 else None)
+
+
+def test_who_is_stopped_twice_loses_of_each_run_what_came_after_its_last_checkpoint() -> None:
+    """400 s done, 300 saved; then it restarts for 20 s, works for 180 s more, of which 150 are saved."""
+    found = state("2x8")
+    notes = said(checkpoint_every="150s", restart_cost="20s")
+    work(found, "low", 8, None, node="node-0000", began=NOW - 400, annotations=notes)
+    work(found, "firm", 8, None, node="node-0001", began=NOW, preemptible=False)
+    work(found, "high", 8, None, priority=10)
+    work(found, "both", 8, None, pods=2, priority=20)
+    seconds = {"ns/low": 1000.0, "ns/firm": 300.0, "ns/high": 100.0, "ns/both": 50.0}
+    courses = Forward(found, engine(), lambda group, *_: seconds[group.key]).run()
+    assert courses["ns/high"].started == NOW
+    assert courses["ns/both"].started == NOW + 300
+    assert courses["ns/low"].stops == 2
+    assert courses["ns/low"].ended == NOW + 350 + 20 + 1000 - 450
+
+
+def test_what_a_drained_node_stops_goes_on_from_what_it_saved() -> None:
+    found = state("2x8")
+    work(
+        found,
+        "saves",
+        8,
+        1000.0,
+        node="node-0000",
+        began=NOW - 400,
+        annotations=said(checkpoint_every="150s"),
+    )
+    work(found, "other", 8, 200.0, node="node-0001", began=NOW)
+    displaced(found, "node-0000")
+    assert found.saved == {"ns/saves": 300.0}
+    courses = play(found)
+    assert (courses["saves"].started, courses["saves"].ended) == (NOW + 200, NOW + 900)
 
 
 def test_a_displaced_gang_waits_as_a_whole_for_what_it_lost() -> None:

@@ -2,9 +2,10 @@
 
 The service runs on a fake API with a clock that this test moves from one moment of the trace to the next: jobs come as
 PodGroups with pods, pods that are bound run at once, and end when the trace says so; a pod that is evicted is made anew
-at once, and what its job has done is kept. What is compared: who starts, and starts again, in which order and when, and
-on how many nodes with how many pods on each: with gangs, with each kind of backfill, with queues, with priorities and
-preemption, with queues that reclaim what they are due, and with jobs that share time.
+at once, and its job goes on from what it saved, after its restart. What is compared: who starts, and starts again, in
+which order and when, and on how many nodes with how many pods on each: with gangs, with each kind of backfill, with
+queues, with priorities and preemption, with queues that reclaim what they are due, and with jobs that share time, also
+where a suspension loses work.
 """
 
 from __future__ import annotations
@@ -75,12 +76,24 @@ def live_policy(config: SchedulerConfig) -> Policy:
 
 
 def said(group: Group, job: TraceJob) -> Group:
-    """With what its owner states: the run time, and whether it shares time."""
-    notes = {**group.annotations, **SHARES} if job.time_share else group.annotations
-    return altered(group, run_estimate=job.duration_seconds, annotations=notes)
+    """With what its owner states: the run time, whether it shares time, and what a stop loses."""
+    return altered(group, run_estimate=job.duration_seconds, annotations={**group.annotations, **stated(job)})
 
 
-SHARES = {"windlass.dev/time-share": "true", "windlass.dev/checkpoint-every": "0s"}
+def stated(job: TraceJob) -> dict[str, str]:
+    """Annotations of time-sharing."""
+    if not job.time_share:
+        return {}
+    found = {"windlass.dev/time-share": "true"}
+    if job.checkpoint_seconds is not None and job.checkpoint_seconds < NEVER:
+        found["windlass.dev/checkpoint-every"] = f"{job.checkpoint_seconds:g}s"
+    if job.restart_seconds:
+        found["windlass.dev/restart-cost"] = f"{job.restart_seconds:g}s"
+    return found
+
+
+NEVER = 1e6
+"""Seconds: who saves his work so seldom ends before, and says nothing of it."""
 
 
 def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> list[Start]:
@@ -133,6 +146,8 @@ class Life:
         self.started: list[Start] = []
         self.waiting: dict[str, list[str]] = {}
         self.left = {job.id: job.duration_seconds for job in jobs}
+        self.lost = 0.0
+        """Seconds of work that suspensions cost."""
         self.since: dict[str, float] = {}
         """Of those that run."""
         self.runs: Counter[str] = Counter()
@@ -180,9 +195,8 @@ class Life:
         urgent = {"priorityClassName": f"p{job.priority}"} if job.priority else {}
         made = group(name, len(pod_sizes(job, LARGEST)), queue=job.queue, **urgent)
         made["metadata"]["creationTimestamp"] = rfc3339(self.origin + job.submit_seconds)
-        made["metadata"]["annotations"] = {"windlass.dev/run-estimate": f"{job.duration_seconds:g}s"}
-        if job.time_share:
-            made["metadata"]["annotations"].update(SHARES)
+        said = {"windlass.dev/run-estimate": f"{job.duration_seconds:g}s", **stated(job)}
+        made["metadata"]["annotations"] = said
         made["metadata"]["uid"] = f"uid-{name}"
         pods = []
         for at, gpus in enumerate(pod_sizes(job, LARGEST)):
@@ -209,7 +223,8 @@ class Life:
             self.started.append((moment, name, shape(places)))
             self.since[name] = moment
             self.runs[name] += 1
-            heapq.heappush(self.events, (moment + self.left[name], 0, name, self.runs[name]))
+            end = moment + self._restart(name) + self.left[name]
+            heapq.heappush(self.events, (end, 0, name, self.runs[name]))
             found = True
         return found
 
@@ -220,12 +235,25 @@ class Life:
         for one in gone:
             name = one.rpartition("-")[0]
             if name in self.since:
-                self.left[name] -= moment - self.since.pop(name)
+                self._stops(name, moment - self.since.pop(name))
                 self.waiting[name] = [f"{name}-{at}" for at in range(self._pods(name))]
             self.made[one]["metadata"]["uid"] += "+"
             self.api.remove(PODS, f"default/{one}")
             self.api.add(self.made[one])
         return bool(gone)
+
+    def _restart(self, name: str) -> float:
+        """What its run takes before work goes on."""
+        return (self.jobs[name].restart_seconds or 0.0) if self.runs[name] > 1 else 0.0
+
+    def _stops(self, name: str, ran: float) -> None:
+        """What it has not saved is to be done again."""
+        job = self.jobs[name]
+        done = job.duration_seconds - self.left[name] + max(ran - self._restart(name), 0.0)
+        every = job.checkpoint_seconds or 0.0
+        kept = done // every * every if every else done
+        self.lost += done - kept
+        self.left[name] = job.duration_seconds - kept
 
     def _pods(self, name: str) -> int:
         return len(pod_sizes(self.jobs[name], LARGEST))
@@ -280,7 +308,26 @@ def of_two_queues(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
 
 
 def sharing(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
-    return [replace(job, time_share=True) for job in jobs]
+    return [replace(job, time_share=True, checkpoint_seconds=0.0) for job in jobs]
+
+
+def losing(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
+    """Jobs that share time and save their work now and then, or never, and whose restart takes some time; half of them
+    are long."""
+    return [
+        replace(
+            job,
+            duration_seconds=job.duration_seconds * rng.choice((1, 6)),
+            time_share=True,
+            checkpoint_seconds=rng.choice((NEVER, 0.0, 60.0, 200.0)),
+            restart_seconds=rng.choice((0.0, 5.0, 30.0)),
+        )
+        for job in jobs
+    ]
+
+
+def losing_in_two_queues(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
+    return of_two_queues(losing(jobs, rng), rng)
 
 
 UNRESERVED = SchedulerConfig(configurations={"backfill": {"reservations": "none", "aging": "0s"}})
@@ -310,8 +357,17 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
         (of_two_queues, UNRESERVED, DUE, range(1, 8)),
         *[(of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21))) for at in (1, 8, 15)],
         (sharing, UNRESERVED, None, range(1, 5)),
+        (losing, UNRESERVED, None, range(2, 5)),
+        (losing_in_two_queues, UNRESERVED, DUE, range(1, 4)),
     ],
-    ids=["preempt", "reclaim", *[f"reclaim-and-reserve-{part}" for part in (1, 2, 3)], "time-share"],
+    ids=[
+        "preempt",
+        "reclaim",
+        *[f"reclaim-and-reserve-{part}" for part in (1, 2, 3)],
+        "time-share",
+        "losses",
+        "losses-in-two-queues",
+    ],
 )
 async def test_so_they_do_where_groups_claim_room(
     made: Callable[[list[TraceJob], Random], list[TraceJob]],

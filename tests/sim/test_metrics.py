@@ -38,6 +38,14 @@ def test_queue_is_completion_less_duration() -> None:
     assert figures["makespan_seconds"] == 170.0
 
 
+def test_slowdown_is_completion_by_duration_and_short_jobs_count_as_ten_seconds() -> None:
+    """The first waits for nobody; the second for 100 s, of 50 s; the third for 150 s, of 2 s that count as ten."""
+    figures = measure("x", play([job(0, 100, 8), job(0, 50, 8), job(0, 2, 8)])).figures
+    assert figures["bounded_slowdown"]["p50"] == 3.0
+    assert figures["bounded_slowdown"]["mean"] == pytest.approx((1 + 3 + 15.2) / 3, abs=0.001)
+    assert measure("x", play([job(0, 2, 8)])).figures["bounded_slowdown"]["mean"] == 1.0
+
+
 def test_every_figure_of_the_contract_is_there() -> None:
     figures = measure("x", play([job(0, 1)])).figures
     assert set(figures) >= FIELDS

@@ -158,9 +158,40 @@ def test_a_restart_costs_what_it_costs() -> None:
     assert (of(paid, "a").ended or 0) >= (of(free, "a").ended or 0) + 30
 
 
+def test_a_job_may_say_itself_what_its_restart_costs() -> None:
+    def failed(restart: float | None) -> Outcome:
+        one = job(0, 10_000, 8, "a", restart_seconds=restart)
+        effort = Effort(restart=RestartCost(7, 30, 60))
+        return play([one], "1x8", effort=effort, failures=NodeFailures(8000.0, 600.0), seed=3)
+
+    stops = of(failed(None), "a").failures
+    assert stops > 0
+    assert of(failed(None), "a").lost_gpu_seconds == pytest.approx(30 * 8 * stops)
+    assert of(failed(500.0), "a").lost_gpu_seconds >= 8 * 500 * of(failed(500.0), "a").failures - 8 * 500
+    assert of(failed(0.0), "a").lost_gpu_seconds == 0
+
+
+def test_who_is_stopped_at_the_moment_of_its_start_has_nothing_to_restart() -> None:
+    """By hand, on one node of eight, the shortest remaining time first: c stops a as it comes, d stops c, and a runs
+    beside d; e waits. As d ends, e is started where four are free, and stopped with a at the same moment, as c has
+    least left. Once c has ended e runs, and restarts nothing; a does, for the second time."""
+    jobs = [
+        job(0, 10_000, 4, "a", time_share=True),
+        job(2000, 5000, 8, "c", time_share=True),
+        job(3000, 1000, 1, "d", time_share=True),
+        job(3500, 20_000, 4, "e", time_share=True),
+    ]
+    outcome = play(jobs, "1x8", "srtf", effort=Effort(restart=RestartCost.parse("100")))
+    assert [one.preemptions for one in outcome.jobs] == [2, 1, 0, 1]
+    assert [one.lost_gpu_seconds for one in outcome.jobs] == [2 * 4 * 100, 8 * 100, 0, 0]
+    assert (of(outcome, "c").ended, of(outcome, "e").ended) == (8100, 28_100)
+
+
 def test_costs_are_read_and_refused() -> None:
     assert RestartCost.parse("7/30/60") == RestartCost(7, 30, 60)
-    assert [RestartCost.parse("7/30/60").of(gpus) for gpus in (1, 8, 9)] == [7, 30, 60]
+    cost = RestartCost.parse("7/30/60")
+    assert [cost.of(job(0, 10, gpus)) for gpus in (1, 8, 9)] == [7, 30, 60]
+    assert cost.of(job(0, 10, 9, restart_seconds=0.0)) == 0
     assert str(RestartCost.parse("5")) == "5/5/5"
     for text in ("", "1/2", "a/b/c", "-1/0/0", "inf"):
         with pytest.raises(ValueError, match="cost of a restart"):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kubeobjects import group, pod
+from kubeobjects import group, pod, queue
 from simulated import job, published
 
 from windlass.sim.jobs import TraceJob, pod_sizes
@@ -195,6 +195,41 @@ def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
         assert (train.cpu_milli, train.queue, train.name) == (8000, "research", "train")
 
 
+def test_a_dump_tells_what_a_stop_of_a_group_loses_and_whether_it_shares_time() -> None:
+    """By its own annotations, else by its queue's; what is not said, or cannot be read, is left open."""
+    said = {
+        "all": {"checkpoint-every": "30m", "restart-cost": "45s", "time-share": "true"},
+        "often": {"checkpoint-every": "0s", "time-share": "false"},
+        "wrong": {"checkpoint-every": "often", "restart-cost": "-"},
+        "saved": {"checkpointed-at": "2026-01-01T00:00:00Z"},
+        "nothing": {},
+    }
+    objects = [ended_pod(name, "", 3, 4, 9) for name in said]
+    for found, notes in zip(objects, said.values(), strict=True):
+        found["metadata"]["annotations"] = {f"windlass.dev/{name}": text for name, text in notes.items()}
+    sharing = {
+        **queue("parent"),
+        "metadata": {"name": "parent", "annotations": {"windlass.dev/time-share": "true"}},
+    }
+    objects += [sharing, queue("below", parent="parent"), group("inherits", 1, queue="below")]
+    objects += [group("firm", 1, queue="below")]
+    objects[-1]["metadata"]["annotations"] = {"volcano.sh/preemptable": "false"}
+    objects += [ended_pod("inherits-0", "inherits", 3, 4, 9), ended_pod("firm-0", "firm", 3, 4, 9)]
+    jobs = {job.name: job for job in read(yaml.safe_dump_all(objects))}
+    found = {
+        name: (job.checkpoint_seconds, job.restart_seconds, job.time_share) for name, job in jobs.items()
+    }
+    assert found == {
+        "all": (1800.0, 45.0, True),
+        "often": (0.0, None, False),
+        "wrong": (None, None, None),
+        "saved": (None, None, True),
+        "nothing": (None, None, None),
+        "inherits": (None, None, True),
+        "firm": (None, None, False),
+    }
+
+
 def test_a_pod_that_ended_without_a_container_neither_ran_nor_waits() -> None:
     """As a node leaves it that refused it."""
     refused = ended_pod("refused", "", 3, 4, None)
@@ -225,6 +260,8 @@ def test_the_own_format_has_every_field_and_defaults() -> None:
             queue=st.sampled_from(("default", "a,b", 'say "x"')),
             priority=st.integers(-5, 5),
             requested_seconds=st.none() | st.floats(0, 1e6),
+            checkpoint_seconds=st.none() | st.floats(0, 1e6),
+            restart_seconds=st.none() | st.floats(0, 1e6),
             gpu_models=st.sampled_from(((), ("A",), ("A", "B"))),
             time_share=st.sampled_from((None, True, False)),
         ),

@@ -1,4 +1,4 @@
-"""Reports and pictures of ``windlass sim run`` as files."""
+"""Reports, pictures and lists of jobs of ``windlass sim run`` as files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from windlass.api.errors import WindlassError
 from windlass.cli import simtables
 from windlass.cli.invocation import Invocation
+from windlass.cli.words import plural
 from windlass.kits.files import write_atomic
 from windlass.sim.metrics import Metrics
 from windlass.sim.outcome import Outcome
-from windlass.sim.report import charts
+from windlass.sim.report import charts, joblist
 from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import Study, study
 
@@ -21,34 +22,34 @@ from windlass.sim.report.study import Study, study
 class Reports:
     """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
 
-    def __init__(self, report: str | None, plots: str | None) -> None:
+    def __init__(self, report: str | None, plots: str | None, per_job: str | None = None) -> None:
         self._report = Path(report) if report else None
         self._plots = Path(plots) if plots else None
+        self._per_job = Path(per_job) if per_job else None
         self._studies: list[Study] = []
-        if self._report is None and self._plots is None:
-            self.look = None
-            return
-        self.look = self._look
-        try:
-            charts.require()
-        except charts.PlotsMissing as error:
-            raise WindlassError(
-                "WL-USE-400", str(error), evidence="import matplotlib", remedies=(charts.INSTALL,)
-            ) from None
+        self._jobs: list[str] = []
+        self._draws = self._report is not None or self._plots is not None
+        self.look = self._look if self._draws or self._per_job is not None else None
+        if self._draws:
+            _require_pictures()
         try:
             if self._plots is not None:
                 self._plots.mkdir(parents=True, exist_ok=True)
                 _try_out(self._plots)
-            if self._report is not None:
-                self._report.parent.mkdir(parents=True, exist_ok=True)
-                if self._report.is_dir():
-                    raise IsADirectoryError(EISDIR, "it is a folder", str(self._report))
-                _try_out(self._report.parent)
+            for path in (self._report, self._per_job):
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    if path.is_dir():
+                        raise IsADirectoryError(EISDIR, "it is a folder", str(path))
+                    _try_out(path.parent)
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
     def _look(self, metrics: Metrics, outcome: Outcome) -> None:
-        self._studies.append(study(metrics, outcome))
+        if self._draws:
+            self._studies.append(study(metrics, outcome))
+        if self._per_job is not None:
+            self._jobs += joblist.lines(metrics.policy, outcome)
 
     def write(
         self,
@@ -59,7 +60,7 @@ class Reports:
         invocation: Invocation,
     ) -> None:
         """All files, each whole or not at all; says where they are. ``policies``: name → what it does."""
-        pictures = charts.pictures(self._studies)
+        pictures = charts.pictures(self._studies) if self._draws else []
         if self._plots is not None:
             for picture in pictures:
                 for form in ("svg", "png"):
@@ -70,6 +71,19 @@ class Reports:
             text = Text(title, about, header, rows, policies, simtables.explained(results))
             _write(self._report, page(text, pictures))
             invocation.err.line(f"report in {self._report}")
+        if self._per_job is not None:
+            _write(self._per_job, "".join([joblist.header(), *self._jobs]))
+            invocation.err.line(f"{plural(len(self._jobs), 'line')} in {self._per_job}")
+
+
+def _require_pictures() -> None:
+    """Raises :class:`WindlassError` where nothing could be drawn."""
+    try:
+        charts.require()
+    except charts.PlotsMissing as error:
+        raise WindlassError(
+            "WL-USE-400", str(error), evidence="import matplotlib", remedies=(charts.INSTALL,)
+        ) from None
 
 
 def _write(path: Path, what: str | bytes) -> None:
@@ -84,7 +98,7 @@ def _unwritable(name: str, error: OSError) -> WindlassError:
         "WL-USE-400",
         f"{name} cannot be written",
         evidence=error.strerror or "",
-        remedies=("windlass sim run --report report.html --plots plots",),
+        remedies=("windlass sim run --report report.html --plots plots --per-job jobs.csv",),
     )
 
 

@@ -23,6 +23,11 @@ def _time(key: str, part: str) -> _Show:
     return lambda figures: _seconds(figures[key][part]) if _ended(figures) else NOTHING
 
 
+def _factor(key: str, part: str) -> _Show:
+    """Likewise."""
+    return lambda figures: f"{figures[key][part]:,.2f}" if _ended(figures) else NOTHING
+
+
 def _ended(figures: dict[str, Any]) -> int:
     return figures["jobs"] - figures["unfinished_jobs"]
 
@@ -94,6 +99,12 @@ _LINES: Sequence[_Line] = (
     _Line("completion p50", "Half of the jobs take no longer.", _time("completion_seconds", "p50")),
     _Line("completion p90", "90 % of the jobs take no longer.", _time("completion_seconds", "p90")),
     _Line("completion p99", "99 % of the jobs take no longer.", _time("completion_seconds", "p99")),
+    _Line(
+        "slowdown mean",
+        "Completion by duration, of jobs below ten seconds by ten; 1 where nobody waits (bounded slowdown).",
+        _factor("bounded_slowdown", "mean"),
+    ),
+    _Line("slowdown p90", "90 % of the jobs have no greater one.", _factor("bounded_slowdown", "p90")),
     _Line("makespan", "From the first submission to the last end.", _makespan),
     _Line(
         "allocation",

@@ -2,8 +2,9 @@
 
 What runs goes on until its end, what waits is decided upon whenever something changes, and runs in its turn; nobody
 new comes. A group runs once as many of its tasks have their places as it needs, and ends as a whole. Pods start and
-end at once. Who is evicted is made anew, waiting, at the same moment; what runs by shares of time goes on where it was,
-everything else begins anew once too few are left of it. What was terminating at the beginning is gone.
+end at once. Who is evicted is made anew, waiting, at the same moment; once too few are left of a group it goes on from
+what it saved, by its own word (:mod:`windlass.plugins.timeshare.losses`), after its restart; who says nothing of that
+begins anew. What was terminating at the beginning is gone.
 
 Invariants: pure; the state handed in stays as it was; equal states and run times give equal outcomes.
 """
@@ -33,9 +34,10 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.plugins.timeshare.sharing import opted_in
+from windlass.plugins.timeshare.losses import habit_of, unsaved_seconds
 from windlass.sim.clock import Agenda, Kind
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
+from windlass.spi.timeshare import Stint
 
 RUNS = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING)
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
@@ -58,7 +60,8 @@ class ForwardError(RuntimeError):
 
 @dataclass(slots=True)
 class State:
-    """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name."""
+    """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name. ``saved``: seconds of work
+    that groups have behind them which were just stopped."""
 
     now: float
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -67,10 +70,11 @@ class State:
     budgets: dict[str, int] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
+    saved: dict[str, float] = field(default_factory=dict)
 
     def copy(self) -> State:
         """One that may be changed without this one."""
-        books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks)
+        books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks, self.saved)
         return State(self.now, *[dict(book) for book in books])  # type: ignore[arg-type]
 
     def alive(self) -> set[str]:
@@ -169,6 +173,8 @@ class Forward:
             if work.tasks:
                 self._waiting.add(key)
                 self._look(work, state.now)
+                if work.began is None and key in state.saved:
+                    work.stopped(state.saved[key])
 
     def run(self) -> Mapping[str, Course]:
         """Until all that wait have started, nothing happens any more, or the end. Raises :class:`ForwardError`."""
@@ -228,27 +234,24 @@ class Forward:
         task = _anew(work.tasks[eviction.task], len(self.binds))
         work.tasks[eviction.task] = task
         self._deltas += [TaskRemoved(task.key), TaskUpserted(task)]
-        if work.since is not None and work.placed() < work.least:
+        if work.began is not None and work.placed() < work.least:
             self._stop(work, now)
 
     def _stop(self, work: _Work, now: float) -> None:
-        assert work.since is not None
-        kept = opted_in(work.group, ())
-        work.done = now - work.since if kept else 0.0
-        work.since = None
+        work.stopped(work.saved(now))
         work.plan += 1
         course = self.courses[work.group.key]
         course.stops += 1
-        course.anew = course.anew if kept else inf
+        course.anew = course.anew if work.done else inf
         course.ended = None
         self._waiting.add(work.group.key)
 
     def _look(self, work: _Work, now: float) -> None:
         """Whether it runs from now on, and until when."""
         key = work.group.key
-        if work.since is not None or work.placed() < work.least:
+        if work.began is not None or work.placed() < work.least:
             return
-        work.since = work.begun(now) - work.done
+        work.began = work.begun(now)
         course = self.courses[key]
         if course.started is None:
             course.started = now
@@ -257,9 +260,10 @@ class Forward:
         self._waiting.discard(key)
         work.plan += 1
         limits = [task.run_limit for task in work.tasks.values() if task.run_limit is not None]
-        seconds = self._run_time(work.group, now - work.since, min(limits, default=None))
+        since = work.since
+        seconds = self._run_time(work.group, max(now - since, 0.0), min(limits, default=None))
         if seconds is not None:
-            course.ended = work.since + seconds
+            course.ended = since + seconds
             self._agenda.add(course.ended, Kind.END, (work, work.plan))
 
     def _ends(self, work: _Work, plan: int, now: float) -> None:
@@ -272,16 +276,17 @@ class Forward:
 
 
 class _Work:
-    """A group in the course of a play. ``since``: when what it does now would have begun without a stop; ``None``:
-    it does not run. ``done``: seconds that a stop left it. ``plan`` counts, older ends are void."""
+    """A group in the course of a play. ``began``: when it was started last; ``None``: it does not run. ``done``:
+    seconds of work that stops left it; ``again``: whether there was one. ``plan`` counts, older ends are void."""
 
-    __slots__ = ("done", "group", "plan", "since", "tasks")
+    __slots__ = ("again", "began", "done", "group", "plan", "tasks")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.tasks: dict[str, Task] = {}
-        self.since: float | None = None
+        self.began: float | None = None
         self.done = 0.0
+        self.again = False
         self.plan = 0
 
     @property
@@ -295,6 +300,24 @@ class _Work:
         """Since when as many run as it needs: those that came on top begin nothing."""
         moments = [now if t.started is None else t.started for t in self.tasks.values() if t.state in RUNS]
         return sorted(moments)[self.least - 1]
+
+    @property
+    def since(self) -> float:
+        """When what it does now would have begun without a stop."""
+        restart = habit_of(self._stint()).restart if self.again else 0.0
+        return (self.began or 0.0) + restart - self.done
+
+    def saved(self, now: float) -> float:
+        """Seconds of work that it has behind it if it is stopped now."""
+        stint, there = self._stint(), now - self.since
+        return max(self.done, there - unsaved_seconds(stint, habit_of(stint), now))
+
+    def stopped(self, saved: float) -> None:
+        """It runs no more, and has so much behind it."""
+        self.began, self.done, self.again = None, saved, True
+
+    def _stint(self) -> Stint:
+        return Stint(self.group, 0.0, started=self.began, again=self.again)
 
 
 def _anew(task: Task, number: int) -> Task:
@@ -315,10 +338,25 @@ def displaced(state: State, node: str) -> None:
     """Have what holds something on a node wait, as its owners would make it anew elsewhere; the node is gone. What no
     scheduler here places goes with it."""
     state.nodes.pop(node, None)
-    for key, task in list(state.tasks.items()):
-        if task.node != node or task.state in OVER:
-            continue
+    alive = {key: task for key, task in state.tasks.items() if task.state not in OVER}
+    hit = {key: task for key, task in alive.items() if task.node == node}
+    state.saved |= _saved(state, alive, {task.group for task in hit.values()} - state.saved.keys())
+    for key, task in hit.items():
         if task.group in state.groups and task.state is not TaskState.RELEASING:
             state.tasks[key] = _anew(task, 0)
         else:
             del state.tasks[key]
+
+
+def _saved(state: State, alive: Mapping[str, Task], groups: Iterable[str]) -> dict[str, float]:
+    """What those of the groups that run would have behind them if they were stopped now, seconds of work."""
+    works = {key: _Work(state.groups[key]) for key in sorted(groups) if key in state.groups}
+    for task in alive.values():
+        if task.group in works and task.state is not TaskState.RELEASING:
+            works[task.group].tasks[task.key] = task
+    found: dict[str, float] = {}
+    for key, work in works.items():
+        if work.placed() >= work.least:
+            work.began = work.begun(state.now)
+            found[key] = work.saved(state.now)
+    return found

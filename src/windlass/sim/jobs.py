@@ -18,8 +18,9 @@ class TraceJob:
     ``cpu_milli`` and ``memory_bytes`` of the whole job; 0: the trace does not say, nothing is asked for.
     ``min_gpus``: with how many it makes do (0: all of them), at a speed in proportion.
     ``requested_seconds``: how long its owner says it runs; ``None``: nothing is said. ``checkpoint_seconds``:
-    how often it saves what it has done; ``None``: as the run says. ``gpu_models``: cards that it takes, none for
-    any. ``time_share``: whether it opted in to being suspended for its equals; ``None``: as the run says.
+    how often it saves what it has done; ``restart_seconds``: what a start after a stop takes before work goes on;
+    ``None``: as the run says. ``gpu_models``: cards that it takes, none for any. ``time_share``: whether it opted
+    in to being suspended for its equals; ``None``: as the run says.
     """
 
     id: str
@@ -38,6 +39,7 @@ class TraceJob:
     min_gpus: int = 0
     requested_seconds: float | None = None
     checkpoint_seconds: float | None = None
+    restart_seconds: float | None = None
     gpu_models: tuple[str, ...] = ()
     time_share: bool | None = None
 

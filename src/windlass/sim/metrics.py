@@ -3,6 +3,8 @@
 * completion: from a job's submission to its end. Queue: that less the job's duration, so that restarts and slow
   places count as waiting. Means in seconds; percentile ``p``: the smallest value that at least ``p`` percent of
   all jobs do not exceed.
+* ``bounded_slowdown``: completion by duration, of jobs below ten seconds by ten seconds, at least 1 (Feitelson,
+  *Metrics for Parallel Job Scheduling and Their Convergence*, JSSPP 2001).
 * ``allocation_percent``: running GPU time between the 5th and the 95th percentile of submissions, as part of
   what the cluster has in that time; GPUs held by gangs in part do not run.
   ``None`` where that is no time at all.
@@ -27,6 +29,8 @@ from windlass.sim.jobs import WHOLE
 from windlass.sim.outcome import Ended, Outcome
 
 SHOWN = (50, 90, 99)
+SHORT_SECONDS = 10.0
+"""Shorter jobs count as so long where their wait is held against their duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +48,14 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
 
 
-def summary(values: Sequence[float]) -> dict[str, float | None]:
+def summary(values: Sequence[float], digits: int = 1) -> dict[str, float | None]:
     """``mean``, ``p50``, ``p90``, ``p99``; ``None`` of no values."""
     if not values:
         return dict.fromkeys(("mean", *(f"p{percent}" for percent in SHOWN)))
     ordered = sorted(values)
     found = {"mean": fmean(ordered)}
     found |= {f"p{percent}": percentile(ordered, percent) for percent in SHOWN}
-    return {name: round(value, 1) + 0.0 for name, value in found.items()}  # no -0.0
+    return {name: round(value, digits) + 0.0 for name, value in found.items()}  # no -0.0
 
 
 def measure(policy: str, outcome: Outcome) -> Metrics:
@@ -71,6 +75,7 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
         "queue_seconds_ge8_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 8),
         "queue_seconds_ge32_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 32),
         "completion_seconds": summary([completion_seconds(ended) for ended in done]),
+        "bounded_slowdown": summary([slowdown(ended) for ended in done], 3),
         "allocation_percent": _rounded(_allocation(outcome, window), 2),
         "fragmented_percent": _rounded(_fragmented(outcome, window), 2),
         "preemptions": preemptions,
@@ -100,6 +105,12 @@ def completion_seconds(ended: Ended) -> float:
 def queue_seconds(ended: Ended) -> float:
     """What its completion takes longer than its duration."""
     return completion_seconds(ended) - ended.job.duration_seconds
+
+
+def slowdown(ended: Ended) -> float:
+    """How many times as long as undisturbed it takes; see ``bounded_slowdown``. Raises ``ValueError`` for a job that
+    has not ended."""
+    return max(1.0, completion_seconds(ended) / max(ended.job.duration_seconds, SHORT_SECONDS))
 
 
 def fairness(done: Sequence[Ended]) -> float | None:

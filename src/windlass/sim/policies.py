@@ -181,7 +181,7 @@ def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
         every = setting.checkpoint_seconds if job.checkpoint_seconds is None else job.checkpoint_seconds
         if every is not None:
             notes[CHECKPOINT_EVERY] = _duration(every)
-        restart = setting.restart.of(job.gpus)
+        restart = setting.restart.of(job)
         if restart:
             notes[RESTART_COST] = _duration(restart)
         return altered(group, annotations=notes)

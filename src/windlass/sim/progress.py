@@ -16,7 +16,8 @@ EXACT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RestartCost:
-    """What a start after a stop takes before work goes on, in seconds: of one GPU, of up to eight, of more."""
+    """What a start after a stop takes before work goes on, in seconds, of jobs that say nothing of it: of one GPU, of
+    up to eight, of more."""
 
     one: float = 0.0
     few: float = 0.0
@@ -38,9 +39,11 @@ class RestartCost:
     def __str__(self) -> str:
         return f"{self.one:g}/{self.few:g}/{self.many:g}"
 
-    def of(self, gpus: int) -> float:
-        """Of a job with so many GPUs."""
-        return self.one if gpus <= 1 else self.few if gpus <= 8 else self.many
+    def of(self, job: TraceJob) -> float:
+        """As the job says itself, else by its GPUs."""
+        if job.restart_seconds is not None:
+            return job.restart_seconds
+        return self.one if job.gpus <= 1 else self.few if job.gpus <= 8 else self.many
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,9 @@ class JobRun:
 
     ``left``: seconds of work at speed 1 that it still has, true as of ``since``; ``rate``: at which of it, 0 while
     it does not run. ``warming``: seconds that come before work, the first ``restarting`` of them those of a restart.
-    ``epoch``: counts its plans, older ends are void. ``tries``: counts the incarnations of its pods; ``stops``: how
-    often it had to stop; ``vain``: how often in a row a node took it when it had saved no more than the time before.
+    ``epoch``: counts its plans, older ends are void. ``tries``: counts the incarnations of its pods; ``ran``: whether
+    it has run for any time, so that its next start is a restart; ``vain``: how often in a row a node took it when it
+    had saved no more than the time before.
     """
 
     __slots__ = (
@@ -89,12 +93,12 @@ class JobRun:
         "least",
         "left",
         "pods",
+        "ran",
         "rate",
         "restarting",
         "saved",
         "since",
         "span_since",
-        "stops",
         "tries",
         "vain",
         "warming",
@@ -121,7 +125,7 @@ class JobRun:
         self.restarting = 0.0
         self.epoch = 0
         self.tries = 0
-        self.stops = 0
+        self.ran = False
         self.saved = 0.0
         """Seconds of work that it had saved when a node took it last."""
         self.vain = 0
@@ -145,6 +149,7 @@ class JobRun:
         if not self.rate:
             return
         passed = now - self.since
+        self.ran = self.ran or passed > 0
         warm = min(self.warming, passed)
         self.warming -= warm
         if self.restarting:
@@ -186,7 +191,6 @@ class JobRun:
         self.rate = 0.0
         self.warming = self.restarting = 0.0
         self.epoch += 1
-        self.stops += 1
 
 
 class Speeds:

@@ -358,8 +358,8 @@ class Replay:
             self._waiting_gpus -= run.job.gpus
             if ended.started is None:
                 ended.started = now
-            if run.stops:
-                restart = self.options.effort.restart.of(run.job.gpus)
+            if run.ran:
+                restart = self.options.effort.restart.of(run.job)
             load = self._loads.begin(run)
         rate = self._speeds.rate(run)
         if run.group is not None:

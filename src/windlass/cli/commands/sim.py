@@ -109,6 +109,11 @@ def command() -> None:
 )
 @click.option("--report", metavar="FILE", help="Also write a page with pictures (HTML; needs no network).")
 @click.option("--plots", metavar="DIR", help="Also write the pictures, as SVG and PNG.")
+@click.option(
+    "--per-job",
+    metavar="FILE",
+    help="Also write what became of each job: CSV, a line for each policy and job.",
+)
 @standard(namespace=False, formats=FORMATS)
 def run(
     invocation: Invocation,
@@ -117,6 +122,7 @@ def run(
     policies: tuple[str, ...],
     report: str | None,
     plots: str | None,
+    per_job: str | None,
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
@@ -128,7 +134,7 @@ def run(
     chosen = simulating.chosen_policies(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)
     setup = simulating.setup(given)
-    reports = reporting.Reports(report, plots)
+    reports = reporting.Reports(report, plots, per_job)
     jobs = simulating.put_together(tracefiles.read_trace(trace, form or "", invocation.note), given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)

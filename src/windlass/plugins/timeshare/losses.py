@@ -44,10 +44,11 @@ def habit_of(stint: Stint) -> Habit:
 
 @lru_cache(REMEMBERED)
 def _habit(every: str, restart: str, saved: str) -> Habit:
-    return Habit(_seconds(every), _seconds(restart) or 0.0, _moment(saved))
+    return Habit(seconds_said(every), seconds_said(restart) or 0.0, _moment(saved))
 
 
-def _seconds(text: str) -> float | None:
+def seconds_said(text: str) -> float | None:
+    """Of one of these annotations; ``None`` if nobody says anything, or what cannot be read."""
     try:
         return max(durations.parse_long(text), 0.0) if text else None
     except ValueError:
@@ -67,7 +68,7 @@ def loss_seconds(stint: Stint, habit: Habit, now: float) -> float:
         return 0.0
     if stint.again and now - stint.started < habit.restart:
         return now - stint.started  # it has not begun to work yet
-    return habit.restart + _unsaved(stint, habit, now)
+    return habit.restart + unsaved_seconds(stint, habit, now)
 
 
 def next_saved(stint: Stint, habit: Habit, now: float) -> float:
@@ -85,8 +86,9 @@ def _begun(stint: Stint, habit: Habit) -> float:
     return habit.saved if habit.saved >= started else started + (habit.restart if stint.again else 0.0)
 
 
-def _unsaved(stint: Stint, habit: Habit, now: float) -> float:
-    """Seconds of work. Who says when it saved its work last is taken at that word, however often it means to."""
+def unsaved_seconds(stint: Stint, habit: Habit, now: float) -> float:
+    """Of the work that a group which runs has done since its start. Who says when it saved its work last is taken at
+    that word, however often it means to."""
     run, every = max(now - _begun(stint, habit), 0.0), habit.every
     if every == 0:
         return 0.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from windlass.plugins.timeshare.losses import CHECKPOINTED
-from windlass.spi.objects import Group
+from windlass.spi.objects import Group, Queue
 from windlass.spi.plugins import QueueView
 from windlass.spi.timeshare import Crowd, Stint
 
@@ -17,8 +17,14 @@ OptIn = Callable[[Group, Sequence[QueueView]], bool]
 
 
 def opted_in(group: Group, path: Sequence[QueueView]) -> bool:
+    """Whether the group takes part; see :func:`consent`."""
+    return bool(consent(group, (queue.spec for queue in path)))
+
+
+def consent(group: Group, path: Iterable[Queue]) -> bool | None:
     """By the group's own word; else a checkpoint that it declared stands for a yes; else the word of the nearest
-    queue that says anything. What nobody may evict never takes part."""
+    queue that says anything; ``None``: nobody says anything. What nobody may evict never takes part. ``path``: its
+    queue up to the root."""
     if not group.preemptible:
         return False
     said = group.annotations.get(TIME_SHARE)
@@ -27,10 +33,10 @@ def opted_in(group: Group, path: Sequence[QueueView]) -> bool:
     if CHECKPOINTED in group.annotations:
         return True
     for queue in path:
-        said = queue.spec.annotations.get(TIME_SHARE)
+        said = queue.annotations.get(TIME_SHARE)
         if said is not None:
             return said == "true"
-    return False
+    return None
 
 
 def everybody(group: Group, path: Sequence[QueueView]) -> bool:

@@ -8,22 +8,23 @@ that is expected to be, and says how many there were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from windlass.api import yaml_text
-from windlass.engine.deltas import GroupUpserted, TaskUpserted
+from windlass.engine.deltas import GroupUpserted, QueueUpserted, TaskUpserted
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model.groups import job_title
 from windlass.model.snapshot import SnapshotError, from_objects
 from windlass.plugins.model_grouping import MODEL
-from windlass.plugins.timeshare.sharing import TIME_SHARE
+from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST, seconds_said
+from windlass.plugins.timeshare.sharing import consent
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
-from windlass.spi.objects import Group, Task
+from windlass.spi.objects import Group, Queue, Task
 from windlass.spi.quantities import is_device
 
 Expected = Callable[[Group], float | None]
@@ -47,7 +48,7 @@ def record(
     """The jobs that came since a moment (Unix seconds). What has not ended at ``now`` is among them where it is
     ``expected`` how long it runs: of what runs at least until now. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    groups, tasks = _grouped(objects, file)
+    groups, tasks, queues = _grouped(objects, file)
     ends = dict(_ends(objects, file))
     found: list[tuple[float, TraceJob]] = []
     over = {key for key, _ in _over(objects)}
@@ -73,7 +74,7 @@ def record(
                 continue
             counts["unfinished"] += 1
             seconds = max(seconds, now - begun) if begun is not None else seconds
-        found.append((submitted, _job(group, pods, max(0.0, seconds))))
+        found.append((submitted, _job(group, pods, max(0.0, seconds), _path(queues, group.queue))))
     found.sort(key=lambda pair: (pair[0], pair[1].id))
     first = found[0][0] if found else 0.0
     jobs = [replace(job, submit_seconds=submit - first) for submit, job in found]
@@ -82,19 +83,22 @@ def record(
 
 def _grouped(
     objects: Sequence[Mapping[str, Any]], file: str
-) -> tuple[dict[str, Group], dict[str, dict[str, Task]]]:
+) -> tuple[dict[str, Group], dict[str, dict[str, Task]], dict[str, Queue]]:
     try:
         deltas = from_objects(objects).deltas
     except SnapshotError as error:
         raise TraceError(file, 0, error.field, f"{error.place}: {error.problem}") from error
     groups: dict[str, Group] = {}
+    queues: dict[str, Queue] = {}
     tasks: dict[str, dict[str, Task]] = {}
     for delta in deltas:
         if isinstance(delta, GroupUpserted):
             groups[delta.group.key] = delta.group
         elif isinstance(delta, TaskUpserted):
             tasks.setdefault(delta.task.group, {})[delta.task.key] = delta.task
-    return groups, tasks
+        elif isinstance(delta, QueueUpserted):
+            queues[delta.queue.name] = delta.queue
+    return groups, tasks, queues
 
 
 def _begun(tasks: Sequence[Task]) -> float | None:
@@ -155,14 +159,15 @@ def _requested(group: Group, tasks: Sequence[Task]) -> float | None:
     return float(max(limits)) if len(limits) == len(tasks) else None
 
 
-def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
+def _job(group: Group, tasks: Sequence[Task], seconds: float, path: Iterable[Queue]) -> TraceJob:
+    """``path``: its queue up to the root."""
     sums: dict[str, int] = {}
     for task in tasks:
         for name, units in task.needs.request:
             sums[name] = sums.get(name, 0) + units
     cards = sum(units for name, units in sums.items() if is_device(name))
     part = cards if 0 < cards < WHOLE else WHOLE
-    agrees = group.annotations.get(TIME_SHARE)
+    notes = group.annotations
     return TraceJob(
         id=job_title(group.key),
         submit_seconds=0.0,
@@ -175,7 +180,18 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
         user=group.key.partition("/")[0],
         name=job_title(group.key).partition("/")[2],
         priority=group.priority,
-        model=group.annotations.get(MODEL, ""),
+        model=notes.get(MODEL, ""),
         requested_seconds=_requested(group, tasks),
-        time_share=None if agrees is None else agrees == "true",
+        checkpoint_seconds=seconds_said(notes.get(CHECKPOINT_EVERY, "")),
+        restart_seconds=seconds_said(notes.get(RESTART_COST, "")),
+        time_share=consent(group, path),
     )
+
+
+def _path(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
+    """A queue up to the root, as far as they are there."""
+    seen: set[str] = set()
+    while (queue := queues.get(name)) is not None and name not in seen:
+        yield queue
+        seen.add(name)
+        name = queue.parent

@@ -95,6 +95,7 @@ def _job(row: Row) -> TraceJob:
         min_gpus=least,
         requested_seconds=_maybe(row, "requested_seconds"),
         checkpoint_seconds=_maybe(row, "checkpoint_seconds"),
+        restart_seconds=_maybe(row, "restart_seconds"),
         gpu_models=tuple(filter(None, row.text("gpu_models").split("|"))),
         time_share=_TRUTH[share],
     )
