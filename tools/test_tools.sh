@@ -12,7 +12,9 @@ install() { # PACKAGE
     return
   fi
   echo "installing $1" >&2
-  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$1"; } \
+  local patient=(-q -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300)
+  apt-get "${patient[@]}" update >/dev/null 2>&1 # of some source, perhaps: what is there may do
+  DEBIAN_FRONTEND=noninteractive apt-get "${patient[@]}" install -y --no-install-recommends "$1" \
     >/dev/null 2>&1 || echo "could not install $1: the tests that use it skip" >&2
 }
 

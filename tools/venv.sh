@@ -12,7 +12,9 @@ python=$1 venv=$2
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing python3-venv" >&2
-    apt-get update -q >/dev/null && apt-get install -y -q python3-venv >/dev/null
+    patient=(-q -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300)
+    apt-get "${patient[@]}" update >/dev/null || true # what is there may do
+    DEBIAN_FRONTEND=noninteractive apt-get "${patient[@]}" install -y python3-venv >/dev/null
   else
     echo "error: '$python' has no module venv." >&2
     echo "try:   sudo apt-get install python3-venv" >&2
@@ -21,5 +23,5 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 echo "setting up $venv (once)" >&2
 "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements-dev.lock
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --retries 10 --timeout 60 -r requirements-dev.lock
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -5,6 +5,7 @@
 # the markers of the tests that have to wait for a build, if anything is missing and can be built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+export HOME=${HOME:-~}
 out=${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin
 if [ "${1:-}" = --where ]; then echo "$out"; exit; fi
 if [ "${1:-}" = --late ]; then
@@ -16,6 +17,7 @@ if [ "${1:-}" = --late ]; then
   exit
 fi
 mkdir -p "$out"
+trap 'rm -f "$out"/*.$$' EXIT
 export CGO_ENABLED=0
 version=v1.36.3
 ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version \
@@ -26,8 +28,17 @@ ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version \
 build() { # NAME MODULE-FOLDER PACKAGE
   [ -x "$out/$1" ] && return 0
   echo "building $1 (once)" >&2
-  (cd "$here/$2" && go build -ldflags "$ldflags" -o "$out/$1.part" "$3") >&2
-  mv "$out/$1.part" "$out/$1"
+  go_build "$here/$2" -ldflags "$ldflags" -o "$out/$1.$$" "$3"
+  mv "$out/$1.$$" "$out/$1"
+}
+
+go_build() { # FOLDER ARGUMENTS; a proxy of modules that fails once is asked again
+  local pause
+  for pause in 10 30 0; do
+    (cd "$1" && go build "${@:2}") >&2 && return
+    sleep $pause
+  done
+  return 1
 }
 
 build_volcano() {
@@ -41,9 +52,9 @@ build_volcano() {
   printf 'package v1beta1\n\nconst QueueAllocationGateKey = "scheduling.volcano.sh/queue-allocation-gate"\n' \
     >"$work/apis/pkg/apis/scheduling/v1beta1/gate.go"
   cp "$here/volcano/go.mod" "$here/volcano/go.sum" "$work"
-  (cd "$work" && go mod edit -replace "volcano.sh/apis=$work/apis" &&
-    go build -ldflags "-s -w" -o "$out/volcano-scheduler.part" volcano.sh/volcano/cmd/scheduler) >&2
-  mv "$out/volcano-scheduler.part" "$out/volcano-scheduler"
+  (cd "$work" && go mod edit -replace "volcano.sh/apis=$work/apis") >&2
+  go_build "$work" -ldflags "-s -w" -o "$out/volcano-scheduler.$$" volcano.sh/volcano/cmd/scheduler
+  mv "$out/volcano-scheduler.$$" "$out/volcano-scheduler"
   rm -rf "$work"
 }
 
