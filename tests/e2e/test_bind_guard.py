@@ -32,6 +32,8 @@ SYSTEM_PODS = f"/api/v1/namespaces/{SPACE}/pods"
 PODS = "/api/v1/namespaces/default/pods"
 ANSWERS = 'windlass_scheduler_bind_guard_total{answer="%s"}'
 TIMEOUT_SECONDS = 3
+PATIENT_SECONDS = 9
+"""What the API server is told here instead: on a busy machine an answer may take longer than three seconds."""
 
 
 class GuardedInstance(InstalledProcess):
@@ -165,6 +167,7 @@ def test_the_guard_as_it_is_installed_and_while_its_leader_is_away(kube: RealKub
     )
     for hook in hooks:
         hook["clientConfig"]["service"]["port"] = port
+        hook["timeoutSeconds"] = PATIENT_SECONDS
     api.patch(HOOKS, {"webhooks": hooks}).ok()
     service = api.get(SERVICE).ok()["spec"]
     selector = ",".join(f"{name}={value}" for name, value in service["selector"].items())
@@ -221,7 +224,7 @@ def _play(
     pod(api, "waits", 1)
     begun = time.monotonic()
     assert bind(api, "waits") == (201, "")
-    assert time.monotonic() - begun >= TIMEOUT_SECONDS - 0.5
+    assert time.monotonic() - begun >= PATIENT_SECONDS - 0.5
     os.kill(first.pid, signal.SIGCONT)
 
     # It is gone, its label is still there: bindings go on at once, until another one leads.

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from clusters import Cluster
 from faulttransport import DiesAfterBinds, FaultTransport
-from livescene import Json, Scene, Stalls, eventually
+from livescene import Json, Scene, eventually
+from pace import Pace
 from realkube import RealKube
 
 from windlass.api.errors import StatusError
@@ -88,8 +89,8 @@ async def test_a_gang_is_finished_as_it_was_meant_after_a_crash(scene: Scene, bi
 
 
 async def test_a_standby_takes_over_in_time_and_finishes_the_gang(scene: Scene) -> None:
-    """A leader that dies in the middle of a gang is replaced within 20 seconds, with the lease as it is by default;
-    on the embedded server a shorter one will do to show the same."""
+    """A leader that dies in the middle of a gang is replaced within 20 seconds (on a machine that has the time for it),
+    with the lease as it is by default; on the embedded server a shorter one will do to show the same."""
     for i in range(4):
         await scene.node(f"n{i}", 2)
     death = DiesAfterBinds(3)
@@ -111,21 +112,25 @@ async def test_a_standby_takes_over_in_time_and_finishes_the_gang(scene: Scene) 
         return death.settled
 
     await eventually(died, "the crash")
-    begun = scene.clock.monotonic()
-    await scene.kill()
-    holding.cancel()
-    await asyncio.gather(holding, return_exceptions=True)
-    assert 0 < len(await scene.bound()) < 8
-    wanted = await meant(scene, "g")
-    async with Stalls() as stalls:
-        await asyncio.wait_for(acquiring, 60.0)
+    begun, pace = scene.clock.monotonic(), Pace()
+    pace.start()
+    try:
+        await scene.kill()
+        holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        assert 0 < len(await scene.bound()) < 8
+        wanted = await meant(scene, "g")
+        await asyncio.wait_for(acquiring, 120.0)
         await scene.start()
 
         async def whole() -> bool:
             return len(await scene.bound()) == 8
 
         await eventually(whole, "the whole gang")
-    assert scene.clock.monotonic() - begun <= (10.0 if scene.embedded else 20.0) + stalls.seconds
+        took = scene.clock.monotonic() - begun
+    finally:
+        pace.stop()
+    assert took <= lease.duration_seconds + 5.0 * pace.slowness
     assert await scene.bound() == wanted
     await standby.release()
     await client.close()

@@ -219,30 +219,6 @@ class Scene:
                 assert other == name, f"device {index} of {where} is given to {other} and to {name}"
 
 
-class Stalls:
-    """``async with``: for how long, in ``seconds``, the machine let this process wait when it could have gone on."""
-
-    _STEP = 0.05
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    async def __aenter__(self) -> Stalls:
-        self._counting = asyncio.create_task(self._count())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._counting.cancel()
-        await asyncio.gather(self._counting, return_exceptions=True)
-
-    async def _count(self) -> None:
-        clock = SystemClock()
-        while True:
-            began = clock.monotonic()
-            await asyncio.sleep(self._STEP)
-            self.seconds += max(0.0, clock.monotonic() - began - 1.2 * self._STEP)
-
-
 async def eventually(check: Callable[[], Awaitable[Any]], what: str, seconds: float = PATIENCE) -> Any:
     """Ask until the answer is true."""
     clock = SystemClock()
