@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clusters import APPLY, Cluster
+from clusters import APPLY, Cluster, eventually
+from coschedulingobjects import coscheduling_group
 from deviations import deviates
+from realkube import CRDS
 from volcanobodies import group, queue
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -140,3 +143,44 @@ class TestQueues:
         assert table["columnDefinitions"][0]["name"] == "Name"
         assert table["rows"][0]["cells"][0] == name
         api.delete(f"{QUEUES}/{name}").ok()
+
+
+class TestGangsOfTheCoschedulingPlugIn:
+    """As its published CustomResourceDefinition has them: the kind is not the project's own."""
+
+    @pytest.fixture
+    def gangs(self, api: Cluster, ns: str, request: pytest.FixtureRequest) -> Iterator[str]:
+        crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.scheduling.x-k8s.io"
+        if not api.embedded:
+            request.getfixturevalue("real_kube").install_crds(CRDS / "coscheduling")
+        yield f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{ns}/podgroups"
+        if not api.embedded:
+            api.delete(crd).ok()
+            eventually(lambda: api.get(crd).status == 404, 60)
+
+    def test_as_kubeflow_trainer_writes_them(self, api: Cluster, gangs: str) -> None:
+        whole = coscheduling_group("g", 2, needs={"cpu": "1500m", "memory": 1024})
+        whole["metadata"] = {"name": "g"}
+        made = api.post(gangs, whole).ok(201)
+        assert made["spec"] == {
+            "minMember": 2,
+            "minResources": {"cpu": "1500m", "memory": 1024},
+            "scheduleTimeoutSeconds": 60,
+        }
+        table = api.get(gangs, accept=TABLE).ok()
+        names = [column["name"] for column in table["columnDefinitions"]]
+        assert names == ["Name", "Phase", "MinMember", "Running", "Succeeded", "Failed", "Age"]
+        assert table["rows"][0]["cells"][2] == 2
+
+        told = {"phase": "Running", "occupiedBy": "default/g-node-0", "running": 2}
+        assert api.patch(f"{gangs}/g", {"status": told}).ok().get("status") is None
+        assert api.patch(f"{gangs}/g/status", {"status": told}).ok()["status"] == told
+
+        for wrong, field in (
+            ({"minMember": 0}, "spec.minMember"),
+            ({"minMember": 1, "minResources": {"cpu": "much"}}, "spec.minResources.cpu"),
+            ({"scheduleTimeoutSeconds": "60"}, "spec.scheduleTimeoutSeconds"),
+        ):
+            answer = api.post(gangs, {**whole, "metadata": {"name": "w"}, "spec": wrong})
+            assert (answer.status, answer.json["reason"]) == (422, "Invalid"), answer.text
+            assert field in {cause["field"] for cause in answer.json["details"]["causes"]}

@@ -12,7 +12,7 @@ from kubeobjects import pod
 
 from windlass.api import annotations as names
 from windlass.api import views
-from windlass.api.resources import KAI_POD_GROUPS, POD_GROUPS
+from windlass.api.resources import COSCHEDULING_POD_GROUPS, KAI_POD_GROUPS, POD_GROUPS
 from windlass.api.views.autoscaling import RequestCondition
 from windlass.kits.timestamps import rfc3339
 from windlass.model.noderequests import (
@@ -268,7 +268,14 @@ def test_a_template_says_what_schedulers_need_and_no_more() -> None:
     assert template_of(OWNER, whole, {"app": "x"})["metadata"]["name"] != made["metadata"]["name"]
 
 
-@pytest.mark.parametrize(("resource", "key"), [(POD_GROUPS, "default/g"), (KAI_POD_GROUPS, "default/kai:g")])
+@pytest.mark.parametrize(
+    ("resource", "key"),
+    [
+        (POD_GROUPS, "default/g"),
+        (KAI_POD_GROUPS, "default/kai:g"),
+        (COSCHEDULING_POD_GROUPS, "default/coscheduling:g"),
+    ],
+)
 def test_a_request_is_known_as_its_gangs(resource: Any, key: str) -> None:
     owner = Owner(resource, "default", "g", "uid-g")
     made = request(wanted(2), owner=owner)
