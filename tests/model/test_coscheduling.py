@@ -1,4 +1,5 @@
-"""Gangs of the coscheduling plug-in in the model: whose pods, which queue, how urgent, and their status."""
+"""Gangs of the coscheduling plug-in, and plain pod groups of Kueue, in the model: whose pods, which queue, how urgent,
+and the status of those that have one."""
 
 from __future__ import annotations
 
@@ -194,6 +195,70 @@ def test_all_is_told_anew_to_another_engine() -> None:
     model.take_changed()
     model.show_all()
     assert KEY in model.take_changed()
+
+
+# ------------------------------------------------------------------ plain pod groups of Kueue
+
+KUEUE = "default/kueue:sample"
+
+
+def of_kueue(name: str, count: str | None = "2", **more: Any) -> dict[str, Any]:
+    notes = {} if count is None else {"kueue.x-k8s.io/pod-group-total-count": count}
+    notes |= more.pop("annotations", {})
+    labels = {"kueue.x-k8s.io/pod-group-name": "sample", "kueue.x-k8s.io/queue-name": "lq"}
+    return pod(name, labels=labels, annotations=notes, **more)
+
+
+def test_a_plain_pod_group_of_kueue_is_a_gang() -> None:
+    notes = {"scheduling.volcano.sh/queue-name": "team", "windlass.dev/run-estimate": "1h"}
+    model = model_of(of_kueue("a", annotations=notes, priority=1), of_kueue("b", priority=5))
+    sent = Sent(model)
+    found = sent.groups[KUEUE]
+    assert (found.min_member, found.queue, found.priority, found.run_estimate) == (2, "team", 5, 3600.0)
+    assert (found.admitted, found.held) == (True, False)
+    assert {task.group for task in sent.tasks.values()} == {KUEUE}
+    for name in "ab":
+        model.remove_pod(f"default/{name}")
+    sent.take(model)
+    assert sent.groups == {}
+
+
+def test_its_name_may_stand_in_an_annotation_too() -> None:
+    plain = of_kueue("a", annotations={"kueue.x-k8s.io/pod-group-name": "sample"})
+    del plain["metadata"]["labels"]
+    assert Sent(model_of(plain)).tasks["default/a"].group == KUEUE
+
+
+@pytest.mark.parametrize("word", ["pod-group-fast-admission", "pod-group-serving"])
+def test_pods_that_may_come_one_after_the_other_start_one_by_one(word: str) -> None:
+    sent = Sent(model_of(of_kueue("web-0", annotations={f"kueue.x-k8s.io/{word}": "true"})))
+    assert sent.tasks["default/web-0"].group == "default/pod:web-0"
+
+
+def test_a_podgroup_that_is_named_besides_goes_first() -> None:
+    both = of_kueue("a")
+    both["metadata"]["labels"][LABEL] = "train"
+    assert Sent(model_of(both, coscheduling_group("train", 1))).tasks["default/a"].group == KEY
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (("two", "2"), 'Invalid value: "two": must be a whole number from 1 on'),
+        (("0",), "must be a whole number from 1 on"),
+        ((None,), "must be a whole number from 1 on"),
+        (("2", "3"), "must be the same on all its pods"),
+    ],
+)
+def test_a_count_that_is_none_or_two_holds_it(counts: tuple[str | None, ...], words: str) -> None:
+    model = model_of(*[of_kueue(f"p{i}", count) for i, count in enumerate(counts)])
+    assert Sent(model).groups[KUEUE].held
+    told = model.explanation(KUEUE)
+    assert told is not None
+    assert told.code is Reason.MISCONFIGURED
+    field = "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]"
+    assert told.message.startswith(f"pod group default/sample: {field}: ")
+    assert words in told.message
 
 
 # ------------------------------------------------------------------ the status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from coschedulingobjects import coscheduling_group, member
-from kubeobjects import node
+from kubeobjects import node, pod
 from schedapi import Running, SchedulerApi
 
 from windlass.api import errors
@@ -171,3 +171,20 @@ async def test_half_a_gang_is_taken_back(api: SchedulerApi) -> None:
         await running.settle(35.0)
         assert api.conditions(PODS, "default/a0")["DisruptionTarget"]["reason"] == "GangBindFailed"
         assert "GangBindFailed" in running.reasons("a")
+
+
+async def test_a_plain_pod_group_of_kueue_starts_whole_and_says_why_it_waits(api: SchedulerApi) -> None:
+    def of_kueue(name: str) -> dict[str, Any]:
+        labels = {"kueue.x-k8s.io/pod-group-name": "k"}
+        return pod(name, labels=labels, annotations={"kueue.x-k8s.io/pod-group-total-count": "2"})
+
+    api.add(node("n1", gpus=2))
+    add(api, of_kueue("k0"))
+    async with Running(api) as running:
+        await running.settle(8.0)
+        assert api.bound() == []
+        told = api.conditions(PODS, "default/k0")["PodScheduled"]["message"]
+        assert "1 of the 2 pods" in told
+        add(api, of_kueue("k1"))
+        await running.settle(2.0)
+        assert api.bound() == ["k0", "k1"]

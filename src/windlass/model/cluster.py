@@ -60,7 +60,8 @@ class ClusterModel(Translation):
         """What the translation itself holds against a group; ``None`` if the engine has the word."""
         found: dict[str, tuple[FieldError, ...]] = {}
         if problems := self._group_problems(group):
-            found[f"PodGroup {groups.shown_key(group)}"] = problems
+            kind = "PodGroup" if groups.has_object(group) else "pod group"
+            found[f"{kind} {groups.shown_key(group)}"] = problems
         for key in self._members.get(group, ()):
             if key in self._faults:
                 found[f"pod {key}"] = self._faults[key]

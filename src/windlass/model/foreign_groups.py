@@ -1,5 +1,5 @@
 """Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, that of the coscheduling
-plug-in, bare pods of KAI.
+plug-in, bare pods of KAI, plain pod groups of Kueue.
 
 KAI's rules: a group without a priority class has that of its kind, ``train`` (50); one whose preemptibility
 is not stated is preemptible below priority 100. A gang that holds less than its minimum is given 60 s.
@@ -21,6 +21,7 @@ from windlass.model.groups import (
     Urgency,
     duration_of,
     group_key,
+    implicit_group,
     negative_resources,
     notes_of,
     preemptible,
@@ -214,6 +215,7 @@ def coscheduling_group(
     oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` its queue has
     to let it in first."""
     needs = {name: units for name, units in view.min_resources.items() if units > 0}
+    urgency = _urgency_of(pods, classes)
     oldest = min(pods, key=lambda pod: (pod.created, pod.name), default=None)
     labels, words, notes = view.labels, view.annotations, read_notes(view.annotations)
     if oldest is not None:
@@ -222,11 +224,11 @@ def coscheduling_group(
     return Group(
         key=key,
         queue=queue,
-        priority=max((_priority(pod, classes) for pod in pods), default=classes.value("")),
+        priority=urgency.value,
         min_member=max(1, view.min_member),
         min_resources=needs,
         preemptible=preemptible(labels, words),
-        never_preempts=bool(pods) and all(pod.preemption_policy == "Never" for pod in pods),
+        never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=not needs,
@@ -239,8 +241,47 @@ def coscheduling_group(
     )
 
 
-def _priority(pod: views.Pod, classes: Classes) -> int:
-    return pod.priority if pod.priority is not None else classes.value(pod.priority_class)
+def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:
+    """Of a group whose pods alone say it: that of the most urgent of them."""
+    values = [classes.value(pod.priority_class) if pod.priority is None else pod.priority for pod in pods]
+    never = bool(pods) and all(pod.preemption_policy == "Never" for pod in pods)
+    return Urgency(max(values, default=classes.value("")), never)
+
+
+def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:
+    """What is wrong with how many the pods of a plain pod group of Kueue say that they are."""
+    field = f"metadata.annotations[{names.GROUP_COUNT_KUEUE}]"
+    said = {pod.annotations.get(names.GROUP_COUNT_KUEUE, "") for pod in pods}
+    wrong = sorted(text for text in said if not _count(text))
+    if wrong:
+        return (FieldError.invalid(field, wrong[0], "must be a whole number from 1 on"),)
+    if len(said) > 1:
+        return (FieldError.invalid(field, ", ".join(sorted(said)), "must be the same on all its pods"),)
+    return ()
+
+
+def kueue_group(pods: Sequence[views.Pod], key: str, queue: str, dialect: Dialect, classes: Classes) -> Group:
+    """The pods of a plain pod group of Kueue, which has no object: all of them start together. What is written on the
+    oldest holds for all."""
+    oldest = min(pods, key=lambda pod: (pod.created, pod.name))
+    urgency = _urgency_of(pods, classes)
+    return altered(
+        implicit_group(oldest, classes),
+        key=key,
+        uid=key,
+        queue=queue,
+        dialect=dialect,
+        priority=urgency.value,
+        never_preempts=urgency.never_preempts,
+        min_member=_count(oldest.annotations.get(names.GROUP_COUNT_KUEUE, "")) or 1,
+        stale_grace=duration_of(oldest.annotations.get(names.STALENESS_GRACE)),
+        held=bool(kueue_problems(pods)),
+    )
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 on; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
 def native_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:

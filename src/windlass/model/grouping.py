@@ -183,11 +183,13 @@ class Grouping(Observed):
             queue = self._coscheduling_queue(coscheduling, next(iter(pods), None))
             dialect = dialect_of(queue)
             return foreign_groups.coscheduling_group(coscheduling, key, queue, dialect, self.classes, pods)
-        if kind == groups.OWNER:
+        if kind in (groups.OWNER, groups.KUEUE):
             pods = list(self.pods_of(key))
             if not pods:
                 return None
             queue = self._implicit_queue(pods[0])
+            if kind == groups.KUEUE:
+                return foreign_groups.kueue_group(pods, key, queue, dialect_of(queue), self.classes)
             return foreign_groups.kai_batch_group(pods, key, queue, self.classes)
         view = self.groups.get(key)
         if view is None:
@@ -213,7 +215,7 @@ class Grouping(Observed):
             return self._native(key) is not None
         if kind == groups.COSCHEDULING:
             return self._coscheduling(key) is not None
-        if kind == groups.OWNER:
+        if kind in (groups.OWNER, groups.KUEUE):
             return key in self._members
         return key in self.groups
 
@@ -265,6 +267,8 @@ class Grouping(Observed):
         if kind == groups.COSCHEDULING:
             coscheduling = self._coscheduling(key)
             return () if coscheduling is None else foreign_groups.coscheduling_problems(coscheduling)
+        if kind == groups.KUEUE:
+            return foreign_groups.kueue_problems(self.pods_of(key))
         view = self.groups.get(key)
         return () if view is None else groups.group_problems(view)
 
@@ -291,7 +295,7 @@ class Grouping(Observed):
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             return Dialect.KAI
-        if kind == groups.OWNER:
+        if kind in (groups.OWNER, groups.KUEUE):
             return dialect_of(self._implicit_queue(pod))
         if kind == groups.NATIVE and (native := self._native(key)) is not None:
             return dialect_of(self._native_queue(native, next(self.pods_of(key), None)))

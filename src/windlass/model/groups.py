@@ -19,11 +19,12 @@ IMPLICIT = "pod:"
 KAI = "kai:"
 NATIVE = "native:"
 COSCHEDULING = "coscheduling:"
+KUEUE = "kueue:"
 OWNER = "owner:"
 """What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
-of the coscheduling plug-in, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one
-name for two groups."""
-_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, OWNER))
+of the coscheduling plug-in, a plain pod group of Kueue, the pods of a Job that KAI takes for a gang. Volcano's have
+nothing: the APIs may use one name for two groups."""
+_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 """What Go reads as true."""
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
@@ -61,9 +62,9 @@ def kai_group_name(pod: views.Pod) -> str:
 
 
 def group_key(pod: views.Pod) -> str:
-    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:``, ``native:`` or
-    ``coscheduling:`` before the name as the group is of another kind. Of several named groups that of the pod's
-    scheduler is meant."""
+    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:``, ``native:``, ``coscheduling:`` or
+    ``kueue:`` before the name as the group is of another kind. Of several named groups that of the pod's scheduler is
+    meant."""
     volcano, kai = group_name(pod), kai_group_name(pod)
     if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
         return f"{pod.namespace}/{KAI}{kai}"
@@ -73,9 +74,19 @@ def group_key(pod: views.Pod) -> str:
         return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
     if coscheduling := pod.labels.get(names.GROUP_NAME_COSCHEDULING):
         return f"{pod.namespace}/{COSCHEDULING}{coscheduling}"
+    if kueue := kueue_group_name(pod):
+        return f"{pod.namespace}/{KUEUE}{kueue}"
     if _kai_batch(pod) and (owner := pod.controller) is not None and owner.kind == "Job":
         return f"{pod.namespace}/{OWNER}{owner.name}"
     return implicit_key(pod)
+
+
+def kueue_group_name(pod: views.Pod) -> str:
+    """The plain pod group of Kueue whose pods start together that the pod is in, ``""`` if none."""
+    notes = pod.annotations
+    name = notes.get(names.GROUP_NAME_KUEUE) or pod.labels.get(names.GROUP_NAME_KUEUE) or ""
+    apart = name and "true" in (notes.get(names.GROUP_FAST_KUEUE), notes.get(names.GROUP_SERVING_KUEUE))
+    return "" if apart else name
 
 
 def implicit_key(pod: views.Pod) -> str:
@@ -95,11 +106,11 @@ def is_implicit(key: str) -> bool:
 
 def has_object(key: str) -> bool:
     """Whether a group key is that of an object, of any API."""
-    return kind_prefix(key) not in (IMPLICIT, OWNER)
+    return kind_prefix(key) not in (IMPLICIT, KUEUE, OWNER)
 
 
 def kind_prefix(key: str) -> str:
-    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`COSCHEDULING`, :data:`OWNER` or ``""`` for Volcano's."""
+    """What the name in a group's key begins with, ``""`` for Volcano's."""
     slash = key.find("/")
     found = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
     return found if found in _PREFIXES else ""

@@ -14,8 +14,8 @@ from windlass.api.reasons import Explanation
 from windlass.model import groups, queues
 
 _GROUP = re.compile(
-    rf"\b([a-z0-9-]+)/(?:{groups.KAI}|{groups.NATIVE}|{groups.COSCHEDULING}|{groups.OWNER}|{groups.IMPLICIT})"
-    r"(?=[a-z0-9])"
+    rf"\b([a-z0-9-]+)/(?:{groups.KAI}|{groups.NATIVE}|{groups.COSCHEDULING}|{groups.KUEUE}|{groups.OWNER}"
+    rf"|{groups.IMPLICIT})(?=[a-z0-9])"
 )
 _KAI_QUEUE = re.compile(rf"\b{queues.KAI}(?=[A-Za-z0-9])")
 _QUEUE = re.compile(r"\b([Qq]ueue) ([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![a-z0-9/.-]*/)")
