@@ -65,6 +65,7 @@ FIRING: dict[str, dict[str, str]] = {
         f'windlass_scheduler_cycle_duration_seconds_bucket{{{HERE},le="5.0"}}': "0+10x200",
         f'windlass_scheduler_cycle_duration_seconds_bucket{{{HERE},le="+Inf"}}': "0+10x200",
     },
+    "WindlassClockOff": {f"windlass_scheduler_clock_ahead_seconds{{{HERE}}}": "-7200x200"},
     "WindlassSettingsRefused": {f"windlass_settings_last_reload_successful{{{HERE}}}": "0x200"},
 }
 """Alert → series that make it fire within three hours, minute by minute."""
@@ -82,6 +83,7 @@ CALM = {
     f'windlass_scheduler_queue_resource{{{GPUS},state="allocated"}}': "8x200",
     f'windlass_scheduler_cycle_duration_seconds_bucket{{{HERE},le="0.5"}}': "0+10x200",
     f'windlass_scheduler_cycle_duration_seconds_bucket{{{HERE},le="+Inf"}}': "0+10x200",
+    f"windlass_scheduler_clock_ahead_seconds{{{HERE}}}": "0x200",
     f"windlass_settings_last_reload_successful{{{HERE}}}": "1x200",
 }
 """A cluster at work that nobody need look at: a queue that waits long and holds its share, conflicts, few failures."""
