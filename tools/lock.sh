@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 .venv/bin/python -m pip install -q uv
 .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --no-annotate --group dev --custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml tools/build.in
-# What the image installs: the same versions with the extra "otel", without the tools of development.
+# What the image installs: the same versions with the extras "otel" and "uvloop", without the tools of development.
 .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-  --no-annotate --extra otel --custom-compile-command "make lock" -c requirements-dev.lock -o requirements.lock pyproject.toml
+  --no-annotate --extra otel --extra uvloop --custom-compile-command "make lock" -c requirements-dev.lock -o requirements.lock pyproject.toml
 .venv/bin/python tools/sbom.py

@@ -1,6 +1,6 @@
 """What each of the three processes is made of.
 
-Each runs one asyncio program on uvloop, ends in order on SIGTERM, and dies with the supervisor. A
+Each runs one asyncio program, ends in order on SIGTERM, and dies with the supervisor. A
 failure that trying again cannot help (a damaged database, say) is written to a file for the supervisor
 and told by the exit status ``EX_CONFIG``.
 """
@@ -21,7 +21,7 @@ from windlass.api.errors import WindlassError
 from windlass.app.listening import bind_unix
 from windlass.app.options import ChildOptions
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
-from windlass.kits import garbage, processes
+from windlass.kits import garbage, loops, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import unlink_if_there, write_atomic
@@ -49,9 +49,7 @@ def run_child(options: ChildOptions) -> int:
     }
     logs.configure()
     try:
-        import uvloop
-
-        uvloop.run(programs[options.role](options))
+        loops.run(programs[options.role](options))
     except WindlassError as error:
         with contextlib.suppress(OSError):  # what there is to tell may be that the disk is full
             print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)

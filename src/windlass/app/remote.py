@@ -13,6 +13,7 @@ from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 from windlass.app.reporting import tell
+from windlass.kits import loops
 from windlass.observe import logs
 
 
@@ -77,10 +78,8 @@ def _scheduler(options: RemoteOptions) -> int:
 
 
 def _controller(options: RemoteOptions) -> int:
-    import uvloop
-
     logs.configure(style=options.log_format, level=options.log_level)
-    uvloop.run(_control(options))
+    loops.run(_control(options))
     return 0
 
 

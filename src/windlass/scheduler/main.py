@@ -20,7 +20,7 @@ from windlass.client.client import Client
 from windlass.client.connection import Connection
 from windlass.client.http import HttpTransport
 from windlass.client.informers import SharedInformers
-from windlass.kits import garbage
+from windlass.kits import garbage, loops
 from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
@@ -91,9 +91,7 @@ class ProcessOptions:
 def run(options: ProcessOptions) -> int:
     """Serve until told to stop; the exit status. Raises :class:`WindlassError`."""
     logs.configure(style=options.log_format, level=options.log_level)
-    import uvloop
-
-    uvloop.run(serve(options))
+    loops.run(serve(options))
     return 0
 
 
