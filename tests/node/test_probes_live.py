@@ -218,10 +218,14 @@ async def test_readiness_gates_wait_for_whoever_sets_them(box: NodeBox) -> None:
     await box.until(opened)
 
 
-async def test_what_an_agent_without_probes_left_stays_ready_and_is_probed_from_now_on(box: NodeBox) -> None:
+async def test_what_an_agent_without_probes_left_stays_ready_and_is_probed_from_now_on(
+    box: NodeBox, tmp_path: Path
+) -> None:
     """An upgrade: neither the pod's record nor its attempt's says anything about probes."""
+    seen = tmp_path / "seen"
+    words = f"until test -e {seen}; do sleep 0.1; done; echo asked; exit 1"
     probe = {
-        "exec": {"command": ["sh", "-c", "echo asked; exit 1"]},
+        "exec": {"command": ["sh", "-c", words]},
         "periodSeconds": 2,
         "failureThreshold": 1,
     }
@@ -236,12 +240,13 @@ async def test_what_an_agent_without_probes_left_stays_ready_and_is_probed_from_
         record = json.loads(path.read_bytes())
         del record[left_out]
         if left_out == "health":
-            record["pod"]["spec"]["containers"][0]["readinessProbe"] = {**probe, "timeoutSeconds": 20}
+            record["pod"]["spec"]["containers"][0]["readinessProbe"] = {**probe, "timeoutSeconds": 60}
         path.write_text(json.dumps(record))
     before, starting = box.agent, asyncio.ensure_future(box.start_agent())
     while box.agent is None or box.agent is before or not box.agent.ready.is_set():
         await asyncio.sleep(0)
     assert box.agent.workers[found["metadata"]["uid"]].machine.containers["main"].health.ready
+    seen.touch()
     await starting
     await until(box, "old", lambda c: not c["ready"])
     await told(box, "old", "Unhealthy", "Readiness probe failed: asked")
