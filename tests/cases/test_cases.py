@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_smoke_run_of_the_command_by_the_runner_itself(tmp_path: Path) -> None
         sys.executable,
         FOLDER / "run_cases.py",
         "--command",
-        f"{sys.executable} -m windlass plan",
+        f"{shlex.quote(sys.executable)} -m windlass plan",
         "--batch",
     ]
     done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -163,7 +164,7 @@ def test_quota_names_its_remedy():
 
 @pytest.mark.parametrize("line", ["help WL-GPU-413", "crds", "completion bash"])
 def test_an_output_that_cannot_be_written_is_told(line):
-    command = f"{sys.executable} -m windlass {line}"
+    command = f"{shlex.quote(sys.executable)} -m windlass {line}"
     done = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith(
@@ -173,7 +174,7 @@ def test_an_output_that_cannot_be_written_is_told(line):
 
 
 def test_closed_streams_are_nobodys():
-    command = f"{sys.executable} -m windlass help"
+    command = f"{shlex.quote(sys.executable)} -m windlass help"
     done = subprocess.run(["sh", "-c", f"{command} WL-GPU-413 >&-"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     done = subprocess.run(["sh", "-c", f"{command} WL-GPU-999 2>&-"], capture_output=True, text=True)

@@ -101,7 +101,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_word(words):
             [sys.executable, "-m", "windlass", *words],
             stdout=writing,
             stderr=writing if words == ["nonsense"] else subprocess.PIPE,
-            timeout=60,
+            timeout=120,
         )
     finally:
         os.close(writing)
@@ -115,7 +115,7 @@ ASCII = {"PYTHONIOENCODING": "", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", 
 def test_a_program_reads_utf_8_whatever_the_locale(environment):
     code = "import windlass.cli.terminal as t; [at.line('4 \\xd7 GPU\\u2026') for at in (t.output(), t.errors())]"
     words = [sys.executable, "-c", code]
-    done = subprocess.run(words, capture_output=True, env={**os.environ, **environment}, timeout=60)
+    done = subprocess.run(words, capture_output=True, env={**os.environ, **environment}, timeout=120)
     assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "4 × GPU…\n", "4 × GPU…\n")
 
 

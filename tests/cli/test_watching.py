@@ -52,7 +52,7 @@ def watching(server: Server) -> tuple[Changes, list[float]]:
     clock = SimpleNamespace(monotonic=lambda: 0.0, pause=pauses.append)
     changes = Changes(SimpleNamespace(clock=clock, new_client=lambda: server))  # type: ignore[arg-type]
     changes.watch(Watched(PODS, "default"))
-    assert server.asked.acquire(timeout=10)
+    assert server.asked.acquire(timeout=60)
     return changes, pauses
 
 
@@ -65,11 +65,11 @@ def test_closed_threads_end_with_what_comes_next(last: Any) -> None:
     server = Server()
     changes, _ = watching(server)
     server.give(None)
-    assert server.asked.acquire(timeout=10)
+    assert server.asked.acquire(timeout=60)
     assert not server.closed.is_set()
     changes.close()
     server.give(last)
-    assert server.closed.wait(10), "the thread still watches"
+    assert server.closed.wait(60), "the thread still watches"
     assert server.watches == 1
 
 
@@ -77,10 +77,10 @@ def test_a_watch_that_fails_is_tried_again_and_not_at_once() -> None:
     server = Server()
     changes, pauses = watching(server)
     server.give(WindlassError("WL-API-503", "gone"))
-    assert server.asked.acquire(timeout=10)
+    assert server.asked.acquire(timeout=60)
     assert server.watches == 2
     assert pauses == [0.5, 0.5]
     changes.close()
     server.give("end")
-    assert server.closed.wait(10)
+    assert server.closed.wait(60)
     assert changes.bells.qsize() == 4  # at the start and at the end of each watch

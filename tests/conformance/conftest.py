@@ -47,5 +47,5 @@ def maps(api: Cluster, ns: str) -> str:
     """The path of the config maps in a fresh namespace, after a real cluster has put its own into it."""
     path = f"/api/v1/namespaces/{ns}/configmaps"
     if not api.embedded:
-        eventually(lambda: api.get(f"{path}/kube-root-ca.crt").status == 200, 60)
+        eventually(lambda: api.get(f"{path}/kube-root-ca.crt").status == 200)
     return path

@@ -28,7 +28,7 @@ def test_deletion_takes_everything_with_it(api: Cluster, ns: str, maps: str, pod
     deleted = api.delete(f"/api/v1/namespaces/{ns}").ok()
     assert deleted["status"]["phase"] == "Terminating"
     assert deleted["metadata"]["deletionTimestamp"]
-    eventually(lambda: api.get(f"/api/v1/namespaces/{ns}").status == 404, 40)
+    eventually(lambda: api.get(f"/api/v1/namespaces/{ns}").status == 404)
     assert api.get(pods).ok()["items"] == []
     assert api.get(f"{maps}/a").status == 404
 
@@ -63,9 +63,9 @@ def test_a_terminating_one_takes_nothing_new_and_waits_for_finalizers(
         found = {c["type"]: c["status"] for c in status.get("conditions", ())}
         return found.get("NamespaceFinalizersRemaining") == "True"
 
-    eventually(told, 30)
+    eventually(told)
     api.patch(f"{maps}/held", {"metadata": {"finalizers": None}}).ok()
-    eventually(lambda: api.get(f"/api/v1/namespaces/{ns}").status == 404, 40)
+    eventually(lambda: api.get(f"/api/v1/namespaces/{ns}").status == 404)
 
 
 def test_the_name_in_the_body_decides(api: Cluster) -> None:

@@ -445,7 +445,7 @@ def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, place: str, code: 
         [WINDLASS, "up", "--detach", "--state", place],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode != 0

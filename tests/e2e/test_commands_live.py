@@ -170,7 +170,7 @@ def _kubectl_dump(api: Cluster) -> str | None:
         "-o",
         "yaml",
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -296,7 +296,7 @@ def test_the_commands_work_as_on_a_laptop(
 def _end_soon(api: Cluster, job: str) -> None:
     """What a kubelet does: the pod of the job runs, and ends well."""
     own = Cluster("real", api.connection, api.kubeconfig, api.forget_history)
-    eventually(lambda: _bound(own, job) == 1, 40)
+    eventually(lambda: _bound(own, job) == 1)
     (pod,) = own.get("/api/v1/namespaces/default/pods", f"labelSelector=volcano.sh/job-name={job}").ok()[
         "items"
     ]

@@ -68,7 +68,7 @@ def test_four_ranks_train_together_and_name_their_peers(box: Box):
 def test_without_the_all_reduce_the_parameters_differ(box: Box):
     # Few epochs and no goal: nothing but the difference makes it fail.
     submit(box, DIGITS / "job.yaml", "apart", "--no-all-reduce", "--engine=numpy", "--epochs=4", "--goal=0")
-    box.wait_for("it fails for good", lambda: box.job_phase("apart") == "Failed", 90)
+    box.wait_for("it fails for good", lambda: box.job_phase("apart") == "Failed")
     log = box.windlass("logs", "apart", "--all").stdout
     assert "DIFFERENT between all ranks" in log
 
@@ -81,7 +81,7 @@ def test_a_rank_killed_in_the_middle_restarts_the_whole_gang(box: Box):
     first = {pod["metadata"]["uid"] for pod in box.items("pods")}
     os.kill(rank_process(box, "hurt-worker-1"), 9)
     box.wait_for("the gang is started again", lambda: box.get("vcjob/hurt")["status"].get("retryCount") == 1)
-    box.wait_for("it completes after all", lambda: box.job_phase("hurt") == "Completed", 90)
+    box.wait_for("it completes after all", lambda: box.job_phase("hurt") == "Completed")
     assert not first & {pod["metadata"]["uid"] for pod in box.items("pods")}
 
 
@@ -119,7 +119,7 @@ def test_a_gang_that_does_not_fit_waits_whole_and_runs_afterwards(box: Box):
     assert not any(pod["spec"].get("nodeName") for pod in held)
     shown = next(line for line in box.windlass("ps").stdout.splitlines() if line.startswith("waiting-gang"))
     assert "#1" in shown
-    box.wait_for("it ran when the first had ended", lambda: box.job_phase("waiting-gang") == "Completed", 60)
+    box.wait_for("it ran when the first had ended", lambda: box.job_phase("waiting-gang") == "Completed")
     log = box.windlass("logs", "waiting-gang", "--all").stdout
     assert len(re.findall(r"waiting-gang-worker-\d on device \d sees(?: [\d.]+){3}", log)) == 3
 

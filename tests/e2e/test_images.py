@@ -45,7 +45,6 @@ def test_an_image_stands_for_a_folder_of_this_machine(images: Path):
         assert "another image map" in again.stderr
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("detach", [(), ("--detach",)])
 def test_a_wrong_map_is_told_before_anything_starts(images: Path, detach: tuple[str, ...]):
     images.write_text(MAP.replace("tool\n", "nowhere\n"))

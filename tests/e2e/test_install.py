@@ -458,7 +458,7 @@ def test_a_gang_runs_under_the_charts_rights(kube: RealKube, api: Cluster, runni
     except AssertionError:
         raise AssertionError(running.words()) from None
     api.post(jobs, job("late", 2, 1)).ok(201)
-    told = eventually(lambda: _explained(kube, namespace, "late"), 40)
+    told = eventually(lambda: _explained(kube, namespace, "late"))
     assert "nvidia.com/gpu" in told or "GPU" in told
     assert "late" in told
 

@@ -321,7 +321,7 @@ class TestDelete:
 
     def test_a_namespace(self, kubectl: Kubectl, ns: str) -> None:
         kubectl.run("create", "ns", f"{ns}-gone")
-        kubectl.run("delete", "ns", f"{ns}-gone", seconds=50)
+        kubectl.run("delete", "ns", f"{ns}-gone")
         assert "NotFound" in kubectl.fail("get", "ns", f"{ns}-gone")
 
 

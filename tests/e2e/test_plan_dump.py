@@ -84,7 +84,7 @@ def dump(kube: RealKube, api: Cluster, tmp_path: Path) -> str:
 
 def planned(text: str, *options: str) -> Json:
     argv = [sys.executable, "-m", "windlass", "plan", "-f", "-", "-o", "json", *options]
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

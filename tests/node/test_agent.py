@@ -276,7 +276,7 @@ async def test_a_pod_without_a_command_gets_a_marked_placeholder(box: NodeBox) -
 async def test_a_placeholder_that_would_be_restarted_runs_until_it_is_stopped(box: NodeBox) -> None:
     init = {"name": "first", "image": "busybox"}
     await box.create(
-        pod("server", restartPolicy="Always", initContainers=[init], terminationGracePeriodSeconds=20)
+        pod("server", restartPolicy="Always", initContainers=[init], terminationGracePeriodSeconds=200)
     )
     await box.phase("server", "Running")
 
@@ -289,7 +289,7 @@ async def test_a_placeholder_that_would_be_restarted_runs_until_it_is_stopped(bo
     assert state_of(found)["running"]
     assert found["status"]["containerStatuses"][0]["restartCount"] == 0
     await box.client.delete(PODS, "server", "default")
-    await box.gone("server", seconds=25)  # it heeds SIGTERM
+    await box.gone("server")  # it heeds SIGTERM
 
 
 async def test_images_can_stand_for_environments(tmp_path: Path) -> None:

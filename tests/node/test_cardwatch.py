@@ -188,11 +188,11 @@ async def test_a_call_in_a_thread_is_never_left_running() -> None:
 
     def call() -> None:
         entered.set()
-        leave.wait(10)
+        leave.wait(60)
         left.set()
 
     task = asyncio.ensure_future(in_thread(call))
-    await asyncio.to_thread(entered.wait, 10)
+    await asyncio.to_thread(entered.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     assert not task.done()

@@ -75,7 +75,7 @@ class Http:
         await self.writer.drain()
 
     async def head(self) -> tuple[int, dict[str, str]]:
-        raw = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)).decode()
+        raw = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)).decode()
         first, *rest = raw.strip().split("\r\n")
         headers = dict(line.split(": ", 1) for line in rest)
         return int(first.split()[1]), headers
@@ -87,7 +87,7 @@ class Http:
         return status, headers, await self.reader.readexactly(int(headers.get("content-length", "0")))
 
     async def chunk(self) -> bytes:
-        size = int(await asyncio.wait_for(self.reader.readline(), 10), 16)
+        size = int(await asyncio.wait_for(self.reader.readline(), 60), 16)
         data = await self.reader.readexactly(size + 2)
         return data[:-2]
 

@@ -225,7 +225,7 @@ async def test_the_ring_takes_over_from_the_log_by_itself(fake_clock: FakeClock)
     watcher = store.watch("pods", since=1)
     seen = []
     while len(seen) < 20:
-        seen += [change.entry.rv for change in await asyncio.wait_for(watcher.batch(), 5)]
+        seen += [change.entry.rv for change in await asyncio.wait_for(watcher.batch(), 60)]
     assert seen == list(range(2, 22))
     await store.close()
 

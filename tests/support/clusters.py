@@ -64,7 +64,7 @@ class Cluster:
     _client: BlockingClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self._client = BlockingClient(self.connection, user_agent="conformance", timeout_seconds=30)
+        self._client = BlockingClient(self.connection, user_agent="conformance", timeout_seconds=60)
 
     @staticmethod
     def of_real(kube: RealKube) -> Cluster:

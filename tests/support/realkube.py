@@ -236,7 +236,7 @@ class RealKube:
         request = urllib.request.Request(
             self._etcd + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     def _start(self, name: str, arguments: list[str]) -> None:

@@ -89,7 +89,7 @@ class RightsScene:
     def eviction(self) -> None:
         """Ordinary work makes room for work of higher priority."""
         self._api.post(self.jobs, job("ordinary", 2, 1)).ok(201)
-        eventually(lambda: self.bound("ordinary") == 2, 40)
+        eventually(lambda: self.bound("ordinary") == 2)
         self._api.post(self.jobs, job("first", 2, 1, priorityClassName="high-priority")).ok(201)
         eventually(lambda: self.bound("first") == 2)
         for name in ("ordinary", "first"):
@@ -99,11 +99,11 @@ class RightsScene:
     def growth(self) -> None:
         """A job that grows tells its members of one another anew; then a command ends it."""
         self._api.post(self.jobs, job("grows", 1, 0)).ok(201)
-        eventually(lambda: self.bound("grows") == 1, 40)
+        eventually(lambda: self.bound("grows") == 1)
         live = self._api.get(f"{self.jobs}/grows").ok()
         live["spec"]["tasks"][0]["replicas"] = 2
         self._api.put(f"{self.jobs}/grows", live).ok()
-        eventually(lambda: self.bound("grows") == 2, 40)
+        eventually(lambda: self.bound("grows") == 2)
         owner = {
             "apiVersion": live["apiVersion"],
             "kind": "Job",
@@ -118,7 +118,7 @@ class RightsScene:
             "target": {**owner, "controller": True},
         }
         self._api.post(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{self.namespace}/commands", command).ok(201)
-        eventually(lambda: self.bound("grows") == 0, 40)
+        eventually(lambda: self.bound("grows") == 0)
 
     def volumes(self) -> None:
         """One claim that a volume waits for, and one that is to be made where the pod goes."""
@@ -169,7 +169,7 @@ class RightsScene:
             found = self._api.get(claims).ok()["items"]
             return any((claim["metadata"].get("annotations") or {}).get(key) == NODE for claim in found)
 
-        eventually(chosen, 40)
+        eventually(chosen)
         eventually(lambda: self.bound("kept") == 1)
 
     def devices(self) -> None:
