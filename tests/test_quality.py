@@ -6,6 +6,7 @@ The tools are the ones of the virtual environment that runs the tests.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -90,3 +91,25 @@ def test_every_module_says_what_it_is_for() -> None:
         if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert silent == []
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to words that its module has."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = (ROOT / "src").joinpath(*parts[:end])
+        source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+        if source.is_file():
+            text = source.read_text()
+            return all(re.search(rf"\b{word}\b", text) for word in parts[end:])
+    return False
+
+
+def test_docstrings_refer_to_what_is_there() -> None:
+    astray = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in SOURCES
+        for name in re.findall(r":\w+:`~?(windlass\.[\w.]+)`", path.read_text())
+        if not is_there(name)
+    ]
+    assert astray == []

@@ -78,9 +78,9 @@ def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
             found = path.rglob("*") if recursive else path.glob("*")
             for file in sorted(found):
                 if file.suffix in _SUFFIXES and file.is_file():
-                    yield str(file), file.read_text()
+                    yield str(file), file.read_text(encoding="utf-8")
         else:
-            yield source, path.read_text()
+            yield source, path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if "://" in source:
             raise WindlassError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
+from windlass.api.textfiles import read_text
 from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.cli import livecluster, manifests
 from windlass.cli.words import plural
@@ -246,16 +246,4 @@ def _shown(name: str) -> str:
 def _text(name: str) -> str:
     if name == "-":
         return sys.stdin.read()
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise WindlassError(
-            "WL-USE-400",
-            f"{name} does not exist",
-            evidence=f"looked in {Path.cwd()}",
-            remedies=(f"ls {Path(name).parent}",),
-        ) from None
-    except UnicodeDecodeError as error:
-        raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error
-    except OSError as error:
-        raise WindlassError("WL-USE-400", f"{name} cannot be read", evidence=error.strerror or "") from error
+    return read_text(name, INPUT_ERROR)

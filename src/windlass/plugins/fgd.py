@@ -84,7 +84,7 @@ class Fgd(Learner):
         return None if found is None else np.maximum(found.max(axis=1), 0).astype(np.float64)
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        """See :class:`~windlass.spi.devices.CardRanks`: of a need of one card, the points of each."""
+        """See :class:`~windlass.spi.scoring.CardRanks`: of a need of one card, the points of each."""
         asked = asked_of(needs)
         if need.count != 1 or len(asked) != 1:
             return None

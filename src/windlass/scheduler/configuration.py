@@ -8,12 +8,11 @@ no single file shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from windlass.api import resources
+from windlass.api import resources, textfiles
 from windlass.api.errors import WindlassError
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder, ObjectRef
@@ -40,16 +39,7 @@ def config_error(path: str, error: ConfigError) -> WindlassError:
 
 def read_text(path: str) -> str:
     """Raises :class:`WindlassError` if the file cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise WindlassError(
-            "WL-USE-400", f"{path} does not exist", evidence=f"looked in {Path.cwd()}"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise WindlassError(CONFIG_ERROR, f"{path} is not text in UTF-8", evidence=str(error)) from error
-    except OSError as error:
-        raise WindlassError("WL-USE-400", f"{path} cannot be read", evidence=error.strerror or "") from error
+    return textfiles.read_text(path, CONFIG_ERROR)
 
 
 def parse(text: str, path: str) -> Parsed:

@@ -173,18 +173,9 @@ def _required(model: ClusterModel, queue_gone: Callable[[views.Queue], None]) ->
     }
 
 
-def _optional(model: ClusterModel) -> _Kinds:
-    """Kinds that a cluster may have or not, or may not show to everybody."""
+def _of_other_apis(model: ClusterModel) -> _Kinds:
+    """Queues and groups beside Volcano's."""
     return {
-        **{
-            resource: (decode, model.upsert_claim, model.remove_claim)
-            for resource, decode in (
-                (resources.DEVICE_CLASSES, views.decode_device_class),
-                (resources.RESOURCE_SLICES, views.decode_resource_slice),
-                (resources.RESOURCE_CLAIM_TEMPLATES, views.decode_claim_template),
-                (resources.RESOURCE_CLAIMS, views.decode_device_claim),
-            )
-        },
         resources.KAI_QUEUES: (
             views.decode_kai_queue,
             model.upsert_kai_queue,
@@ -205,6 +196,22 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.upsert_coscheduling_group,
             lambda g: model.remove_coscheduling_group(g.key),
         ),
+    }
+
+
+def _optional(model: ClusterModel) -> _Kinds:
+    """Kinds that a cluster may have or not, or may not show to everybody."""
+    return {
+        **{
+            resource: (decode, model.upsert_claim, model.remove_claim)
+            for resource, decode in (
+                (resources.DEVICE_CLASSES, views.decode_device_class),
+                (resources.RESOURCE_SLICES, views.decode_resource_slice),
+                (resources.RESOURCE_CLAIM_TEMPLATES, views.decode_claim_template),
+                (resources.RESOURCE_CLAIMS, views.decode_device_claim),
+            )
+        },
+        **_of_other_apis(model),
         resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
         resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
         resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),

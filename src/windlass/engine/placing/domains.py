@@ -256,7 +256,7 @@ class Forest:
 
 @dataclass(slots=True)
 class DomainSums:
-    """What :class:`~windlass.spi.topology.DomainsView` shows of some domains of one level."""
+    """What :class:`~windlass.spi.plugins.DomainsView` shows of some domains of one level."""
 
     table: NodeTable
     tree: Tree
