@@ -4,11 +4,14 @@ python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md --keep 
 
 ``--keep``: every round is noted in that file as it ends, and those that it holds are not played again: a run of
 hours that was broken off goes on from there.
+
+``--logs``: what Windlass' processes said in a round that did not hold is kept there, in a folder of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import sys
 import tempfile
@@ -34,8 +37,19 @@ no gang stood with some and not all of its members for longer than 60 s after th
 bound a pod within 20 s of the leader's end (15 s for the lease, and 5 s times as much as work takes longer on a machine
 that others use, too), and no process ended that was not killed. Pods that are bound run a moment later.
 
-- `scheduler`: killed once or twice and started again. `leader`: killed, cut off from the API server by resets or in
-  silence, or frozen until another leads.
+Four of these live on the cluster, too, drawn by the seed of the round: `elastic` gangs have more pods than they
+need; `restarted` ones are deleted wherever they are, and made anew at once under the same names, or given up; an
+`urgent` gang of higher priority comes when the nodes are full; a queue is `capped`, edited, deleted and made anew,
+and another comes after its gang; a node comes, goes with all its pods and may come back, others are cordoned or
+lose their cards for a moment (`comings`); another scheduler (`foreign`) binds pods to the same nodes; cards are
+`shared`; pods have `claims` for devices, each its own or one together; and a gang that is too large has nodes asked
+for, until it is given up (`requests`); or Volcano `jobs`, which begin anew when they lose a pod, have to end well.
+So what must hold, too: no queue above what it may hold, no card shared beyond what it has, no device in two claims,
+nobody bound whose claim is for another node or another pod, a request for nodes as long as they lack, and only so
+long; where another scheduler's pod came to a node in the same moment, that node holds too much for a moment alone.
+
+- `scheduler`: killed once or twice and started again, half of the time with the controllers. `leader`: killed, cut
+  off from the API server by resets or in silence, or frozen until another leads.
 - `apiserver`, `etcd`: killed and started again.
 - `network`: connections drop and answers are lost, then nothing passes for up to 6 s, by resets or in silence.
 - `storm`: three requests in ten are refused with 401, 403, 409, 410, 429, 500, 502, 503 or 504; some answers are
@@ -53,6 +67,7 @@ def main() -> int:
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only these")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--keep", type=Path, help="JSON lines of rounds that have been played")
+    parser.add_argument("--logs", type=Path, help="folder for the logs of rounds that do not hold")
     options = parser.parse_args()
     absent = missing(REQUIRED[:2])
     if absent:
@@ -61,7 +76,7 @@ def main() -> int:
     outcomes = [
         outcome
         for fault in options.fault or FAULTS
-        for outcome in played(fault, range(options.seed, options.seed + options.rounds), options.keep)
+        for outcome in played(fault, range(options.seed, options.seed + options.rounds), options)
     ]
     print(table(outcomes), summary(outcomes, options.seed), sep="\n")
     if options.report:
@@ -71,8 +86,9 @@ def main() -> int:
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
-def played(fault: str, seeds: range, keep: Path | None) -> Iterator[Outcome]:
-    """The rounds of a fault, on one world; those that ``keep`` holds as they were."""
+def played(fault: str, seeds: range, options: argparse.Namespace) -> Iterator[Outcome]:
+    """The rounds of a fault, on one world; those that ``--keep`` holds as they were."""
+    keep: Path | None = options.keep
     text = keep.read_bytes() if keep is not None and keep.exists() else b""
     known = {(o.fault, o.seed): o for o in map(_decoder.decode, text.splitlines())}
     yield from (known[fault, seed] for seed in seeds if (fault, seed) in known)
@@ -86,6 +102,8 @@ def played(fault: str, seeds: range, keep: Path | None) -> Iterator[Outcome]:
             for seed in rest:
                 outcome = run_round(world, seed, fault)
                 print(line(outcome), flush=True)
+                if outcome.problems and options.logs is not None:
+                    shutil.copytree(folder, options.logs / f"{fault}-{seed}", ignore=_but_logs)
                 if keep is not None:
                     with keep.open("ab") as notes:
                         notes.write(msgspec.json.encode(outcome) + b"\n")
@@ -94,13 +112,18 @@ def played(fault: str, seeds: range, keep: Path | None) -> Iterator[Outcome]:
             world.stop()
 
 
+def _but_logs(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not (name.startswith("windlass-") and name.endswith(".log"))]
+
+
 def line(o: Outcome) -> str:
     verdict = "held" if not o.problems else "BROKEN"
     told = "".join(f"\n    {problem}" for problem in o.problems)
     return (
         f"seed {o.seed:4d}  {o.fault:10s} settled {o.settled_seconds:6.2f} s  between {o.between_seconds:5.2f} s  "
         f"fail-over {o.fail_over_seconds:5.2f} s  slowness {o.slowness:4.1f}  {o.binds:4d} binds  "
-        f"{o.versions:5d} versions  {o.evicted:2d} evicted  {verdict}  {o.detail}  {o.injected or ''}{told}"
+        f"{o.versions:5d} versions  {o.evicted:2d} evicted  {verdict}  {o.detail}  {o.injected or ''}  "
+        f"{', '.join(o.company)}{told}"
     )
 
 

@@ -6,6 +6,7 @@ leader election) behind a proxy, and is judged by the log of every version of ev
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,16 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from excesses import FullBooks
 from faultproxy import FaultProxy, Faults
-from liveload import LARGE, Kubelet, Load, Patient, group, make_nodes, node_amounts, pod
+from livecompany import EXTRA, Company, Stage, make_lasting
+from liveload import HAS, LARGE, Kubelet, Load, Patient, group, make_nodes, node_amounts, pod
 from liveparts import WindlassPart
 from pace import Pace
-from podlog import Books, PodLog
+from podlog import PodLog, amounts
 from realkube import RealKube
+from requestcrd import install_requests
 
 from windlass.api.resources import LEASES, NAMESPACES, POD_GROUPS, PODS, QUEUES
 from windlass.client import verbs
 from windlass.client.blocking import BlockingClient
+from windlass.model.reservedcards import NAMESPACE as RESERVATIONS
 
 WHOLE_SECONDS = 60.0
 LEASE_SECONDS, TAKE_OVER_SECONDS = 15.0, 5.0
@@ -52,6 +57,10 @@ class Outcome:
     versions: int = 0
     evicted: int = 0
     injected: dict[str, int] = field(default_factory=dict)
+    company: list[str] = field(default_factory=list)
+    """What else happened."""
+    excesses: int = 0
+    """So often a node held too much for a moment, since another scheduler bound there, too."""
     stalled: bool = False
     """Whether the machine stood still for so long that leases ran out without a fault."""
     problems: list[str] = field(default_factory=list)
@@ -62,22 +71,31 @@ class World:
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.kube = RealKube(folder, controllers=False, audit=False, readable=True)
+        self.settings = folder / "settings.yaml"
         self._seed = seed
         self.rounds = 0
 
     def start(self) -> None:
+        holding = {"reservationImage": "windlass:test", "reservationRuntimeClass": ""}
+        self.settings.write_text(json.dumps({"scheduler": holding}))
         self.kube.start()
         try:
             self.kube.install_crds()
+            install_requests(self.kube)
             with BlockingClient(self.kube.connection) as client:
+                client.create(NAMESPACES, {"metadata": {"name": RESERVATIONS}})
                 make_nodes(client)
+                make_lasting(client)
             self.proxy = FaultProxy(self.kube, self._seed, "controllers")
             self.proxy.start()
-            self.controllers = WindlassPart(self.kube, "controller", through=self.proxy.kubeconfig)
+            self.start_controllers()
             wait_for(self._there, "there is no default queue")
         except BaseException:
             self.kube.stop()
             raise
+
+    def start_controllers(self) -> None:
+        self.controllers = WindlassPart(self.kube, "controller", through=self.proxy.kubeconfig)
 
     def _there(self) -> bool:
         with BlockingClient(self.kube.connection) as client:
@@ -103,37 +121,49 @@ class _Round:
         self.proxies: list[FaultProxy] = []
         self.schedulers: list[WindlassPart] = []
         self.allowed_to_end: list[WindlassPart] = []
-        self._world = world
+        self.world = world
         self._fault = fault
         self._elected = fault in ("leader", "clock")
         self._namespace = f"r{world.rounds}-{fault}"
         self._client = Patient(self.kube.connection)
-        self._books = Books(node_amounts())
+        self._books = FullBooks({**node_amounts(), EXTRA: amounts(HAS)})
         self._log = PodLog(self.kube.etcd_url, self._books)
 
     def run(self) -> Outcome:
         self._prepare()
         load = Load(self.kube.connection, self._namespace, self.rng, LOAD_SECONDS)
         self._books.minima.update({name: members for name, (members, _) in load.gangs.items()})
+        company = self._company()
         kubelet = Kubelet(self.kube.connection, self._log)
         pace = Pace()
-        for part in (self._log, kubelet, load, pace):
+        for part in (self._log, kubelet, load, company, pace):
             part.start()
         last = 0.0
         try:
             time.sleep(self.rng.uniform(0.3, 2.5))
             last = STRIKES[self._fault](self)
-            self._settle(load, last)
+            self._settle(load, company, kubelet, last)
         finally:
             load.join(100)
+            company.stop()
             self._log.stop()
             pace.stop()
             self.outcome.slowness = round(pace.slowness, 2)
+            kubelet.stop()
             if last:
                 self._judge(load, last)
-            kubelet.stop()
+                self._judge_kubelets(kubelet)
+            company.clear()
             self._end()
         return self.outcome
+
+    def _company(self) -> Company:
+        """Who else is there is drawn by the seed, and does not change what the load draws."""
+        rng = random.Random(f"{self.outcome.seed} {self._fault} company")
+        stage = Stage(self.kube.connection, self._namespace, rng, self._log, LOAD_SECONDS)
+        company = Company(stage)
+        self.outcome.company = company.names
+        return company
 
     # ------------------------------------------------------------------ before and after
 
@@ -167,6 +197,7 @@ class _Round:
             self.kube,
             "scheduler",
             option,
+            f"--settings={self.world.settings}",
             name=name,
             through=proxy.kubeconfig,
             more=more if self._elected else {},
@@ -199,39 +230,53 @@ class _Round:
         self._client.make(PODS, pod(name, 0, 0), self._namespace)
 
     def next_bind(self, after: float, seconds: float) -> float | None:
-        """The moment of the first bind after ``after``; None if there is none for ``seconds``."""
+        """The moment of Windlass' first bind after ``after``; None if there is none for ``seconds``."""
         while time.monotonic() < after + seconds:
             self.restart_who_lost_the_lease()
             with self._log.lock:
-                found = [at for at, _ in self._books.binds if at > after]
+                found = [at for at, key in self._books.binds if at > after and self._books.is_ours(key)]
             if found:
                 return found[0]
             time.sleep(0.05)
         return None
 
-    def _settle(self, load: Load, last: float) -> None:
-        """Wait until every gang for which there is room has been placed whole."""
+    def _settle(self, load: Load, company: Company, kubelet: Kubelet, last: float) -> None:
+        """Wait until every gang for which there is room has been placed whole, and what was asked for is there."""
         while True:
             self.restart_who_lost_the_lease()
+            for error in (load.error, company.error, kubelet.error):
+                if error is not None:
+                    raise error
             with self._log.lock:
-                waiting = [name for name in load.gangs if name != load.large and not self._placed(name)]
-            if not waiting and not load.is_alive():
-                break
+                waiting = [
+                    name for name in self._books.minima if name != load.large and not self._placed(name)
+                ]
+            lacking = [f"not placed: {self._states(waiting)}"] if waiting else []
+            if not lacking and not load.is_alive() and not company.busy:
+                lacking = [*company.problems(), *self._untold(load.large)]
+                if not lacking:
+                    break
             if time.monotonic() > last + SETTLE_SECONDS:
-                self.outcome.problems.append(
-                    f"not placed within {SETTLE_SECONDS:g} s: {self._states(waiting)}\n"
-                    + self.schedulers[-1].text()[-3000:]
-                )
+                text = self.schedulers[-1].text()[-3000:]
+                self.outcome.problems += [f"not within {SETTLE_SECONDS:g} s: {each}" for each in lacking]
+                self.outcome.problems.append(text)
                 break
             time.sleep(0.1)
         self.outcome.settled_seconds = round(time.monotonic() - last, 2)
-        if load.error is not None:
-            raise load.error
+
+    def _untold(self, gang: str) -> list[str]:
+        """A gang for which there is never room has to be told so."""
+        found = self._client.once("get", POD_GROUPS, gang, self._namespace) or {}
+        told = (found.get("status") or {}).get("conditions") or ()
+        if any((one["type"], one["status"]) == ("Unschedulable", "True") and one["message"] for one in told):
+            return []
+        return [f"{gang} waits and is not told why: {told}"]
 
     def _placed(self, gang: str) -> bool:
-        """Whether it is whole, or was given up as a whole."""
-        there = len(self._books.placed.get(gang, ()))
-        return there >= self._books.minima[gang] or (not there and gang in self._books.broken)
+        """Whether it is whole, or was given up as a whole: nobody who had not ended is left."""
+        books = self._books
+        whole = len(books.placed.get(gang, ())) >= books.minima[gang]
+        return whole or (gang in books.broken and not books.living.get(gang))
 
     def _states(self, gangs: list[str]) -> str:
         told = []
@@ -249,16 +294,28 @@ class _Round:
             outcome.problems.append(f"a gang stood between for {outcome.between_seconds} s: {books.spells}")
         for gang, minimum in books.minima.items():
             there = len(books.placed.get(gang, ()))
-            if 0 < there < minimum:
+            if books.living.get(gang) and there < minimum:
                 outcome.problems.append(f"{gang} ended with {there} of {minimum}")
         most = LEASE_SECONDS + TAKE_OVER_SECONDS * outcome.slowness
         if outcome.fail_over_seconds > most and not outcome.stalled:
             outcome.problems.append(f"the other took over after {outcome.fail_over_seconds} s")
-        if len(books.binds) < sum(members for members, _ in load.gangs.values()) - LARGE - len(books.evicted):
+        outcome.excesses = len(books.excesses) + len(books.now_over)
+        outcome.problems += [
+            f"{one.node}: {one.what}, by {one.by}"
+            for one in (*books.excesses, *books.now_over.values())
+            if not one.shared or not one.end
+        ]
+        whole = {gang: least for gang, least in books.minima.items() if gang not in books.broken}
+        if len(books.binds) < sum(whole.values()) - LARGE:
             outcome.problems.append(f"only {len(books.binds)} pods were ever bound")
-        for part in [*self.schedulers, self._world.controllers]:
+        for part in [*self.schedulers, self.world.controllers]:
             if part.exit_status is not None and part not in self.allowed_to_end:
                 outcome.problems.append(f"ended with {part.exit_status}: {part.text()[-2000:]}")
+
+    def _judge_kubelets(self, kubelet: Kubelet) -> None:
+        """No node has had more pods with cards than it has cards, unless another scheduler bound there, too."""
+        if kubelet.refused and "foreign" not in self.outcome.company:
+            self.outcome.problems.append(f"refused by their kubelets: {kubelet.refused}")
 
     def _end(self) -> None:
         """Leave nothing for the next round."""
@@ -268,12 +325,13 @@ class _Round:
             for what, times in proxy.injected.items():
                 self.outcome.injected[what] = self.outcome.injected.get(what, 0) + times
             proxy.stop()
-        self._world.proxy.mend()
+        self.world.proxy.mend()
 
         def cleared() -> bool:
-            for kind in (PODS, POD_GROUPS):
-                self._client.once("call", verbs.delete_collection(kind, self._namespace, grace_seconds=0))
-            left = self._client.once("list", PODS, self._namespace)
+            places = ((PODS, self._namespace), (POD_GROUPS, self._namespace), (PODS, RESERVATIONS))
+            for kind, namespace in places:
+                self._client.once("call", verbs.delete_collection(kind, namespace, grace_seconds=0))
+            left = self._client.once("list", PODS)
             return left is not None and not left.items
 
         wait_for(cleared, "the round's pods are not gone")
@@ -293,7 +351,11 @@ def wait_for(check: Callable[[], bool], otherwise: str, seconds: float = 180.0) 
 
 
 def _scheduler(r: _Round) -> float:
-    """Killed, twice perhaps, and started again."""
+    """Killed, twice perhaps, and started again; the controllers, too, half of the time."""
+    if random.Random(f"{r.outcome.seed} controllers").random() < 0.5:
+        r.world.controllers.kill()
+        r.world.start_controllers()
+        r.outcome.detail = "controllers killed and started again; "
     for _ in range(r.rng.randint(1, 2)):
         part = r.schedulers[-1]
         r.allowed_to_end.append(part)
@@ -384,42 +446,42 @@ def _etcd(r: _Round) -> float:
 
 def _network(r: _Round) -> float:
     """Connections drop and answers are lost, then nothing passes at all, by a reset or in silence."""
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.faults = Faults(dropped=0.1, unanswered=0.1)
     time.sleep(r.rng.uniform(1.0, 3.0))
     silent, pause = r.rng.random() < 0.5, r.rng.uniform(0.5, 6.0)
     r.outcome.detail = f"lossy, then {'silent' if silent else 'cut'} for {pause:.1f} s"
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         if silent:
             proxy.faults = Faults(silent=True)
         else:
             proxy.cut()
     time.sleep(pause)
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.mend()
     return time.monotonic()
 
 
 def _storm(r: _Round) -> float:
     """Of all requests three in ten are refused, by turns of all statuses, and some answers are lost."""
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.faults = Faults(refused=0.3, unanswered=0.05)
     seconds = r.rng.uniform(3.0, 6.0)
     r.outcome.detail = f"for {seconds:.1f} s"
     time.sleep(seconds)
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.mend()
     return time.monotonic()
 
 
 def _watch(r: _Round) -> float:
     """Watch events come late, twice and in another order."""
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.faults = Faults(late_seconds=1.5, doubled=0.3, swapped=0.3)
     seconds = r.rng.uniform(4.0, 8.0)
     r.outcome.detail = f"for {seconds:.1f} s"
     time.sleep(seconds)
-    for proxy in (*r.proxies, r._world.proxy):
+    for proxy in (*r.proxies, r.world.proxy):
         proxy.mend()
     return time.monotonic()
 

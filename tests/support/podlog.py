@@ -1,5 +1,5 @@
-"""Every version of every pod, in order, as the API server wrote it down: read from the log that its watches are
-served from, by a client that neither the server's restarts nor anybody's faults touch.
+"""Every version of every pod and of every claim for devices, in order, as the API server wrote it down: read from the
+log that its watches are served from, by a client that neither the server's restarts nor anybody's faults touch.
 
 etcd keeps each revision; its JSON gateway tells them from any revision on, so nothing is missed and nothing
 comes twice. :class:`Books` judges each one.
@@ -15,13 +15,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-_BEGIN, _END = b"/registry/pods/", b"/registry/pods0"
+_PODS, _CLAIMS = "/registry/pods/", "/registry/resourceclaims/"
+_BEGIN, _END = b"/registry/pods/", b"/registry/resourceclaims0"
+"""Both kinds in one range, so in one order; what lies between them is passed over."""
 _ENDED = ("Succeeded", "Failed")
 _BYTES = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 GPU = "nvidia.com/gpu"
+GONE = "gone"
+"""Why a pod was evicted whose condition nobody had written before it went."""
 Json = dict[str, Any]
 
 
@@ -47,6 +51,12 @@ def requested(pod: Json) -> dict[str, int]:
     return total
 
 
+def shares(notes: Mapping[str, str]) -> dict[str, int]:
+    """Card → thousandths of it, of which a bound pod's annotations say that it has a part."""
+    parts = [part.partition(":") for part in notes.get("windlass.dev/device-shares", "").split(",") if part]
+    return {card: int(rest.partition("/")[0]) for card, _, rest in parts}
+
+
 @dataclass
 class Entry:
     """The newest version of a pod. ``at``: when it was bound (``time.monotonic`` of the reader)."""
@@ -57,6 +67,22 @@ class Entry:
     phase: str
     pod: Json
     at: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in _ENDED
+
+
+class Judge(Protocol):
+    """Looks at more than nodes and gangs."""
+
+    def hold(self, key: str, entry: Entry) -> list[str]:
+        """A pod holds what it has been given; what must never be of that. Asked for each version anew."""
+        ...
+
+    def release(self, key: str, entry: Entry) -> None:
+        """It does not (any more, or until the next call of :meth:`hold`)."""
+        ...
 
 
 @dataclass
@@ -70,10 +96,15 @@ class Books:
     binds: list[tuple[float, str]] = field(default_factory=list)
     evicted: dict[str, str] = field(default_factory=dict)
     """Uid → why: pods that were evicted."""
-    broken: set[str] = field(default_factory=set)
-    """Gangs of which somebody was evicted: nobody makes their pods anew."""
+    broken: dict[str, str] = field(default_factory=dict)
+    """Gang → why somebody of it was evicted: nobody makes their pods anew."""
+    judges: list[Judge] = field(default_factory=list)
+    claim: Callable[[str, Json | None], list[str]] | None = None
+    """Told of each version of a claim for devices (``None``: it is gone), and says what must never be of it."""
     placed: dict[str, set[str]] = field(default_factory=dict)
     """Gang → uids that hold a node or have ended there."""
+    living: dict[str, set[str]] = field(default_factory=dict)
+    """Gang → uids that hold a node."""
     between: dict[str, float] = field(default_factory=dict)
     spells: list[tuple[str, float, float]] = field(default_factory=list)
     """Gang, begin, end: how long gangs stood with some and not all of their minimum."""
@@ -95,25 +126,38 @@ class Books:
             entry.at = before.at
             if before.node and before.node != node:
                 self.problems.append(f"{key} was bound to {before.node} and then to {node or 'nothing'}")
-            self._release(before)
+            self._release(key, before)
         for condition in pod["status"].get("conditions", ()):
             if condition["type"] == "DisruptionTarget":
                 self.evicted[entry.uid] = condition.get("reason", "")
-                self.broken.add(gang)
+                self.broken.setdefault(gang, condition.get("reason", ""))
         self.pods[key] = entry
         if node and (before is None or not before.node):
             entry.at = now
             self.binds.append((now, key))
         self._hold(key, entry)
-        self._count(entry, now, bool(node))
+        self._count(entry, now, bool(node), bool(node) and not entry.ended)
 
     def remove(self, key: str, now: float) -> None:
         """It is gone."""
         self.events += 1
         entry = self.pods.pop(key, None)
         if entry is not None:
-            self._release(entry)
-            self._count(entry, now, entry.phase == "Succeeded")
+            self._release(key, entry)
+            self._count(entry, now, entry.phase == "Succeeded", False)
+            if entry.gang in self.minima and not entry.ended:
+                self.evicted.setdefault(entry.uid, GONE)
+                self.broken.setdefault(entry.gang, GONE)
+
+    def put_claim(self, key: str, claim: Json | None) -> None:
+        """A new version of a claim."""
+        if self.claim is not None:
+            self.problems += self.claim(key, claim)
+
+    def forget(self, gang: str) -> None:
+        """Its owner takes it back: it has no minimum any more."""
+        self.minima.pop(gang, None)
+        self.between.pop(gang, None)
 
     def close(self, now: float) -> None:
         """No more comes: what is between now has been so until now."""
@@ -125,7 +169,7 @@ class Books:
         return max((end - max(begin, after) for _, begin, end in self.spells if end > after), default=0.0)
 
     def _hold(self, key: str, entry: Entry) -> None:
-        if not entry.node or entry.phase in _ENDED:
+        if not entry.node or entry.ended:
             return
         held = self.held.setdefault(entry.node, {})
         for name, units in requested(entry.pod).items():
@@ -140,9 +184,11 @@ class Books:
                     f"card {card} of {entry.node} was given to {taken[card]} and {entry.uid}"
                 )
             taken[card] = entry.uid
+        for judge in self.judges:
+            self.problems += judge.hold(key, entry)
 
-    def _release(self, entry: Entry) -> None:
-        if not entry.node or entry.phase in _ENDED:
+    def _release(self, key: str, entry: Entry) -> None:
+        if not entry.node or entry.ended:
             return
         held = self.held[entry.node]
         for name, units in requested(entry.pod).items():
@@ -150,22 +196,30 @@ class Books:
         taken = self.devices[entry.node]
         for card in self._cards(entry):
             taken.pop(card, None)
+        for judge in self.judges:
+            judge.release(key, entry)
 
     @staticmethod
     def _cards(entry: Entry) -> list[str]:
-        text = entry.pod["metadata"].get("annotations", {}).get("windlass.dev/devices", "")
-        return [card for card in text.split(",") if card.isdigit()]
+        """Those that it has whole. (Numbers of a pod that asks for none are those of a claim's devices.)"""
+        if GPU not in requested(entry.pod):
+            return []
+        notes = entry.pod["metadata"].get("annotations", {})
+        named = notes.get("windlass.dev/devices", "").split(",")
+        return [card for card in named if card.isdigit() and card not in shares(notes)]
 
-    def _count(self, entry: Entry, now: float, placed: bool) -> None:
-        if not entry.gang:
+    def _count(self, entry: Entry, now: float, placed: bool, lives: bool) -> None:
+        """A gang of which nobody lives any more does not stand between."""
+        gang = entry.gang
+        if not gang:
             return
-        there = self.placed.setdefault(entry.gang, set())
+        there, living = self.placed.setdefault(gang, set()), self.living.setdefault(gang, set())
         (there.add if placed else there.discard)(entry.uid)
-        partly = 0 < len(there) < self.minima.get(entry.gang, 1)
-        if partly:
-            self.between.setdefault(entry.gang, now)
-        elif entry.gang in self.between:
-            self.spells.append((entry.gang, self.between.pop(entry.gang), now))
+        (living.add if lives else living.discard)(entry.uid)
+        if living and len(there) < self.minima.get(gang, 1):
+            self.between.setdefault(gang, now)
+        elif gang in self.between:
+            self.spells.append((gang, self.between.pop(gang), now))
 
 
 class PodLog:
@@ -194,7 +248,7 @@ class PodLog:
     def catch_up(self, seconds: float = 60.0) -> None:
         """Return when every version that is there now is in the books."""
         deadline = time.monotonic() + seconds
-        wanted = self._newest_pod()
+        wanted = self._newest_kept()
         while self._revision <= wanted:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the log is read up to {self._revision}, and {wanted} is there")
@@ -210,8 +264,8 @@ class PodLog:
     def _newest(self) -> int:
         return int(self._ask("/v3/maintenance/status", {})["header"]["revision"])
 
-    def _newest_pod(self) -> int:
-        """The newest version of those pods that are there."""
+    def _newest_kept(self) -> int:
+        """The newest version of those objects that are there."""
         asked = {**_range(), "limit": 1, "sort_order": "DESCEND", "sort_target": "MOD", "keys_only": True}
         found = self._ask("/v3/kv/range", asked).get("kvs", [])
         return int(found[0]["mod_revision"]) if found else 0
@@ -246,12 +300,19 @@ class PodLog:
         with self.lock:
             for event in told.get("events", ()):
                 kv = event["kv"]
-                key = base64.b64decode(kv["key"]).decode().removeprefix("/registry/pods/")
-                if event.get("type") == "DELETE":
-                    self.books.remove(key, now)
-                else:
-                    self.books.put(key, json.loads(base64.b64decode(kv["value"])), now)
+                path = base64.b64decode(kv["key"]).decode()
+                gone = event.get("type") == "DELETE"
+                if path.startswith(_PODS) and gone:
+                    self.books.remove(path.removeprefix(_PODS), now)
+                elif path.startswith(_PODS):
+                    self.books.put(path.removeprefix(_PODS), _object(kv), now)
+                elif path.startswith(_CLAIMS):
+                    self.books.put_claim(path.removeprefix(_CLAIMS), None if gone else _object(kv))
                 self._revision = max(self._revision, int(kv["mod_revision"]) + 1)
+
+
+def _object(kv: Json) -> Json:
+    return json.loads(base64.b64decode(kv["value"]))
 
 
 def _range() -> Json:

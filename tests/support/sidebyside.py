@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from excesses import Excess, FullBooks
 from guardhook import GuardedScheduler
 from livefaults import wait_for
 from liveload import Patient
 from liveparts import KubeScheduler, Part, WindlassPart
-from podlog import GPU, Books, Entry, PodLog, amounts
+from podlog import GPU, Entry, PodLog, amounts
 from realkube import RealKube
 
 from windlass.api.resources import NODES, PODS, QUEUES
@@ -26,51 +27,6 @@ HAS = {"cpu": "32", "memory": "128Gi", "pods": "24", GPU: "8"}
 NAMESPACE = "default"
 HANDS = 4
 """Threads that create, and threads that end."""
-
-
-@dataclass
-class Excess:
-    """A node that holds too much: since when, until when, and whose pod came last."""
-
-    node: str
-    what: str
-    by: str
-    begin: float
-    end: float = 0.0
-
-
-@dataclass
-class FullBooks(Books):
-    """Keeps spells of over-commitment instead of problems."""
-
-    excesses: list[Excess] = field(default_factory=list)
-    now_over: dict[str, Excess] = field(default_factory=dict)
-    bound_by: dict[str, int] = field(default_factory=dict)
-
-    def put(self, key: str, pod: dict[str, Any], now: float) -> None:
-        before, known = len(self.binds), len(self.problems)
-        super().put(key, pod, now)
-        over = [problem for problem in self.problems[known:] if problem.endswith(" are taken")]
-        self.problems[known:] = [problem for problem in self.problems[known:] if problem not in over]
-        by, node = pod["spec"]["schedulerName"], pod["spec"].get("nodeName", "")
-        if len(self.binds) > before:
-            self.bound_by[by] = self.bound_by.get(by, 0) + 1
-        if over and node not in self.now_over:
-            self.now_over[node] = Excess(node, over[0], by, now)
-        self._ease(node, now)
-
-    def remove(self, key: str, now: float) -> None:
-        entry = self.pods.get(key)
-        super().remove(key, now)
-        if entry is not None:
-            self._ease(entry.node, now)
-
-    def _ease(self, node: str, now: float) -> None:
-        """Whether a node that held too much does so no longer."""
-        over, has = self.now_over.get(node), self.nodes.get(node, {})
-        if over and all(units <= has.get(name, 0) for name, units in self.held[node].items()):
-            over.end = now
-            self.excesses.append(self.now_over.pop(node))
 
 
 @dataclass

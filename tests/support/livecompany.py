@@ -1,0 +1,96 @@
+"""What else happens on the cluster of the live faults: each round has some of :data:`GUESTS`, by its seed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from kubeobjects import priority_class
+from liveclaims import Claims, Requests, make_devices
+from liveguests import (
+    EXTRA,
+    URGENT,
+    Capped,
+    Comings,
+    Elastic,
+    Foreign,
+    Guest,
+    Restarted,
+    Shared,
+    Stage,
+    Urgent,
+)
+from livejobs import Jobs
+
+from windlass.api.resources import PRIORITY_CLASSES
+from windlass.client.blocking import BlockingClient
+
+__all__ = ["EXTRA", "Company", "Stage", "make_lasting"]
+GUESTS: dict[str, Callable[[Stage], Guest]] = {
+    "elastic": Elastic,
+    "restarted": Restarted,
+    "urgent": Urgent,
+    "capped": Capped,
+    "comings": Comings,
+    "foreign": Foreign,
+    "shared": Shared,
+    "claims": Claims,
+    "requests": Requests,
+    "jobs": Jobs,
+}
+MOST = 4
+"""Guests of a round."""
+
+
+def make_lasting(client: BlockingClient) -> None:
+    """What guests of all rounds need."""
+    client.create(PRIORITY_CLASSES, priority_class(URGENT, 1000))
+    make_devices(client)
+
+
+class Company(threading.Thread):
+    """The guests of a round: each does what it does at its moments, one after the other, until :meth:`stop`."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(name="company", daemon=True)
+        self.names = sorted(stage.rng.sample(list(GUESTS), MOST))
+        self.error: BaseException | None = None
+        self.busy = True
+        """Whether something is still to happen."""
+        self._stage = stage
+        self._guests = [GUESTS[name](stage) for name in self.names]
+        self._stopped = threading.Event()
+        for guest in self._guests:
+            stage.books.minima.update(guest.minima)
+            stage.books.judges += guest.judges
+
+    def run(self) -> None:
+        acts = sorted((act for guest in self._guests for act in guest.acts), key=lambda act: act[0])
+        begun = time.monotonic()
+        try:
+            while not self._stopped.wait(0.1):
+                while acts and acts[0][0] <= time.monotonic() - begun:
+                    acts.pop(0)[1]()
+                for guest in self._guests:
+                    guest.keep()
+                self.busy = bool(acts)
+        except BaseException as error:
+            self.error = error
+            raise
+        finally:
+            self.busy = False
+
+    def problems(self) -> list[str]:
+        """What does not hold (yet). Call it when nothing is :attr:`busy` any more."""
+        return [problem for guest in self._guests for problem in guest.problems()]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(100)
+
+    def clear(self) -> None:
+        """Leave nothing but pods and groups in the round's namespace. Call it after :meth:`stop`."""
+        for guest in self._guests:
+            guest.clear()
+        self._stage.close()
