@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import random
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -22,7 +23,7 @@ from windlass.client.client import Client
 from windlass.client.errors import connect_failed, disconnected
 from windlass.client.informers import Informer, SharedInformers
 from windlass.client.retries import NEVER
-from windlass.client.transport import Response
+from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 
 BROKEN = disconnected("x", "reset", processed=True)
@@ -184,6 +185,46 @@ async def test_a_refused_server_is_tried_again_with_growing_pauses() -> None:
         await rig.pass_time(60)
         assert pods.synced
         assert len(rig.transport.requests) == 6
+
+
+async def test_a_server_that_is_back_is_heard_by_all_when_it_is_by_one() -> None:
+    """After half a minute without it each would wait for up to another minute, by itself."""
+    rig = Rig()
+    for name in "abcde":
+        rig.informers.informer(CONFIG_MAPS, labels=name)
+    rig.server.faults = [REFUSED] * 1000
+    async with rig.running():
+        await rig.pass_time(30)
+        assert 5 * 4 <= len(rig.transport.requests) <= 5 * 7
+        rig.server.faults = []
+        while len(rig.informers.unsynced()) == 5:
+            await rig.pass_time(1)
+        await rig.pass_time(1)
+        assert rig.informers.unsynced() == []
+
+
+async def test_a_server_that_hangs_up_on_all_is_not_asked_faster_for_that() -> None:
+    """Each is answered and then cut off, which tells the others that somebody is there."""
+    rig = Rig()
+
+    slowness = itertools.cycle((1, 9, 4, 14))
+
+    async def hang_up(_: Request) -> Response:
+        for _ in range(next(slowness)):
+            await asyncio.sleep(0)
+        stream = FedStream()
+        stream.end(BROKEN)
+        return streaming(stream)
+
+    rig.transport.handler = hang_up
+    for name in "abc":
+        rig.informers.informer(CONFIG_MAPS, labels=name)
+    async with rig.running():
+        for second in range(1, 31):
+            for _ in range(10):
+                await rig.settle()
+            assert len(rig.transport.requests) <= 3 * second
+            await rig.pass_time(1)
 
 
 class Slim(msgspec.Struct, gc=False):

@@ -34,6 +34,7 @@ from windlass.client.errors import Unreachable
 from windlass.client.reflector import ListPage, OpenWatch, Reflector, Wait
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.kits.waking import sleep_or_wake
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.client")
@@ -44,6 +45,8 @@ A WatchList of 150 000 pods costs the API server twice as much (median 9.2 s of 
 1.5 times."""
 INACTIVITY_SECONDS = 70.0
 """A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
+UNHEARD_SECONDS = 1.0
+"""Who got no answer waits so long at least, even if others are answered again meanwhile."""
 
 Decode = Callable[[msgspec.Raw], Any]
 
@@ -156,6 +159,8 @@ class _Stream:
         # Of what went last: an older event of it that comes late must not bring it back.
         self._gone: dict[str, int] = {}
         self._heard_at = 0.0
+        self._unheard = False
+        """Whether nobody answered when it asked last, or what was said broke off."""
 
     # The sink.
 
@@ -292,7 +297,7 @@ class _Stream:
         while True:
             match reflector.step():
                 case Wait(seconds):
-                    await self._owner.clock.sleep(seconds)
+                    await self._owner.pause(seconds, self._unheard)
                 case ListPage() as page:
                     await self._list(page)
                 case OpenWatch() as opening:
@@ -315,8 +320,10 @@ class _Stream:
             finally:
                 await listing.aclose()
         except (StatusError, Unreachable) as problem:
+            self._unheard = isinstance(problem, Unreachable)
             self.reflector.list_failed(problem)
             return
+        self._owner.heard()
         self.reflector.listed(listing.metadata.resourceVersion, listing.metadata.continue_token)
 
     async def _watch(self, opening: OpenWatch) -> None:
@@ -332,13 +339,16 @@ class _Stream:
         try:
             await watch.__aenter__()
         except (StatusError, Unreachable) as problem:
+            self._unheard = isinstance(problem, Unreachable)
             self.reflector.watch_refused(problem)
             return
+        self._owner.heard()
         self.reflector.watch_opened()
         try:
             problem = await self._follow(watch)
         finally:
             await watch.__aexit__(None, None, None)
+        self._unheard = isinstance(problem, Unreachable)
         self.reflector.watch_ended(problem)
 
     async def _follow(self, watch: Watch) -> StatusError | Unreachable | None:
@@ -399,6 +409,23 @@ class SharedInformers:
         self._streams: list[_Stream] = []
         self._informers: list[Informer[Any]] = []
         self._group: asyncio.TaskGroup | None = None
+        self._answered = asyncio.Event()
+        """Set, and another one by then, when the server has answered a stream."""
+
+    def heard(self) -> None:
+        """The server answers a stream: those that wait because it did not may ask again."""
+        self._answered.set()
+        self._answered = asyncio.Event()
+
+    async def pause(self, seconds: float, unheard: bool) -> None:
+        """Let a stream wait; after a server was away one that is ``unheard`` waits for no more than the first that is
+        heard."""
+        answered = self._answered
+        if not unheard or seconds <= UNHEARD_SECONDS:
+            await self.clock.sleep(seconds)
+            return
+        await self.clock.sleep(UNHEARD_SECONDS)
+        await sleep_or_wake(self.clock, seconds - UNHEARD_SECONDS, answered)
 
     def informer(
         self,
