@@ -60,6 +60,13 @@ def test_a_tab_is_named_as_the_cause():
     with pytest.raises(WindlassError) as caught:
         parse("spec:\n\tx: 1\n", "x.yaml")
     assert caught.value.remedies == ("indent with spaces, not with tabs",)
+    assert caught.value.evidence.startswith("the line reads: x: 1")
+
+
+def test_a_text_that_ends_too_soon_has_no_line_to_show():
+    with pytest.raises(WindlassError) as caught:
+        parse("spec: [\n", "x.yaml")
+    assert caught.value.evidence == "nothing is there (while parsing a flow node)"
 
 
 def test_folders_are_read_in_order(tmp_path: Path):

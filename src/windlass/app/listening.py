@@ -28,7 +28,10 @@ def bind_tcp(port: int | None, last: int | None = None) -> socket.socket:
     if port is not None:
         if not 0 <= port <= 65535:
             raise WindlassError(
-                "WL-USE-400", f"--port {port} is not a port", evidence="ports are 0 (any free one) to 65535"
+                "WL-USE-400",
+                f"--port {port} is not a port",
+                evidence="ports are 0 (any free one) to 65535",
+                remedies=("--port 0",),
             )
         try:
             return _listen(port)

@@ -138,7 +138,11 @@ def definitions() -> list[Json]:
 def _check(wishes: Wishes) -> None:
     """What the chart's schema would refuse. Raises :class:`WindlassError`."""
     if wishes.image and not re.fullmatch(r"\S+", wishes.image):
-        raise WindlassError("WL-USE-400", f"--image {wishes.image!r} is no reference of an image")
+        raise WindlassError(
+            "WL-USE-400",
+            f"--image {wishes.image!r} is no reference of an image",
+            remedies=("--image registry.example/windlass:0.1.0",),
+        )
     for name in wishes.scheduler_names:
         if name == "default-scheduler":
             raise WindlassError(
@@ -148,7 +152,12 @@ def _check(wishes: Wishes) -> None:
                 remedies=("schedulerName: windlass in the pods that Windlass is to place",),
             )
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", name):
-            raise WindlassError("WL-USE-400", f"--scheduler-name {name!r} is no name of a scheduler")
+            raise WindlassError(
+                "WL-USE-400",
+                f"--scheduler-name {name!r} is no name of a scheduler",
+                evidence="small letters, digits, - and . are",
+                remedies=("--scheduler-name windlass",),
+            )
 
 
 def objects(wishes: Wishes) -> list[Json]:

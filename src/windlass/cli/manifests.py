@@ -64,6 +64,7 @@ def read(sources: Sequence[str], *, recursive: bool = False) -> list[Document]:
             "WL-MANIFEST-404",
             "there is no object in " + ", ".join(sources),
             evidence="a manifest has apiVersion and kind; of a folder, *.yaml, *.yml and *.json are read",
+            remedies=("-R reads the folders below, too",),
         )
     return documents
 
@@ -97,11 +98,17 @@ def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
         ) from None
     except UnicodeDecodeError as error:
         raise WindlassError(
-            "WL-MANIFEST-400", f"{source} is not text in UTF-8", evidence=str(error)
+            "WL-MANIFEST-400",
+            f"{source} is not text in UTF-8",
+            evidence=str(error),
+            remedies=(f"file {source}", f"iconv -f latin1 -t utf-8 {source}"),
         ) from error
     except OSError as error:
         raise WindlassError(
-            "WL-MANIFEST-403", f"{source} cannot be read", evidence=error.strerror or str(error)
+            "WL-MANIFEST-403",
+            f"{source} cannot be read",
+            evidence=error.strerror or str(error),
+            remedies=(f"ls -ld {source}",),
         ) from error
 
 
@@ -175,11 +182,12 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> Windla
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line, mark.column) if mark is not None else (0, 0)
     lines = text.split("\n")
-    shown = lines[line] if line < len(lines) else ""
-    hint = "indent with spaces, not with tabs" if "\t" in shown else ""
+    read = lines[line] if line < len(lines) else ""
+    shown = f"the line reads: {read.strip()[:100]}" if read.strip() else "nothing is there"
+    hint = "indent with spaces, not with tabs" if "\t" in read else ""
     return WindlassError(
         "WL-MANIFEST-400",
         f"{source}:{line + 1}:{column + 1}: {error.problem or 'not YAML'}",
-        evidence=f"the line reads: {shown.strip()[:100]}" + (f" ({error.context})" if error.context else ""),
+        evidence=shown + (f" ({error.context})" if error.context else ""),
         remedies=(hint,) if hint else (),
     )

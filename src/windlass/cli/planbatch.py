@@ -32,7 +32,12 @@ def run(folder: Path, now: float) -> tuple[int, int]:
     """Plan every folder in name order. ``now``: for those that name no time. Returns the numbers of plans
     and of errors. Raises :class:`WindlassError` if ``folder`` is none."""
     if not folder.is_dir():
-        raise WindlassError("WL-USE-400", f"{folder} is no folder")
+        raise WindlassError(
+            "WL-USE-400",
+            f"{folder} is no folder",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=(f"ls {folder.parent}",),
+        )
     planned = failed = 0
     for options in sorted(folder.glob("*/options.json")):
         if _one(options, now):

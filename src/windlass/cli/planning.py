@@ -187,7 +187,11 @@ def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
     try:
         return load(model, _objects(text, shown), strict=True, counted=counted)
     except yaml_text.YamlError as error:
-        raise WindlassError(INPUT_ERROR, f"{shown}: is no YAML: {error}") from error
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{shown}: is no YAML: {error}",
+            remedies=("kubectl get nodes,pods -A -o json, with the kinds that count",),
+        ) from error
     except SnapshotError as error:
         line = _line(text, shown, error)
         raise WindlassError(

@@ -77,7 +77,11 @@ def _record(shape: Shape) -> zones.NodeRecord:
     cpus = quantities.to_units("cpu", shape.cpu) // 1000
     memory = quantities.to_units("memory", shape.memory)
     if cpus < shape.zones:
-        raise WindlassError("WL-USE-400", f"--zones {shape.zones}: a node of {cpus} CPUs has not as many")
+        raise WindlassError(
+            "WL-USE-400",
+            f"--zones {shape.zones}: a node of {cpus} CPUs has not as many",
+            remedies=(f"--zones {cpus}", f"--cpu {shape.zones}"),
+        )
     bounds = [at * cpus // shape.zones for at in range(shape.zones + 1)]
     return zones.NodeRecord(
         tuple(

@@ -57,7 +57,10 @@ def chosen_policies(
     _check("kind of run times", kinds, RUN_TIMES, "windlass sim run --help")
     if not names:
         raise WindlassError(
-            "WL-USE-400", "--policy names no policy", evidence="policy: " + ", ".join(POLICIES)
+            "WL-USE-400",
+            "--policy names no policy",
+            evidence="policy: " + ", ".join(POLICIES),
+            remedies=("windlass sim policies",),
         )
     chosen = [_of_file(name, warn) if name in files else POLICIES[name] for name in names]
     if kinds:

@@ -173,6 +173,7 @@ def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> l
                 "WL-USE-400",
                 f"--env {entry!r} does not begin with a variable's name",
                 evidence="it reads NAME=VALUE, or NAME to pass on the caller's value",
+                remedies=("--env SEED=7", "--env HF_HOME"),
             )
         if not equals and name not in environ:
             raise WindlassError(

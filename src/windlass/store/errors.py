@@ -121,7 +121,12 @@ def from_os(path: Path, error: OSError) -> WindlassError:
         return _read_only(path, error.strerror or str(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _full(path, error.strerror or str(error))
-    return WindlassError(FAILED, f"cannot use the database {path}", evidence=str(error))
+    return WindlassError(
+        FAILED,
+        f"cannot use the database {path}",
+        evidence=str(error),
+        remedies=(f"ls -l {path.parent}", "windlass doctor"),
+    )
 
 
 def from_sqlite(path: Path, error: sqlite3.Error) -> WindlassError:

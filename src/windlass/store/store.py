@@ -378,7 +378,10 @@ class Store:
                 self.failure = errors.from_sqlite(self._database.path, cause)
             else:
                 self.failure = WindlassError(
-                    errors.FAILED, f"the database {self._database.path} failed", evidence=str(cause)
+                    errors.FAILED,
+                    f"the database {self._database.path} failed",
+                    evidence=str(cause),
+                    remedies=("windlass doctor",),
                 )
         assert self.failure is not None
         waiting = [write.future for write in writes] + [future for _, future in self._waiting_for]

@@ -109,11 +109,19 @@ def command(
         gpu_sharing=bool(gpu_sharing),
     )
     if adopt is None and (queues or finish):
-        raise WindlassError("WL-USE-400", "--queue and --finish need --adopt")
+        raise WindlassError(
+            "WL-USE-400",
+            "--queue and --finish need --adopt",
+            remedies=("windlass install --adopt volcano --queue NAME",),
+        )
     if adopt == "kueue":
         need_cluster(invocation)
         if finish:
-            raise WindlassError("WL-USE-400", "--adopt kueue stops nothing: Kueue places no pods")
+            raise WindlassError(
+                "WL-USE-400",
+                "--adopt kueue stops nothing: Kueue places no pods",
+                remedies=("leave out --finish",),
+            )
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
     if invocation.structured:
         _check_printed(adopt)

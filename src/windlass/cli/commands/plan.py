@@ -54,11 +54,17 @@ def command(
     """
     moment = moment_of(invocation, now)
     if cycles is not None and until_stable:
-        raise WindlassError("WL-USE-400", "--cycles and --until-stable exclude one another")
+        raise WindlassError(
+            "WL-USE-400",
+            "--cycles and --until-stable exclude one another",
+            remedies=("--until-stable goes on until nothing changes, --cycles for so many",),
+        )
     if batch is not None:
         if files or config or names or cycles is not None or until_stable:
             raise WindlassError(
-                "WL-USE-400", "--batch reads everything else from the options.json of its folders"
+                "WL-USE-400",
+                "--batch reads everything else from the options.json of its folders",
+                remedies=("windlass plan --batch FOLDER",),
             )
         return _batch(invocation, Path(batch), moment)
     from windlass.cli.planning import Request, plan

@@ -172,7 +172,11 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     from windlass.cli import recording
 
     if sacct and unfinished:
-        raise WindlassError("WL-USE-400", "--unfinished is for clusters; sacct's jobs need an end")
+        raise WindlassError(
+            "WL-USE-400",
+            "--unfinished is for clusters; sacct's jobs need an end",
+            remedies=("leave out --unfinished",),
+        )
     moment = recording.since_of(invocation, since)
     found = (
         recording.of_slurm(sacct, moment) if sacct else recording.of_cluster(invocation, moment, unfinished)

@@ -52,7 +52,9 @@ def command(
 
     need_cluster(invocation, "uninstall")
     if queues and not adopted:
-        raise WindlassError("WL-USE-400", "--queue needs --adopted")
+        raise WindlassError(
+            "WL-USE-400", "--queue needs --adopted", remedies=("windlass uninstall --adopted --queue NAME",)
+        )
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
     if not queues:  # what is refused gives nothing back first
         installing.refuse_helms(invocation.client, wishes)
