@@ -72,6 +72,14 @@ def test_its_own_word_for_the_queue_goes_first(windlass: Run, cluster: FakeClust
     assert items["own"]["queue"] == "default"
 
 
+def test_one_whose_pods_are_gone_is_what_its_status_says(windlass: Run, cluster: FakeCluster) -> None:
+    for phase in ("Finished", "Failed", "Running"):
+        add(cluster, {**coscheduling_group(f"was-{phase.lower()}", 1), "status": {"phase": phase}})
+    items = {item["name"]: item for item in json.loads(windlass("ps", "-a", "-o", "json").out)["items"]}
+    states = {name: items[f"was-{name}"]["state"] for name in ("finished", "failed", "running")}
+    assert states == {"finished": "Completed", "failed": "Failed", "running": "Pending"}
+
+
 def test_what_a_user_may_not_see_or_a_cluster_does_not_have_is_left_out(
     windlass: Run, cluster: FakeCluster
 ) -> None:

@@ -35,6 +35,8 @@ Object = dict[str, Any]
 
 _OTHERS = {one.api_version: one for one in (KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
 """Groups of other APIs than Volcano's."""
+_WITHOUT_PODS = {"Finished": "Completed", "Failed": "Failed"}
+"""What a group of the coscheduling plug-in came to whose pods are gone."""
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
 _ENDED_BY_OTHERS = (128 + 15, 128 + 9)
@@ -118,7 +120,11 @@ class Job:
     def phase(self) -> str:
         """The object's own phase."""
         status = self.obj.get("status") or {}
-        if self.resource in _OTHERS.values():  # KAI's have none, the plug-in's has other words and may be old
+        if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
+            return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
+        if (
+            self.resource in _OTHERS.values()
+        ):  # KAI's have none, and the plug-in's may be somebody else's and late
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"

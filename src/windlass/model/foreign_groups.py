@@ -212,11 +212,11 @@ def coscheduling_group(
     pods: Sequence[views.Pod],
 ) -> Group:
     """Its object names no class: the group is as urgent as the most urgent of its ``pods``. What is written on the
-    oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` its queue has
-    to let it in first."""
+    oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` it has to
+    be let in first, where an action does that (Volcano's ``enqueue``)."""
     needs = {name: units for name, units in view.min_resources.items() if units > 0}
     urgency = _urgency_of(pods, classes)
-    oldest = min(pods, key=lambda pod: (pod.created, pod.name), default=None)
+    oldest = oldest_of(pods)
     labels, words, notes = view.labels, view.annotations, read_notes(view.annotations)
     if oldest is not None:
         labels, words = {**oldest.labels, **labels}, {**oldest.annotations, **words}
@@ -241,6 +241,11 @@ def coscheduling_group(
     )
 
 
+def oldest_of(pods: Iterable[views.Pod]) -> views.Pod | None:
+    """The one that speaks for a group in which none but the pods say something."""
+    return min(pods, key=lambda pod: (pod.created, pod.name), default=None)
+
+
 def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:
     """Of a group whose pods alone say it: that of the most urgent of them."""
     values = [classes.value(pod.priority_class) if pod.priority is None else pod.priority for pod in pods]
@@ -260,10 +265,11 @@ def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:
     return ()
 
 
-def kueue_group(pods: Sequence[views.Pod], key: str, queue: str, dialect: Dialect, classes: Classes) -> Group:
+def kueue_group(
+    oldest: views.Pod, pods: Sequence[views.Pod], key: str, queue: str, dialect: Dialect, classes: Classes
+) -> Group:
     """The pods of a plain pod group of Kueue, which has no object: all of them start together. What is written on the
     oldest holds for all."""
-    oldest = min(pods, key=lambda pod: (pod.created, pod.name))
     urgency = _urgency_of(pods, classes)
     return altered(
         implicit_group(oldest, classes),

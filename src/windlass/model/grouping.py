@@ -180,16 +180,21 @@ class Grouping(Observed):
             if coscheduling is None:
                 return None
             pods = list(self.pods_of(key))
-            queue = self._coscheduling_queue(coscheduling, next(iter(pods), None))
+            queue = self._coscheduling_queue(coscheduling, foreign_groups.oldest_of(pods))
             dialect = dialect_of(queue)
             return foreign_groups.coscheduling_group(coscheduling, key, queue, dialect, self.classes, pods)
-        if kind in (groups.OWNER, groups.KUEUE):
+        if kind == groups.KUEUE:
+            pods = list(self.pods_of(key))
+            oldest = foreign_groups.oldest_of(pods)
+            if oldest is None:
+                return None
+            queue = self._implicit_queue(oldest)
+            return foreign_groups.kueue_group(oldest, pods, key, queue, dialect_of(queue), self.classes)
+        if kind == groups.OWNER:
             pods = list(self.pods_of(key))
             if not pods:
                 return None
             queue = self._implicit_queue(pods[0])
-            if kind == groups.KUEUE:
-                return foreign_groups.kueue_group(pods, key, queue, dialect_of(queue), self.classes)
             return foreign_groups.kai_batch_group(pods, key, queue, self.classes)
         view = self.groups.get(key)
         if view is None:
@@ -295,12 +300,13 @@ class Grouping(Observed):
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             return Dialect.KAI
-        if kind in (groups.OWNER, groups.KUEUE):
+        if kind == groups.OWNER:
             return dialect_of(self._implicit_queue(pod))
         if kind == groups.NATIVE and (native := self._native(key)) is not None:
             return dialect_of(self._native_queue(native, next(self.pods_of(key), None)))
-        if kind == groups.COSCHEDULING and (coscheduling := self._coscheduling(key)) is not None:
-            return dialect_of(self._coscheduling_queue(coscheduling, next(self.pods_of(key), None)))
+        if kind in groups.BY_PODS:
+            sent = self._sent_groups.get(key)
+            return sent.dialect if sent is not None else dialect_of(self._implicit_queue(pod))
         return Dialect.VOLCANO
 
     def queue_named(self, group: str) -> str:

@@ -375,6 +375,9 @@ class Observed:
         if (old.annotations if old else {}) != namespace.annotations:
             prefix = f"{namespace.name}/"
             self._dirty_pods.update((key, None) for key in self.pods if key.startswith(prefix))
+            for group in self.coscheduling_groups.values():
+                if group.namespace == namespace.name:
+                    self._touch_coscheduling(group)
 
     def remove_namespace(self, name: str) -> None:
         if self._namespaces.pop(name, None) is not None:

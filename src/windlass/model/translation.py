@@ -89,6 +89,8 @@ class Translation(Grouping):
         self._reads_images = False
         self._dirty_members: dict[str, None] = {}
         """Groups of which something depends on their pods, and whose pods changed."""
+        self._otherwise_ruled: dict[str, None] = {}
+        """Pods of groups whose queue is now of another dialect."""
         self._changed: dict[str, None] = {}
         self._faults: dict[str, tuple[FieldError, ...]] = {}
         self._flawed: dict[str, None] = {}
@@ -192,6 +194,8 @@ class Translation(Grouping):
         out += self._budgets.take()
         for key in self._swap("_dirty_members") | self._swap("_dirty_groups"):  # as their pods are now
             self._translate_group(key, out)
+        for key in self._swap("_otherwise_ruled"):
+            self._translate_pod(key, out)
         if len(self._needs) > self._prune_at:
             self._needs.retain({id(pod.shape) for pod in self.pods.values()})
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._needs))
@@ -315,6 +319,10 @@ class Translation(Grouping):
         if group is not None:
             if key in self._flawed and self._lacks_sound_pods(group):
                 group = altered(group, held=True)
+            if groups.kind_prefix(key) in groups.BY_PODS:
+                before = self._sent_groups.get(key)
+                if before is None or before.dialect is not group.dialect:
+                    self._otherwise_ruled.update(self._members.get(key, {}))
             self._send_group(group, out)
         elif self._sent_groups.pop(key, None) is not None:
             out.append(deltas.GroupRemoved(key))
