@@ -10,7 +10,7 @@ out=${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin
 if [ "${1:-}" = --where ]; then echo "$out"; exit; fi
 if [ "${1:-}" = --late ]; then
   command -v go >/dev/null || exit 0
-  for name in etcd kube-apiserver kube-controller-manager kube-scheduler helm; do
+  for name in etcd kube-apiserver kube-controller-manager kube-scheduler helm kwok; do
     [ -x "$out/$name" ] || { echo real; break; }
   done
   command -v kubectl >/dev/null || [ -x "$out/kubectl" ] || echo kubectl
@@ -65,5 +65,6 @@ build kube-apiserver server k8s.io/kubernetes/cmd/kube-apiserver
 build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manager
 build kube-scheduler server k8s.io/kubernetes/cmd/kube-scheduler
 build helm helm helm.sh/helm/v3/cmd/helm
+build kwok kwok sigs.k8s.io/kwok/cmd/kwok
 if [ "${1:-}" = --volcano ]; then build_volcano; fi
 echo "$out"
