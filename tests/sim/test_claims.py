@@ -62,6 +62,7 @@ def test_the_page_shows_both_sides_and_what_is_not_met() -> None:
     assert "| wait | 1,234.6 s | 99.0 s |" in text
     assert "| part | – | 5% |" in text
     assert "* **not met**: g" in text
+    assert "| does not hold (0 of 1 goals); not met: g |" in text, "also of who reads the first table alone"
     assert "ATC 2019" in text, "whom the trace is owed to"
     assert "Alibaba" not in text
 

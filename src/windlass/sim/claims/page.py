@@ -41,7 +41,7 @@ def markdown(results: Sequence[Document]) -> str:
     """All of them in a table, then one by one, then whom the traces are owed to."""
     lines = ["| | claim | baseline → Windlass | verdict |", "|---|---|---|---|"]
     lines += [
-        f"| [{found['id']}](#{found['id'].lower()}) | {found['claim']} | {_brief(found)} | {found['verdict']} |"
+        f"| [{found['id']}](#{found['id'].lower()}) | {found['claim']} | {_brief(found)} | {_verdict(found)} |"
         for found in results
     ]
     for found in results:
@@ -55,6 +55,16 @@ def _brief(found: Document) -> str:
         return "–"
     before, after = sides(found["figures"][0])
     return f"{found['figures'][0]['name']}: {before} → {after}"
+
+
+def _verdict(found: Document) -> str:
+    """With the goals that were missed: who reads the table alone must not take a part for the whole."""
+    goals = found.get("goals", ())
+    missed = [goal["goal"] for goal in goals if not goal["met"]]
+    if not missed:
+        return found["verdict"]
+    met = f"{len(goals) - len(missed)} of {len(goals)} goals"
+    return f"{found['verdict']} ({met}); not met: {'; '.join(missed)}"
 
 
 def _section(found: Document) -> Iterable[str]:
