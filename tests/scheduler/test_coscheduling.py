@@ -131,6 +131,17 @@ async def test_a_status_that_somebody_else_keeps_is_left_alone(api: SchedulerApi
         assert of(api, "a")["status"] == {"phase": "Pending"}
 
 
+async def test_why_it_waited_is_taken_back_by_whoever_leads_next(api: SchedulerApi) -> None:
+    """Who led before ended between the gang's start and that."""
+    api.add(node("n1", gpus=1))
+    fields = [{"manager": "controller", "subresource": "status", "operation": "Update"}]
+    said = {EXPLANATION: json.dumps({"code": "InsufficientResources", "message": "no room"})}
+    add(api, coscheduling_group("a", 1, annotations=said, managedFields=fields), member("a0", "a", node="n1"))
+    async with Running(api) as running:
+        await running.settle(15.0)
+        assert EXPLANATION not in notes(api, "a")
+
+
 async def test_what_was_said_of_a_group_is_taken_back_where_another_scheduler_gets_its_pods(
     api: SchedulerApi,
 ) -> None:

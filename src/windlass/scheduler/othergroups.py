@@ -40,6 +40,8 @@ class OtherGroups:
         found = self._desk.model.object_of(key)
         if found is None:
             return
+        if not waits and names.EXPLANATION in found[1].annotations:
+            self._desk.wish(f"group {key}", ECHO_SECONDS)
         if (
             isinstance(found[1], views.KaiPodGroup)
             and not waits
