@@ -203,6 +203,34 @@ async def test_a_server_that_is_back_is_heard_by_all_when_it_is_by_one() -> None
         assert rig.informers.unsynced() == []
 
 
+async def test_a_server_that_says_no_when_it_is_back_is_asked_again_soon() -> None:
+    """One that has just started serves a kind a moment later than others, or does not know yet who may what."""
+    rig = Rig()
+    pods = rig.informers.informer(CONFIG_MAPS)
+    rig.server.faults = [REFUSED] * 6 + [failure(403, "Forbidden", "not yet")] * 2
+    async with rig.running():
+        while rig.server.faults:
+            await rig.pass_time(1)
+        assert not pods.synced
+        await rig.pass_time(2)
+        assert pods.synced
+
+
+async def test_what_a_server_asked_for_is_waited_whoever_is_served() -> None:
+    rig = Rig()
+    first = rig.informers.informer(CONFIG_MAPS, labels="a")
+    slow = failure(429, "TooManyRequests", "wait", headers={"retry-after": "20"})
+    rig.server.faults = [slow]
+    async with rig.running():
+        second = rig.informers.informer(CONFIG_MAPS, labels="b")
+        rig.server.faults = [REFUSED]
+        await rig.pass_time(18)
+        assert second.synced
+        assert not first.synced
+        await rig.pass_time(25)
+        assert first.synced
+
+
 async def test_a_server_that_hangs_up_on_all_is_not_asked_faster_for_that() -> None:
     """Each is answered and then cut off, which tells the others that somebody is there."""
     rig = Rig()

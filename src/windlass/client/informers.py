@@ -45,8 +45,8 @@ A WatchList of 150 000 pods costs the API server twice as much (median 9.2 s of 
 1.5 times."""
 INACTIVITY_SECONDS = 70.0
 """A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
-UNHEARD_SECONDS = 1.0
-"""Who got no answer waits so long at least, even if others are answered again meanwhile."""
+REST_SECONDS = 1.0
+"""Who failed waits so long at least, even if others are served again meanwhile."""
 
 Decode = Callable[[msgspec.Raw], Any]
 
@@ -159,8 +159,8 @@ class _Stream:
         # Of what went last: an older event of it that comes late must not bring it back.
         self._gone: dict[str, int] = {}
         self._heard_at = 0.0
-        self._unheard = False
-        """Whether nobody answered when it asked last, or what was said broke off."""
+        self._fails = self._unheard = False
+        """Whether it was not served when it asked last, or what was said broke off; whether since nobody answered."""
 
     # The sink.
 
@@ -296,8 +296,8 @@ class _Stream:
         reflector = self.reflector
         while True:
             match reflector.step():
-                case Wait(seconds):
-                    await self._owner.pause(seconds, self._unheard)
+                case Wait() as wait:
+                    await self._owner.pause(wait)
                 case ListPage() as page:
                     await self._list(page)
                 case OpenWatch() as opening:
@@ -320,10 +320,10 @@ class _Stream:
             finally:
                 await listing.aclose()
         except (StatusError, Unreachable) as problem:
-            self._unheard = isinstance(problem, Unreachable)
+            self._failed(problem)
             self.reflector.list_failed(problem)
             return
-        self._owner.heard()
+        self._served()
         self.reflector.listed(listing.metadata.resourceVersion, listing.metadata.continue_token)
 
     async def _watch(self, opening: OpenWatch) -> None:
@@ -339,17 +339,29 @@ class _Stream:
         try:
             await watch.__aenter__()
         except (StatusError, Unreachable) as problem:
-            self._unheard = isinstance(problem, Unreachable)
+            self._failed(problem)
             self.reflector.watch_refused(problem)
             return
-        self._owner.heard()
+        self._served()
         self.reflector.watch_opened()
         try:
             problem = await self._follow(watch)
         finally:
             await watch.__aexit__(None, None, None)
-        self._unheard = isinstance(problem, Unreachable)
+        if isinstance(problem, Unreachable):
+            self._failed(problem)
         self.reflector.watch_ended(problem)
+
+    def _failed(self, problem: StatusError | Unreachable) -> None:
+        unheard = isinstance(problem, Unreachable)
+        if self._unheard and not unheard:
+            self.reflector.answered()
+        self._fails, self._unheard = True, unheard
+
+    def _served(self) -> None:
+        if self._fails:
+            self._owner.serves_again()
+        self._fails = self._unheard = False
 
     async def _follow(self, watch: Watch) -> StatusError | Unreachable | None:
         """Read until the stream ends, breaks, or is silent for too long."""
@@ -409,23 +421,21 @@ class SharedInformers:
         self._streams: list[_Stream] = []
         self._informers: list[Informer[Any]] = []
         self._group: asyncio.TaskGroup | None = None
-        self._answered = asyncio.Event()
-        """Set, and another one by then, when the server has answered a stream."""
+        self._served_again = asyncio.Event()
+        """Set, and another one by then, when the server serves a stream that it did not."""
 
-    def heard(self) -> None:
-        """The server answers a stream: those that wait because it did not may ask again."""
-        self._answered.set()
-        self._answered = asyncio.Event()
+    def serves_again(self) -> None:
+        """A stream is served that was not: those that wait because they were not may ask, too."""
+        self._served_again.set()
+        self._served_again = asyncio.Event()
 
-    async def pause(self, seconds: float, unheard: bool) -> None:
-        """Let a stream wait; after a server was away one that is ``unheard`` waits for no more than the first that is
-        heard."""
-        answered = self._answered
-        if not unheard or seconds <= UNHEARD_SECONDS:
-            await self.clock.sleep(seconds)
-            return
-        await self.clock.sleep(UNHEARD_SECONDS)
-        await sleep_or_wake(self.clock, seconds - UNHEARD_SECONDS, answered)
+    async def pause(self, wait: Wait) -> None:
+        """Let a stream that failed wait: after a server was away no longer than until the first is served."""
+        served_again = self._served_again
+        least = max(REST_SECONDS, wait.at_least)
+        await self.clock.sleep(min(least, wait.seconds))
+        if wait.seconds > least:
+            await sleep_or_wake(self.clock, wait.seconds - least, served_again)
 
     def informer(
         self,

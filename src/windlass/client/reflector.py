@@ -63,9 +63,10 @@ class OpenWatch:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing for so long."""
+    """Do nothing for so long. ``at_least``: the part of it that the server asked for."""
 
     seconds: float
+    at_least: float = 0.0
 
 
 Step = ListPage | OpenWatch | Wait
@@ -113,7 +114,7 @@ class Reflector:
         self._backoff = Backoff(rng)
         self._backed_off_at = float("-inf")
         self._use_watch_list = use_watch_list
-        self._wait: float | None = None
+        self._wait: Wait | None = None
         self._last_rv = ""
         self._rv_unavailable = False
         # The list in progress.
@@ -145,8 +146,8 @@ class Reflector:
     def step(self) -> Step:
         """The next thing to do. While a watch is open this is not called."""
         if self._wait is not None:
-            seconds, self._wait = self._wait, None
-            return Wait(seconds)
+            wait, self._wait = self._wait, None
+            return wait
         match self._state:
             case _State.WATCH_LIST:
                 self._sink.begin()
@@ -194,7 +195,11 @@ class Reflector:
         if now - self._backed_off_at > HEALTHY_SECONDS:
             self._backoff.reset()
         self._backed_off_at = now
-        self._wait = max(at_least, self._backoff.next())
+        self._wait = Wait(max(at_least, self._backoff.next()), at_least)
+
+    def answered(self) -> None:
+        """Somebody is there again who was not, whatever he says: pauses begin small."""
+        self._backoff.reset()
 
     # Lists.
 
