@@ -108,20 +108,9 @@ def command(
         crds=crds,
         gpu_sharing=bool(gpu_sharing),
     )
-    if adopt is None and (queues or finish):
-        raise WindlassError(
-            "WL-USE-400",
-            "--queue and --finish need --adopt",
-            remedies=("windlass install --adopt volcano --queue NAME",),
-        )
+    _check_adoption(adopt, queues, finish)
     if adopt == "kueue":
         need_cluster(invocation)
-        if finish:
-            raise WindlassError(
-                "WL-USE-400",
-                "--adopt kueue stops nothing: Kueue places no pods",
-                remedies=("leave out --finish",),
-            )
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
     if invocation.structured:
         _check_printed(adopt)
@@ -130,6 +119,22 @@ def command(
     wishes = _settled(invocation, told, adopt or "", bind_guard, gpu_sharing, reset=reset)
     run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
     return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+
+
+def _check_adoption(adopt: str | None, queues: tuple[str, ...], finish: bool) -> None:
+    """Raises :class:`WindlassError` where the options contradict one another."""
+    if adopt is None and (queues or finish):
+        raise WindlassError(
+            "WL-USE-400",
+            "--queue and --finish need --adopt",
+            remedies=("windlass install --adopt volcano --queue NAME",),
+        )
+    if adopt == "kueue" and finish:
+        raise WindlassError(
+            "WL-USE-400",
+            "--adopt kueue stops nothing: Kueue places no pods",
+            remedies=("leave out --finish",),
+        )
 
 
 def _settled(
