@@ -9,6 +9,7 @@ import pytest
 from nodebox import NODE, pod, serving
 
 from windlass.api import annotations
+from windlass.node import network
 from windlass.node.network import (
     NO_ISOLATION,
     POD_POOLS,
@@ -17,6 +18,7 @@ from windlass.node.network import (
     NetworkError,
     busy_ranges,
     choose_range,
+    find_capabilities,
 )
 from windlass.node.options import AgentOptions
 from windlass.node.outbound import nat_commands
@@ -102,3 +104,17 @@ async def test_a_gang_that_outnumbers_the_addresses_does_not_end_the_agent(tmp_p
             await box.create(waiting)
         await box.create(pod("here", "true", **marks))
         await box.phase("here", "Succeeded")
+
+
+@pytest.mark.parametrize("deaths", [0, 2, 3])
+async def test_who_tries_namespaces_may_die_twice(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where memory is short, or files are replaced: all pods of the agent depend on what it says."""
+    start, modules = network.start_helper, ["no_such_module"] * deaths
+    monkeypatch.setattr(
+        network,
+        "start_helper",
+        lambda module, argument: start(modules.pop() if modules else module, argument),
+    )
+    found = await find_capabilities()
+    told = "the process that tries namespaces gave no answer"
+    assert (found == Capabilities(False, (), False, {"all": told})) == (deaths == 3)

@@ -29,6 +29,8 @@ _FIRST_POD = 16
 
 POD_POOLS = (ipaddress.IPv4Network("100.64.0.0/10"), ipaddress.IPv4Network("198.18.0.0/15"))
 """Where pods' addresses come from."""
+_TRIES = 3
+"""So often is asked what the machine permits, where no answer comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,25 @@ class NetworkError(Exception):
 
 
 async def find_capabilities() -> Capabilities:
-    """Have namespaces tried in a process of their own. What that cannot tell counts as refused."""
-    try:
-        pid, reader = start_helper("namespaces", "")
-    except OSError as error:
-        return Capabilities(False, (), False, {"all": str(error)})
+    """Have namespaces tried in a process of their own; again where that one ends without an answer, since all pods of
+    this agent depend on it. What it cannot tell then counts as refused."""
+    why = ""
+    for _ in range(_TRIES):
+        try:
+            return capabilities_of(json.loads(await _tried()))
+        except OSError as error:
+            why = str(error)
+        except ValueError:
+            why = "the process that tries namespaces gave no answer"
+    return Capabilities(False, (), False, {"all": why})
+
+
+async def _tried() -> bytes:
+    """What the process that tries namespaces says. Raises ``OSError`` where it cannot be started."""
+    pid, reader = start_helper("namespaces", "")
     said = await read_to_end(reader)
     await _collected(pid)
-    try:
-        found = json.loads(said)
-    except ValueError:
-        return Capabilities(False, (), False, {"all": "the process that tries namespaces gave no answer"})
-    return capabilities_of(found)
+    return said
 
 
 def capabilities_of(found: Mapping[str, Any]) -> Capabilities:
