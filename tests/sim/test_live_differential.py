@@ -357,8 +357,8 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
         (of_two_queues, UNRESERVED, DUE, range(1, 8)),
         *[(of_two_queues, SchedulerConfig(), DUE, range(at, min(at + 7, 21))) for at in (1, 8, 15)],
         (sharing, UNRESERVED, None, range(1, 5)),
-        (losing, UNRESERVED, None, range(2, 5)),
-        (losing_in_two_queues, UNRESERVED, DUE, range(1, 4)),
+        (losing, UNRESERVED, None, range(2, 4)),
+        (losing_in_two_queues, UNRESERVED, DUE, range(2, 4)),
     ],
     ids=[
         "preempt",
