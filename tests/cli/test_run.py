@@ -12,7 +12,8 @@ import pytest
 from fakecluster import FakeCluster, box, node, queue
 
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
-from windlass.cli import starting
+from windlass.cli import following, starting
+from windlass.cli.jobs import refresh
 from windlass.cli.submission import Wish, base_name, job_of, literal
 from windlass.node import devices
 
@@ -79,6 +80,33 @@ def test_what_ended_it_is_told_where_it_was_not_its_own_doing(
     assert windlass("run", "--name", "j", "--", "true").err == f"j: failed, {told}\n"
     assert windlass("ps").out.splitlines()[1].endswith(told)
     assert told in windlass("show", "j").out
+
+
+@pytest.mark.parametrize("ends_first", ["job", "pod"])
+def test_where_it_ran_is_told_also_of_what_ends_between_two_looks(
+    windlass, cluster, monkeypatch, ends_first: str
+):
+    """Else a short job on a busy machine would be told to start and never to run."""
+
+    def starts(target: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
+        if resource is VOLCANO_JOBS:
+            job["status"] = {"state": {"phase": "Running"}}
+            clusterscenes.pod(target, "j", 0, node="box")
+
+    looks = []
+
+    def looked(invocation: Any, job: Any) -> Any:
+        looks.append(job)
+        if len(looks) == 2:
+            clusterscenes.pod(cluster, "j", 0, node="box", phase="Succeeded", exit_code=0)
+        if len(looks) > (1 if ends_first == "job" else 2):
+            cluster.objects[VOLCANO_JOBS, "default", "j"]["status"]["state"]["phase"] = "Completed"
+        return refresh(invocation, job)
+
+    cluster.on_create.append(starts)
+    monkeypatch.setattr(following, "refresh", looked)
+    done = windlass("run", "--name", "j", "--", "true")
+    assert done.err.splitlines() == ["j: starting on box", "j: running on box"]
 
 
 def test_several_ranks_have_their_rank_in_front(windlass, cluster):

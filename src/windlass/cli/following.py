@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -113,7 +114,7 @@ class Follower:
         self._feeds: dict[_Start, LogFeed] = {}
         self._closed: dict[_Start, float] = {}  # whose output ended, but whose end is not yet seen
         self._open: set[_Start] = set()
-        self._running_told = False
+        self._running_told = job.finished
         self._hopeless_since: float | None = None
         self._begun_at = self._looked_at = invocation.clock.monotonic()
 
@@ -191,6 +192,7 @@ class Follower:
     def _tell(self) -> None:
         job = self._job
         if job.finished:
+            self._tell_running()
             return
         if job.waiting:
             self._running_told = False
@@ -207,9 +209,19 @@ class Follower:
                 return
             what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {places(job.nodes)}"
             self._phases.show(f"{job.name}: starting {what}")
-        elif not self._running_told:
+        else:
+            self._tell_running()
+
+    def _tell_running(self) -> None:
+        """Once, also of a job that had ended by the time it was looked at again."""
+        job = self._job
+        begun = [pod for pod in job.pods if pod_phase(pod) != "Pending"]
+        nodes = job.nodes or Counter(
+            node for pod in begun if (node := (pod.get("spec") or {}).get("nodeName"))
+        )
+        if begun and nodes and not self._running_told:
             self._running_told = True
-            self._phases.settle(f"{job.name}: running on {places(job.nodes)}")
+            self._phases.settle(f"{job.name}: running on {places(nodes)}")
 
     @property
     def _young(self) -> bool:
