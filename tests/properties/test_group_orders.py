@@ -15,19 +15,28 @@ from windlass.api import views
 from windlass.model.cluster import ClusterModel
 
 SCHEDULERS = ("windlass", "windlass", "windlass", "somebody-else")
+KINDS = ("coscheduling", "native", "kueue", "batch")
 QUEUES = ({}, {"kai.scheduler/queue": "q"}, {"volcano.sh/queue-name": "v"})
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
+def pods(draw: st.DrawFn, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     labels = dict(draw(st.sampled_from(QUEUES)))
     options: dict[str, Any] = {
         "scheduler": draw(st.sampled_from(SCHEDULERS)),
         "priority": draw(st.sampled_from((0, 5))),
         "node": draw(st.sampled_from(("", "n1"))),
     }
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(kinds))
+    if kind == "coscheduling":
         made = member(name, "train", labels=labels, **options)
+    elif kind == "native":
+        made = pod(name, labels=labels, schedulingGroup={"podGroupName": "train"}, **options)
+    elif kind == "batch":
+        labels["kai.scheduler/queue"] = "q"
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-j", "controller": True}
+        notes = {"kai.scheduler/batch-min-member": draw(st.sampled_from(("1", "2")))}
+        made = pod(name, labels=labels, annotations=notes, metadata={"ownerReferences": [owner]}, **options)
     else:
         count = {"kueue.x-k8s.io/pod-group-total-count": draw(st.sampled_from(("2", "3")))}
         labels["kueue.x-k8s.io/pod-group-name"] = "train"
@@ -43,11 +52,16 @@ def worlds(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
     """What there is, by a name of its own."""
     said = draw(st.sampled_from(("", "team")))
     notes = {"scheduling.volcano.sh/queue-name": said} if said else {}
-    made = {f"pod {name}": draw(pods(name)) for name in ("a", "b", "c") if draw(st.booleans())}
+    kinds = draw(st.sampled_from((*((kind,) for kind in KINDS), KINDS)))
+    made = {f"pod {name}": draw(pods(name, kinds)) for name in ("a", "b", "c") if draw(st.booleans())}
     made["namespace"] = namespace("default", annotations=notes)
     if draw(st.booleans()):
         labels = dict(draw(st.sampled_from(QUEUES)))
         made["group"] = coscheduling_group("train", draw(st.sampled_from((1, 2))), labels=labels)
+    if draw(st.booleans()):
+        policy = {"gang": {"minCount": draw(st.sampled_from((1, 2)))}}
+        meta = {"name": "train", "namespace": "default", "labels": draw(st.sampled_from(QUEUES))}
+        made["native"] = {"metadata": meta, "spec": {"schedulingPolicy": policy}}
     if draw(st.booleans()):
         made["kai"] = kai_queue("q")
     return made
@@ -62,6 +76,11 @@ def enter(model: ClusterModel, what: str, obj: dict[str, Any] | None) -> None:
             model.remove_coscheduling_group("default/train")
         else:
             model.upsert_coscheduling_group(views.decode_coscheduling_group(views.encode(obj)))
+    elif what == "native":
+        if obj is None:
+            model.remove_native_group("default/train")
+        else:
+            model.upsert_native_group(views.decode_native_group(views.encode(obj)))
     elif what == "kai":
         if obj is None:
             model.remove_kai_queue("q")
@@ -74,7 +93,7 @@ def enter(model: ClusterModel, what: str, obj: dict[str, Any] | None) -> None:
             model.upsert_pod(views.decode_pod(views.encode(obj)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(worlds(), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_the_end_alone_counts(course: list[dict[str, dict[str, Any]]], random: Any) -> None:
     model = ClusterModel(("windlass",))

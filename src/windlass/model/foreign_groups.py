@@ -154,9 +154,8 @@ def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
     )
 
 
-def kai_batch_group(pods: Sequence[views.Pod], key: str, queue: str, classes: Classes) -> Group:
-    """The pods of a batch Job, as KAI's pod grouper gathers them: the first one speaks for all."""
-    first = min(pods, key=lambda pod: (pod.created, pod.name))
+def kai_batch_group(first: views.Pod, key: str, queue: str, classes: Classes) -> Group:
+    """The pods of a batch Job, as KAI's pod grouper gathers them: the ``first`` one speaks for all."""
     stated = first.annotations.get(names.BATCH_MIN_MEMBER_KAI, "")
     least = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 8 else 1
     owner = first.controller
@@ -171,20 +170,23 @@ def kai_batch_group(pods: Sequence[views.Pod], key: str, queue: str, classes: Cl
 
 
 def native_group(
-    view: views.NativeGroup, key: str, queue: str, dialect: Dialect, classes: Classes, pod: views.Pod | None
+    view: views.NativeGroup,
+    key: str,
+    queue: str,
+    dialect: Dialect,
+    classes: Classes,
+    pods: Sequence[views.Pod],
 ) -> Group:
-    """``pod``: a pod of the group, whose priority is the group's where the object names no class."""
-    named = view.priority_class or (pod.priority_class if pod is not None else "")
-    priority, never_preempts = classes.urgency(named, () if pod is None else (pod,))
-    if not named and pod is not None and pod.priority is not None:
-        priority = pod.priority
+    """Where its object names no class, the group is as urgent as the most urgent of its ``pods``."""
+    named = view.priority_class
+    urgency = classes.urgency(named, pods) if named else _urgency_of(pods, classes)
     return Group(
         key=key,
         queue=queue,
-        priority=priority,
+        priority=urgency.value,
         min_member=view.min_count,
         preemptible=preemptible(view.labels, view.annotations),
-        never_preempts=never_preempts,
+        never_preempts=urgency.never_preempts,
         created=view.created,
         uid=view.uid,
         admitted=True,
@@ -290,7 +292,7 @@ def _count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
 
 
-def native_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
     """The queue that an object whose API has none names by KAI's label or Volcano's annotation."""
     return (
         annotations.get(names.QUEUE_NAME_VOLCANO)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace as altered
 
@@ -172,15 +172,15 @@ class Grouping(Observed):
             native = self._native(key)
             if native is None:
                 return None
-            pod = next(self.pods_of(key), None)
-            queue = self._native_queue(native, pod)
-            return foreign_groups.native_group(native, key, queue, dialect_of(queue), self.classes, pod)
+            pods = list(self.pods_of(key))
+            queue = self._queue_of(native, pods)
+            return foreign_groups.native_group(native, key, queue, dialect_of(queue), self.classes, pods)
         if kind == groups.COSCHEDULING:
             coscheduling = self._coscheduling(key)
             if coscheduling is None:
                 return None
             pods = list(self.pods_of(key))
-            queue = self._coscheduling_queue(coscheduling, foreign_groups.oldest_of(pods))
+            queue = self._queue_of(coscheduling, pods)
             dialect = dialect_of(queue)
             return foreign_groups.coscheduling_group(coscheduling, key, queue, dialect, self.classes, pods)
         if kind == groups.KUEUE:
@@ -191,11 +191,10 @@ class Grouping(Observed):
             queue = self._implicit_queue(oldest)
             return foreign_groups.kueue_group(oldest, pods, key, queue, dialect_of(queue), self.classes)
         if kind == groups.OWNER:
-            pods = list(self.pods_of(key))
-            if not pods:
+            first = foreign_groups.oldest_of(self.pods_of(key))
+            if first is None:
                 return None
-            queue = self._implicit_queue(pods[0])
-            return foreign_groups.kai_batch_group(pods, key, queue, self.classes)
+            return foreign_groups.kai_batch_group(first, key, self._implicit_queue(first), self.classes)
         view = self.groups.get(key)
         if view is None:
             return None
@@ -228,20 +227,15 @@ class Grouping(Observed):
         """The object of a native group; a replica of a Workload's part has that of the part."""
         return self.native_groups.get(groups.shown_key(key).partition(":")[0])
 
-    def _native_queue(self, view: views.NativeGroup, pod: views.Pod | None) -> str:
-        name = foreign_groups.native_queue(view.labels, view.annotations)
-        if not name and pod is not None:
-            name = groups.queue_named(pod)
-        return self._kai_or_plain(name) if name else queues.DEFAULT
-
     def _coscheduling(self, key: str) -> views.CoschedulingGroup | None:
         return self.coscheduling_groups.get(groups.shown_key(key))
 
-    def _coscheduling_queue(self, view: views.CoschedulingGroup, pod: views.Pod | None) -> str:
-        """That of the object, which has no field for it; else that of a pod, as if it were alone."""
-        name = foreign_groups.native_queue(view.labels, view.annotations)
+    def _queue_of(self, view: views.NativeGroup | views.CoschedulingGroup, pods: Iterable[views.Pod]) -> str:
+        """That of the object, which has no field for it; else that of the oldest of its pods, as if it were alone."""
+        name = foreign_groups.named_queue(view.labels, view.annotations)
         if name:
             return self._kai_or_plain(name)
+        pod = foreign_groups.oldest_of(pods)
         return self._implicit_queue(pod) if pod is not None else self._queue_of_namespace(view.namespace)
 
     def _queue_of_namespace(self, name: str) -> str:
@@ -300,10 +294,6 @@ class Grouping(Observed):
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             return Dialect.KAI
-        if kind == groups.OWNER:
-            return dialect_of(self._implicit_queue(pod))
-        if kind == groups.NATIVE and (native := self._native(key)) is not None:
-            return dialect_of(self._native_queue(native, next(self.pods_of(key), None)))
         if kind in groups.BY_PODS:
             sent = self._sent_groups.get(key)
             return sent.dialect if sent is not None else dialect_of(self._implicit_queue(pod))

@@ -24,7 +24,7 @@ OWNER = "owner:"
 """What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
 of the coscheduling plug-in, a plain pod group of Kueue, the pods of a Job that KAI takes for a gang. Volcano's have
 nothing: the APIs may use one name for two groups."""
-BY_PODS = frozenset((COSCHEDULING, KUEUE))
+BY_PODS = frozenset((NATIVE, COSCHEDULING, KUEUE, OWNER))
 """Kinds of groups whose queue their pods may name."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))

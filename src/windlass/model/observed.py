@@ -375,6 +375,9 @@ class Observed:
         if (old.annotations if old else {}) != namespace.annotations:
             prefix = f"{namespace.name}/"
             self._dirty_pods.update((key, None) for key in self.pods if key.startswith(prefix))
+            for native in self.native_groups.values():
+                if native.namespace == namespace.name:
+                    self._touch_native(native.key)
             for group in self.coscheduling_groups.values():
                 if group.namespace == namespace.name:
                     self._touch_coscheduling(group)
