@@ -359,6 +359,9 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
         (sharing, UNRESERVED, None, range(1, 5)),
         (losing, UNRESERVED, None, range(2, 4)),
         (losing_in_two_queues, UNRESERVED, DUE, range(2, 4)),
+        (sharing, SchedulerConfig(), None, range(2, 5)),
+        (losing, SchedulerConfig(), None, range(2, 4)),
+        (losing_in_two_queues, SchedulerConfig(), DUE, range(2, 4)),
     ],
     ids=[
         "preempt",
@@ -367,6 +370,9 @@ async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill
         "time-share",
         "losses",
         "losses-in-two-queues",
+        "time-share-and-reserve",
+        "losses-and-reserve",
+        "losses-in-two-queues-and-reserve",
     ],
 )
 async def test_so_they_do_where_groups_claim_room(

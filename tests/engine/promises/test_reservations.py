@@ -16,6 +16,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.groups.entries import alike
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
+from windlass.spi.standing import GroupView
 
 
 def cluster(backfill: str = "easy", nodes: int = 1) -> Cluster:
@@ -501,3 +502,33 @@ def test_who_is_promised_room_by_a_claim_leaves_the_reservation_to_the_next(scen
     engine._statement.commit(Outbox.empty())
     run(scene)
     assert kept_for(scene) == {"third": 500.0}
+
+
+class ByName:
+    """Groups of a queue go by name, not by age, as reservations do."""
+
+    name = "by-name"
+
+    def group_key(self, group: GroupView) -> str:
+        return group.spec.key
+
+
+def test_for_whom_room_is_kept_begins_though_others_of_his_queue_go_before_him() -> None:
+    """Who stands before him may not take that room; nobody else would have him tried."""
+    c = Cluster(EngineConfig(backfill="easy"), [ByName(), *default_plugins()]).queues("default")
+    c.nodes("n1 gpu=8 cpu=64")
+    submit(c, "first", 8, 100)
+    run(c)
+    submit(c, "z", 8, 500)
+    run(c)
+    submit(c, "a", 8, 5000)
+    submit(c, "b", 8, 5000)
+    run(c)
+    for i in range(8):
+        c.remove_task(f"first-{i}")  # sooner than was said
+    run(c, 50)
+    assert (c.placed("z"), c.placed("a")) == (8, 0)
+    for i in range(8):
+        c.remove_task(f"z-{i}")
+    run(c, 400)
+    assert (c.placed("a"), c.placed("b")) == (8, 0)

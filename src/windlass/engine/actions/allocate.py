@@ -22,6 +22,8 @@ class Allocate:
         self._machinery = machinery
         self._held_up: dict[Bucket, tuple[GroupEntry, Attempt, str]] = {}
         """Bucket → its first group, that has to wait for somebody else's room, while others are let pass."""
+        self._owners_tried: set[str] = set()
+        """In this cycle, of those who stand behind others from whom their room is kept."""
 
     def run(self, ctx: CycleContext) -> None:
         reservations = self._machinery.reservations
@@ -36,6 +38,7 @@ class Allocate:
         turns, bound = m.turns, m.world.config.binds_per_cycle
         out, touched = ctx.out, ctx.touched
         self._held_up = {}
+        self._owners_tried.clear()
         while (turn := turns.pop()) is not None:
             bucket, group = turn
             if bound and len(out.binds) >= bound:
@@ -94,6 +97,9 @@ class Allocate:
         m, bucket, step = self._machinery, group.bucket, group.step
         if bucket is None or step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
+        if kept_for and bucket not in self._held_up and self._owner_begins(ctx, bucket):
+            self._go_on(ctx, bucket)
+            return
         if bucket not in self._held_up:
             m.reservations.offer(m.statement, group, attempt, ctx.now)
         if kept_for and self._others_may_pass(bucket, group, ctx.now):
@@ -103,6 +109,26 @@ class Allocate:
         self._park(ctx, *self._held_up.pop(bucket, (group, attempt, kept_for)))
         if not m.world.timed and not m.world.ledger.leaving:
             self._park_alike(ctx, step)
+
+    def _owner_begins(self, ctx: CycleContext, bucket: Bucket) -> bool:
+        """Room is kept from the first of a bucket. Where policies have it that one for whom some is kept stands behind
+        him, whether that one begins now: nobody else would ever have him tried."""
+        m = self._machinery
+        for owner in m.reservations.owners_in(bucket):
+            step = owner.step
+            if step is None or owner.key in self._owners_tried:
+                continue
+            self._owners_tried.add(owner.key)
+            if not m.reservations.at_once(m.statement, owner, step, ctx.now):
+                continue
+            ctx.touched[owner.key] = owner
+            if ctx.consents(owner):
+                self._decide(ctx, owner)
+                m.reservations.aging.forget(owner.key)
+                return True
+            if owner.refusal is not None:
+                m.enrolment.refuse(owner, ctx.now)
+        return False
 
     def _others_may_pass(self, bucket: Bucket, group: GroupEntry, now: float) -> bool:
         """Whether there is one behind the group that ends before the kept room is needed; he is next."""

@@ -307,6 +307,9 @@ class TimeShare:
         if not group.promises:  # else what was decided has seen to it
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)
+            self._sharing.update(
+                (group,), ctx.now
+            )  # it runs, where the room was free and only kept for others
         keep_waiting(m, ctx, group)
         return True
 

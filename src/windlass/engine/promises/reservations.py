@@ -259,6 +259,23 @@ class Reservations:
                 self.vacant = True
         return attempt, ""
 
+    def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
+        """Those of a bucket for whom room is kept, as they are to begin."""
+        return [r.group for r in self.slots.values() if r.group.bucket is bucket]
+
+    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> bool:
+        """:meth:`advance` of one who is not the first of his bucket, if all he needs is free by now; else nothing has
+        happened: of a promise that he were given nobody would take notice before it is his turn."""
+        if self._displaced:
+            self._plan_again(statement, now)
+        before, mark = dict(self.slots), statement.checkpoint()
+        attempt, _ = self.advance(statement, group, step, now)
+        if attempt.done and not attempt.pipelined:
+            return True
+        statement.rollback(mark)
+        self.slots = before
+        return False
+
     @staticmethod
     def _open_rows(statement: Statement, step: Step) -> set[int] | None:
         """Where some task of a step goes, if none may be promised what leaves: what is booked elsewhere bears on
