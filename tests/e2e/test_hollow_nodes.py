@@ -70,7 +70,9 @@ def test_a_gang_runs_on_them_from_their_first_word_to_its_end(api: Cluster) -> N
             "status": {"allocatable": amounts, "capacity": amounts},
         }
         api.post("/api/v1/nodes", body).ok(201)
-    spec = {"minMember": 4, "queue": "default"}
+    queue = {"apiVersion": _KIND["apiVersion"], "kind": "Queue", "metadata": {"name": namespace}, "spec": {}}
+    api.post("/apis/scheduling.volcano.sh/v1beta1/queues", queue).ok(201)
+    spec = {"minMember": 4, "queue": namespace}
     api.post(GROUPS.format(namespace), {**_KIND, "metadata": {"name": "train"}, "spec": spec}).ok(201)
     for number in range(4):
         api.post(pods, _pod(f"train-{number}")).ok(201)
