@@ -98,14 +98,18 @@ NEVER = 1e6
 
 def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> list[Start]:
     """Every start, those after a stop too."""
-    nodes = make_nodes(parse(f"{NODES}x{LARGEST}"))
-    queues = {name: Queue(name, **_units(told)) for name, told in (terms or {}).items()}
-    options = Options(time_share=False, queues=bool(terms), terms=queues)
-    outcome: Outcome = replay(jobs, nodes, live_policy(config), options)
+    outcome = played(jobs, config, terms)
     spans = [span for span in outcome.spans if not span.held]
     return sorted(
         (round(span.start, 3), outcome.jobs[span.job].job.id, shape(list(span.nodes))) for span in spans
     )
+
+
+def played(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> Outcome:
+    nodes = make_nodes(parse(f"{NODES}x{LARGEST}"))
+    queues = {name: Queue(name, **_units(told)) for name, told in (terms or {}).items()}
+    options = Options(time_share=False, queues=bool(terms), terms=queues)
+    return replay(jobs, nodes, live_policy(config), options)
 
 
 def _units(told: dict[str, int]) -> dict[str, Any]:
@@ -394,6 +398,43 @@ async def test_so_they_do_where_groups_claim_room(
         stops += again(expected)
     assert not differ
     assert stops >= 3, "some were evicted, and started again at the same moments"
+
+
+@pytest.mark.parametrize(
+    ("made", "terms"),
+    [
+        (sharing, None),
+        (losing, None),
+        (lambda jobs, rng: urgent(sharing(jobs, rng), rng), None),
+        (losing_in_two_queues, DUE),
+    ],
+    ids=["sharing", "losing", "with-priorities", "losing-in-two-queues"],
+)
+def test_as_installed_the_cluster_is_never_empty_while_jobs_wait(
+    made: Callable[[list[TraceJob], Random], list[TraceJob]], terms: Terms | None
+) -> None:
+    """Every job fits into the whole cluster: whoever holds room back for whom, somebody runs."""
+    for seed in range(100, 110):
+        jobs = made(trace(seed, 28), Random(seed))
+        outcome = played(jobs, SchedulerConfig(), terms)
+        assert idle(outcome) == [], seed
+        assert len({span.job for span in outcome.spans}) == len(jobs)
+
+
+def idle(outcome: Outcome) -> list[tuple[float, float]]:
+    """When nothing ran though some job had come and had not ended: begin and end of each such time."""
+    ends: dict[int, float] = {}
+    for span in outcome.spans:
+        ends[span.job] = max(ends.get(span.job, 0.0), span.end)
+    found: list[tuple[float, float]] = []
+    busy_until = 0.0
+    for span in sorted(outcome.spans, key=lambda span: span.start):
+        there = [outcome.jobs[at].job.submit_seconds for at, end in ends.items() if end > busy_until]
+        since = max(busy_until, min(there, default=span.start))
+        if since < span.start:
+            found.append((since, span.start))
+        busy_until = max(busy_until, span.end)
+    return found
 
 
 def test_a_difference_would_be_seen() -> None:
