@@ -307,9 +307,7 @@ class TimeShare:
         if not group.promises:  # else what was decided has seen to it
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)
-            self._sharing.update(
-                (group,), ctx.now
-            )  # it runs, where the room was free and only kept for others
+            self._sharing.update((group,), ctx.now)  # where room was free, only kept for others, it runs
         keep_waiting(m, ctx, group)
         return True
 
