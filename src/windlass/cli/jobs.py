@@ -122,9 +122,7 @@ class Job:
         status = self.obj.get("status") or {}
         if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
             return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
-        if (
-            self.resource in _OTHERS.values()
-        ):  # KAI's have none, and the plug-in's may be somebody else's and late
+        if self.resource in _OTHERS.values():  # they may have none, or one that somebody else keeps
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api import views
-from windlass.model.members import Members
+from windlass.model.members import Members, oldest_of
 
 PENDING, SCHEDULING, RUNNING, FINISHED, FAILED = "Pending", "Scheduling", "Running", "Finished", "Failed"
 ON_THE_WAY = (PENDING, SCHEDULING)
@@ -81,7 +81,7 @@ def _phase(least: int, members: Members) -> str:
 
 def _makers(pods: Iterable[views.Pod]) -> str:
     """The owners of the oldest pod."""
-    oldest = min(pods, key=lambda pod: (pod.created, pod.name), default=None)
+    oldest = oldest_of(pods)
     if oldest is None:
         return ""
     return ",".join(sorted(f"{oldest.namespace}/{owner.name}" for owner in oldest.owners))

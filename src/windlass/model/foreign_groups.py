@@ -27,6 +27,7 @@ from windlass.model.groups import (
     preemptible,
     read_notes,
 )
+from windlass.model.members import oldest_of
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -241,11 +242,6 @@ def coscheduling_group(
         stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
         annotations=notes,
     )
-
-
-def oldest_of(pods: Iterable[views.Pod]) -> views.Pod | None:
-    """The one that speaks for a group in which none but the pods say something."""
-    return min(pods, key=lambda pod: (pod.created, pod.name), default=None)
 
 
 def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:

@@ -185,13 +185,13 @@ class Grouping(Observed):
             return foreign_groups.coscheduling_group(coscheduling, key, queue, dialect, self.classes, pods)
         if kind == groups.KUEUE:
             pods = list(self.pods_of(key))
-            oldest = foreign_groups.oldest_of(pods)
+            oldest = members.oldest_of(pods)
             if oldest is None:
                 return None
             queue = self._implicit_queue(oldest)
             return foreign_groups.kueue_group(oldest, pods, key, queue, dialect_of(queue), self.classes)
         if kind == groups.OWNER:
-            first = foreign_groups.oldest_of(self.pods_of(key))
+            first = members.oldest_of(self.pods_of(key))
             if first is None:
                 return None
             return foreign_groups.kai_batch_group(first, key, self._implicit_queue(first), self.classes)
@@ -235,7 +235,7 @@ class Grouping(Observed):
         name = foreign_groups.named_queue(view.labels, view.annotations)
         if name:
             return self._kai_or_plain(name)
-        pod = foreign_groups.oldest_of(pods)
+        pod = members.oldest_of(pods)
         return self._implicit_queue(pod) if pod is not None else self._queue_of_namespace(view.namespace)
 
     def _queue_of_namespace(self, name: str) -> str:

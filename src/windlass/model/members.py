@@ -9,6 +9,11 @@ from windlass.api import views
 from windlass.model.groups import role_of
 
 
+def oldest_of(pods: Iterable[views.Pod]) -> views.Pod | None:
+    """The one that speaks for a group where none but its pods say something."""
+    return min(pods, key=lambda pod: (pod.created, pod.name), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Members:
     """Numbers of pods. ``bound`` are on a node but neither running, finished nor terminating."""

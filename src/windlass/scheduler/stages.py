@@ -7,7 +7,7 @@ from typing import NamedTuple
 from windlass.api import views
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import NATIVE, kind_prefix, shown_key
-from windlass.model.members import Members
+from windlass.model.members import Members, oldest_of
 
 QUEUED, ADMITTED, BOUND, RUNNING, ENDED = STAGES = ("queued", "admitted", "bound", "running", "ended")
 """Submitted and not let in; let in and below its minimum; its minimum is on nodes; it runs; all its pods have ended."""
@@ -50,7 +50,7 @@ def identity(model: ClusterModel, key: str) -> Identity | None:
     if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_plain(key))) is not None:
         return Identity(native.uid, native.created, native.min_count)
     sent = model.group_sent(key)
-    pod = min(model.pods_of(key), key=lambda one: (one.created, one.name), default=None)
+    pod = oldest_of(model.pods_of(key))
     return None if pod is None or sent is None else Identity(pod.uid, pod.created, sent.min_member)
 
 
