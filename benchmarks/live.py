@@ -7,8 +7,8 @@
 A pod is bound when a watch shows it; Scheduled events, PodScheduled conditions and PodGroup statuses are waited for
 and counted, and it is told when the last of them was there: a scheduler that binds first and tells afterwards cannot
 hide what that takes.
-For Windlass the rate of its binds once pods exist is compared with the same client binding blindly, 32 at a
-time with a pod watch open, in turns on the same server. ``--restart N`` times a start with N bound pods.
+For Windlass the rate of its binds once pods exist is compared with the same client binding blindly, with a pod watch
+open, in turns on the same server, 32 at a time both. ``--restart N`` times a start with N bound pods.
 
 ``python -m benchmarks.live --table`` runs the shapes of ``make bench-live`` and prints one table.
 """
@@ -58,6 +58,8 @@ ROOT = Path(__file__).resolve().parents[1]
 GPUS = 8
 ROUNDS = 6
 """An even number: each comes first equally often."""
+EQUALLY_MANY = "scheduler: {{bindConcurrency: {0}, bindConcurrencyMax: {0}}}\n"
+"""Settings of a scheduler that has as many binds under way as who binds blindly."""
 LINGER_SECONDS = 2.0
 """So long stays who bound blindly, for its CPU time to be read."""
 PATIENCE_SECONDS = 300.0
@@ -256,9 +258,10 @@ async def once_pods_exist(
     """In turns: a batch that exists is bound by a scheduler that then starts, and one blindly; who comes first changes
     from round to round, as the server has more to hold each time.
 
-    Both rates run from the first bind to the last, by the same watch. Batches are smaller where the nodes
-    could not hold them all. Told besides is the CPU that all processes together spent on a bind meanwhile: on a
-    machine that others use, too, it is what the rate would follow if they did not.
+    Both rates run from the first bind to the last, by the same watch; ``ratio_over_all`` is that of all rounds
+    together, since the server's collector, of which half the spread comes, meets either side by chance. Batches are
+    smaller where the nodes could not hold them all. Told besides is the CPU that all processes together spent on a
+    bind meanwhile: on a machine that others use, too, it is what the rate would follow if they did not.
     """
     rounds = []
     room = shape.nodes * GPUS - len(books.bound) - shape.gang
@@ -273,7 +276,7 @@ async def once_pods_exist(
                 await blind.create(api)
                 blind_cpu = await bind_blindly(kube, blind, books, shape, controller)
             else:
-                own = await bind_by_scheduler(kube, batch, api, books, controller)
+                own = await bind_by_scheduler(kube, batch, books, shape, api, controller)
         rates = (books.rate(batch), books.rate(blind))
         cpu = own["cpu_us_per_bind"]
         rounds.append(
@@ -289,19 +292,22 @@ async def once_pods_exist(
     middle = {
         what: round(statistics.median(one[what] for one in rounds), 3) for what in ("ratio", "cpu_ratio")
     }
-    return {"rounds": rounds, **middle, "blind_concurrency": shape.concurrency}
+    times = [sum(1 / one[rate] for one in rounds) for rate in ("binds_per_second", "blind_binds_per_second")]
+    over_all = round(times[1] / times[0], 3)
+    return {"rounds": rounds, **middle, "ratio_over_all": over_all, "concurrency": shape.concurrency}
 
 
 async def bind_by_scheduler(
-    kube: RealKube, batch: Batch, api: Client, books: Books, controller: Part
+    kube: RealKube, batch: Batch, books: Books, shape: argparse.Namespace, api: Client, controller: Part
 ) -> dict[str, Any]:
     """Create the batch, start a scheduler, and return what is told of it once all is bound."""
     await batch.create(api)
+    settings = kube.folder / "equally-many.yaml"
+    settings.write_text(EQUALLY_MANY.format(shape.concurrency))
     begun, asked = time.monotonic(), await requests(api)
-    part = WindlassPart(kube, "scheduler", name=f"scheduler-{batch.prefix}")
+    part = WindlassPart(kube, "scheduler", "--settings", str(settings), name=f"scheduler-{batch.prefix}")
     try:
         cpu = await cpu_of_binds(kube, batch, books, part.pid, controller)
-        concurrency = await asyncio.to_thread(part.value, "windlass_scheduler_bind_concurrency")
         told = each(asked, await requests(api), batch.pods)
     finally:
         part.stop()
@@ -309,7 +315,6 @@ async def bind_by_scheduler(
         "cpu_us_per_bind": cpu,
         "requests_per_bind": told,
         "start_to_first_bind_seconds": round(min(books.bound[name] for name in batch.created) - begun, 2),
-        "bind_concurrency_at_the_end": concurrency,
     }
 
 
@@ -428,7 +433,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gang", type=int, default=20)
     parser.add_argument("--schedulers", default="windlass,together,kube,none")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="comparisons with blind binding")
-    parser.add_argument("--concurrency", type=int, default=32, help="of blind binding")
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=32,
+        help="binds under way at once in these comparisons, on either side",
+    )
     parser.add_argument("--restart", type=int, default=0, metavar="PODS", help="time a start with so many")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     parser.add_argument("--table", action="store_true", help="all shapes, one table")

@@ -56,7 +56,8 @@ def _words(run: Mapping[str, Any]) -> list[str]:
         )
         lines += [
             "",
-            f"{shape}: binds once pods exist, against blind ones: {shown}; ratio {rates['ratio']:.2f}.",
+            f"{shape}: binds once pods exist, against blind ones: {shown}; ratio {rates['ratio']:.2f} in the "
+            f"median, {rates['ratio_over_all']:.2f} over all.",
         ]
     again = own.get("restart")
     if again:
