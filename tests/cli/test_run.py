@@ -13,7 +13,7 @@ from fakecluster import FakeCluster, box, node, queue
 
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import following, starting
-from windlass.cli.jobs import refresh
+from windlass.cli.gathering import refresh
 from windlass.cli.submission import Wish, base_name, job_of, literal
 from windlass.node import devices
 

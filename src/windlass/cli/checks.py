@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError, WindlassError
+from windlass.cli.failures import where_served
 from windlass.cli.invocation import Invocation
 from windlass.client.errors import Unreachable
 from windlass.kits.state import NETWORK_FILESYSTEMS, Problem, StateError, StateFolder, filesystem_of
@@ -120,12 +121,9 @@ def queues(invocation: Invocation) -> Iterator[Finding]:
     are not served, or not for this user. Raises ``StatusError``, ``Unreachable``."""
     from windlass.cli.queuegaps import look
 
-    try:
-        found = list(look(invocation))
-    except StatusError as error:
-        if error.code in (403, 404):
-            return
-        raise
+    found = where_served(lambda: list(look(invocation)), None)
+    if found is None:
+        return
     for gap in found:
         yield Finding("queues", WARN, gap.words, gap.remedy or "windlass queue tree")
     if not found:

@@ -41,10 +41,20 @@ def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text
 
 def unless_refused(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
     """What the server answers, or ``otherwise`` where this user may not ask. Raises what else ``ask`` raises."""
+    return _unless((403,), ask, otherwise)
+
+
+def where_served(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """What the server answers, or ``otherwise`` where it does not know the kind or this user may not ask. Raises what
+    else ``ask`` raises."""
+    return _unless((403, 404), ask, otherwise)
+
+
+def _unless(codes: tuple[int, ...], ask: Callable[[], Answer], otherwise: Answer) -> Answer:
     try:
         return ask()
     except StatusError as error:
-        if error.code == 403:
+        if error.code in codes:
             return otherwise
         raise
 

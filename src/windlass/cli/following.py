@@ -18,8 +18,9 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import failures
+from windlass.cli.gathering import refresh
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words, refresh
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words
 from windlass.cli.logfeed import Line, LogFeed
 from windlass.cli.loglines import LogOptions, Printer
 from windlass.cli.watching import Changes, Watched

@@ -7,14 +7,13 @@ shown is one that the scheduler, the controllers or the node agent wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from windlass.api import annotations as names
-from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
@@ -25,15 +24,11 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli import amounts
-from windlass.cli.invocation import Invocation
 from windlass.cli.words import condition, created, moment
-
-if TYPE_CHECKING:
-    from windlass.client.blocking import BlockingClient
 
 Object = dict[str, Any]
 
-_OTHERS = {one.api_version: one for one in (KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
+OTHER_GROUPS = {one.api_version: one for one in (KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
 """Groups of other APIs than Volcano's."""
 _WITHOUT_PODS = {"Finished": "Completed", "Failed": "Failed"}
 """What a group of the coscheduling plug-in came to whose pods are gone."""
@@ -84,8 +79,8 @@ class Job:
 
     @property
     def resource(self) -> Resource:
-        if self.kind == "PodGroup" and self.obj.get("apiVersion") in _OTHERS:
-            return _OTHERS[self.obj["apiVersion"]]
+        if self.kind == "PodGroup" and self.obj.get("apiVersion") in OTHER_GROUPS:
+            return OTHER_GROUPS[self.obj["apiVersion"]]
         return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS}[self.kind]
 
     @property
@@ -122,7 +117,7 @@ class Job:
         status = self.obj.get("status") or {}
         if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
             return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
-        if self.resource in _OTHERS.values():  # they may have none, or one that somebody else keeps
+        if self.resource in OTHER_GROUPS.values():  # they may have none, or one that somebody else keeps
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"
@@ -368,188 +363,3 @@ def rank_words(pod: Mapping[str, Any]) -> str:
     """The rank in a sentence: ``rank 3``, or ``worker-3``."""
     rank = rank_of(pod)
     return f"rank {rank}" if rank.isdigit() else rank
-
-
-# Gathering.
-
-
-def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
-    """All jobs of a namespace (``None``: of all)."""
-    client = invocation.client
-    found = assemble(
-        client.list(VOLCANO_JOBS, namespace).items,
-        [*client.list(POD_GROUPS, namespace).items, *_other_groups(client, namespace)],
-        client.list(PODS, namespace).items,
-    )
-    now = invocation.clock.now()
-    for job in found:
-        job.seen = now
-    return found
-
-
-def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
-    """Groups of other APIs than Volcano's; none of a kind that the cluster does not know, or this user may not see."""
-    found: list[Object] = []
-    for resource in _OTHERS.values():
-        try:
-            items = client.list(resource, namespace).items
-        except StatusError as error:
-            if error.code not in (403, 404):
-                raise
-            continue
-        found += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
-    return found
-
-
-def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
-    """Pods to their job or group; groups to their job or pod."""
-    by_job = {_key(job): Job("Job", job) for job in jobs}
-    by_group: dict[tuple[str, str, str], Job] = {}
-    loose: list[Object] = []
-    pod_groups: dict[str, Object] = {}
-    for group in groups:
-        owner = _owner(group)
-        if owner.get("kind") == "Job" and _space_key(group, owner["name"]) in by_job:
-            by_job[_space_key(group, owner["name"])].group = group
-        elif owner.get("kind") == "Pod":
-            pod_groups[str(owner.get("uid"))] = group
-        else:
-            job = Job("PodGroup", group, group=group)
-            by_group[_group_key(job)] = job
-    for pod in pods:
-        job = _home(pod, by_job, by_group)
-        if job is None:
-            loose.append(pod)
-        else:
-            job.pods.append(pod)
-    singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
-    return [*by_job.values(), *by_group.values(), *singles]
-
-
-def _home(
-    pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str, str], Job]
-) -> Job | None:
-    metadata = pod["metadata"]
-    notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    name = labels.get(names.JOB_NAME) or notes.get(names.JOB_NAME)
-    if name and _space_key(pod, name) in jobs:
-        return jobs[_space_key(pod, name)]
-    for resource, group in (
-        (KAI_POD_GROUPS, notes.get(names.GROUP_NAME_KAI)),
-        (POD_GROUPS, notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)),
-        (COSCHEDULING_POD_GROUPS, labels.get(names.GROUP_NAME_COSCHEDULING)),
-    ):
-        if group and (found := groups.get((resource.group, *_space_key(pod, group)))) is not None:
-            return found
-    return None
-
-
-def _group_key(job: Job) -> tuple[str, str, str]:
-    """Groups of several APIs may have one name."""
-    return (job.resource.group, *_key(job.obj))
-
-
-def _key(obj: Object) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-
-
-def _space_key(obj: Object, name: str) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), name
-
-
-def _owner(obj: Object) -> Mapping[str, Any]:
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return owner
-    owners: Sequence[Mapping[str, Any]] = obj["metadata"].get("ownerReferences") or ()
-    return owners[0] if owners else {}
-
-
-def find(invocation: Invocation, name: str) -> Job:
-    """The job that a person means by ``name``, ``job/name``, ``pod/name`` or ``namespace/name``.
-
-    Raises :class:`WindlassError` (``WL-JOB-404``) with the nearest names.
-    """
-    from windlass.cli.failures import missing
-
-    kind, slash, rest = name.partition("/")
-    wanted, space = (rest if slash else name), invocation.home_namespace
-    kinds = _KIND_WORDS.get(kind.lower(), ()) if slash else ("Job", "PodGroup", "Pod")
-    if slash and not kinds:
-        space, kinds = kind, ("Job", "PodGroup", "Pod")
-    client = invocation.client
-    if "Job" in kinds:
-        job = client.find(VOLCANO_JOBS, wanted, space)
-        if job is not None:
-            return _with_members(invocation, Job("Job", job))
-    if "PodGroup" in kinds:
-        group = client.find(POD_GROUPS, wanted, space) or _other_group(client, wanted, space)
-        if group is not None:
-            return _with_members(invocation, Job("PodGroup", group, group=group))
-    if "Pod" in kinds:
-        pod = client.find(PODS, wanted, space)
-        if pod is not None:
-            return _alone(invocation, pod)
-    known = [job.name for job in fetch(invocation, space)]
-    raise missing("jobs", wanted, known)
-
-
-_KIND_WORDS = {
-    "job": ("Job",),
-    "jobs": ("Job",),
-    "vcjob": ("Job",),
-    "vj": ("Job",),
-    "job.batch.volcano.sh": ("Job",),
-    "podgroup": ("PodGroup",),
-    "podgroups": ("PodGroup",),
-    "pg": ("PodGroup",),
-    "pod": ("Pod",),
-    "pods": ("Pod",),
-    "po": ("Pod",),
-}
-
-
-def _alone(invocation: Invocation, pod: Object) -> Job:
-    return Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
-
-
-def _with_members(invocation: Invocation, job: Job) -> Job:
-    client = invocation.client
-    job.seen = invocation.clock.now()
-    if job.kind == "Job":
-        job.pods = client.list(PODS, job.namespace, labels=f"{names.JOB_NAME}={job.name}").items
-        uid = job.obj["metadata"].get("uid")
-        job.group = client.find(POD_GROUPS, f"{job.name}-{uid}", job.namespace)
-        return job
-    pods = client.list(PODS, job.namespace).items
-    job.pods = [pod for pod in pods if _home(pod, {}, {_group_key(job): job}) is job]
-    return job
-
-
-def _other_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
-    for resource in _OTHERS.values():
-        try:
-            found = client.find(resource, name, namespace)
-        except StatusError as error:
-            if error.code not in (403, 404):  # 404: the kind itself is not served
-                raise
-            continue
-        if found is not None:
-            return found
-    return None
-
-
-def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:
-    notes = pod["metadata"].get("annotations") or {}
-    name = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
-    return invocation.client.find(POD_GROUPS, name, pod["metadata"].get("namespace")) if name else None
-
-
-def refresh(invocation: Invocation, job: Job) -> Job | None:
-    """The job as it is now; ``None`` once it is gone."""
-    obj = invocation.client.find(job.resource, job.name, job.namespace)
-    if obj is None or obj["metadata"].get("uid") != job.obj["metadata"].get("uid"):
-        return None
-    if job.kind == "Pod":
-        return _alone(invocation, obj)
-    return _with_members(invocation, Job(job.kind, obj, group=obj if job.kind == "PodGroup" else None))

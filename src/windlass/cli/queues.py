@@ -13,9 +13,11 @@ from windlass.api.annotations import QUEUE_SHARE
 from windlass.api.errors import StatusError
 from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
 from windlass.api.views import DEFAULT_SCHEDULER, decode_kai_queue
-from windlass.cli import amounts, jobs
+from windlass.cli import amounts
 from windlass.cli.failures import unless_refused
+from windlass.cli.gathering import fetch
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job
 from windlass.cli.words import natural
 from windlass.engine.decision import QueueUsage
 from windlass.engine.explaining.sharewords import lending
@@ -193,7 +195,7 @@ def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> l
     the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
     gets the same of queues that do not exist, by their names."""
     shares, kai = volcano_shares(invocation), _kai(invocation)
-    everything = unless_refused(lambda: jobs.fetch(invocation, None), None)
+    everything = unless_refused(lambda: fetch(invocation, None), None)
     if everything is None:
         for share in shares.values():
             share.take_told()
@@ -315,7 +317,7 @@ def _usage(share: Share) -> QueueUsage:
     )
 
 
-def _nodes_of_parts(invocation: Invocation, found: Sequence[jobs.Job]) -> dict[str, Mapping[str, Any]]:
+def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, Mapping[str, Any]]:
     """The nodes by name, whose cards say what part of them an amount of memory is: none where nobody has a part of
     a card, or this user may not see nodes."""
     held = [pod for job in found for pod in job.pods if amounts.holds_resources(pod)]
@@ -325,14 +327,14 @@ def _nodes_of_parts(invocation: Invocation, found: Sequence[jobs.Job]) -> dict[s
     return {node["metadata"]["name"]: node for node in found}
 
 
-def _of_the_cluster(job: jobs.Job) -> bool:
+def _of_the_cluster(job: Job) -> bool:
     """Whether the cluster's own scheduler places the pods: they are in no queue. On a box it is Windlass."""
     return bool(job.pods) and all(
         (pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER for pod in job.pods
     )
 
 
-def _count(shares: Mapping[str, Share], job: jobs.Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+def _count(shares: Mapping[str, Share], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
     """Enter a job in its queue and those above."""
     bound = [pod for pod in job.pods if amounts.holds_resources(pod)]
     held = amounts.total(amounts.of_pod(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from windlass.api.errors import StatusError, WindlassError
+from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.cli import livecluster
+from windlass.cli.failures import where_served
 from windlass.cli.invocation import Invocation
 from windlass.cli.tracefiles import read_table, wrong_trace
 from windlass.cli.words import plural
@@ -72,13 +73,7 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
 def history_of(client: BlockingClient, model: ClusterModel) -> History:
     """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there.
     Raises ``StatusError``, ``Unreachable``."""
-    try:
-        found = client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE)
-    except StatusError as error:
-        if error.code not in (403, 404):
-            raise
-        found = None
-    history = kept_history(found)
+    history = kept_history(where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None))
     if not history.version and not history.as_record().keys:
         learn(history, model)
     return history

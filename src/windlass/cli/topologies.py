@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS, Resource
+from windlass.api.errors import WindlassError
+from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS
 from windlass.cli import domaintree, failures, listing
 from windlass.cli.domaintree import Branch
 from windlass.cli.invocation import Invocation
@@ -16,7 +16,8 @@ def show(invocation: Invocation, name: str | None) -> int:
     """The trees of that name, or of all HyperNodes and Topologies, on the output; returns the exit status."""
     client = invocation.client
     nodes = client.list(NODES).items
-    hypernodes, topologies = _listed(invocation, HYPERNODES), _listed(invocation, KAI_TOPOLOGIES)
+    hypernodes = failures.where_served(lambda: client.list(HYPERNODES).items, [])
+    topologies = failures.where_served(lambda: client.list(KAI_TOPOLOGIES).items, [])
     book = domaintree.book_of(hypernodes, topologies, nodes)
     places = domaintree.places_of(nodes, client.list(PODS).items)
     found: list[Branch] = []
@@ -64,16 +65,6 @@ def _show(invocation: Invocation, root: Branch) -> None:
     ]
     header = ["DOMAIN", "LEVEL", "NODES", "GPUS", "FREE", "ON ONE NODE"]
     listing.show(invocation, header, rows, spare=("LEVEL", "NODES"), right=header[2:])
-
-
-def _listed(invocation: Invocation, resource: Resource) -> list[Any]:
-    """The objects of a kind that a cluster may not know, or this user may not see."""
-    try:
-        return invocation.client.list(resource).items
-    except StatusError as error:
-        if error.code in (403, 404):
-            return []
-        raise
 
 
 def _unknown(name: str, topologies: Any, hypernodes: bool) -> WindlassError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windlass.cli.following import Follower, Phases, summary
+from windlass.cli.gathering import find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import find
 from windlass.cli.loglines import LogOptions
 
 

@@ -7,8 +7,9 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli import failures
 from windlass.cli.ending import end
+from windlass.cli.gathering import fetch, find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, fetch, find
+from windlass.cli.jobs import Job
 from windlass.cli.options import completer, queue_flag, standard, yes_flag
 from windlass.cli.output import emit
 
@@ -72,7 +73,7 @@ def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
 
 
 def _wait(invocation: Invocation, jobs: list[Job]) -> None:
-    from windlass.cli.jobs import refresh
+    from windlass.cli.gathering import refresh
 
     left = jobs
     while left:

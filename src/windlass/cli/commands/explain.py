@@ -12,8 +12,9 @@ from windlass.api.zones import placement_of
 from windlass.cli import amounts, events
 from windlass.cli.ailing import ailing
 from windlass.cli.failures import aimed_remedy, unless_refused
+from windlass.cli.gathering import find, refresh
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, find, pod_phase, refresh
+from windlass.cli.jobs import Job, pod_phase
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs

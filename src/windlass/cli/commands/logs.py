@@ -11,8 +11,9 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import failures, keptlogs
 from windlass.cli.detaching import detach
 from windlass.cli.following import Follower, Phases, wanted
+from windlass.cli.gathering import find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, find, pod_phase, rank_of
+from windlass.cli.jobs import Job, pod_phase, rank_of
 from windlass.cli.loglines import LogOptions, Printer, duration_seconds, merged, pattern_of
 from windlass.cli.options import job_argument, standard
 from windlass.cli.why import brief

@@ -8,8 +8,9 @@ import click
 
 from windlass.cli import amounts, listing, tables
 from windlass.cli.failures import check_queue
+from windlass.cli.gathering import fetch
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, fetch
+from windlass.cli.jobs import Job
 from windlass.cli.options import queue_flag, standard
 from windlass.cli.output import emit
 from windlass.cli.why import brief

@@ -8,8 +8,9 @@ from windlass.cli import amounts, listing, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.events import lines as event_lines
+from windlass.cli.gathering import find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, cause_of, find, pod_phase, rank_of
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.why import brief, exit_words

@@ -13,7 +13,7 @@ from windlass.api.codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import amounts, failures, tables
-from windlass.cli.installing import DEPLOYMENTS
+from windlass.cli.installing import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
@@ -88,12 +88,10 @@ def _readiness(invocation: Invocation) -> str:
 
 def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
     """The Deployments of Windlass in a cluster; ``None`` where they cannot be seen."""
-    try:
-        found = invocation.client.list(DEPLOYMENTS, labels="app.kubernetes.io/part-of=windlass").items
-    except StatusError as error:
-        if error.code in (403, 404):
-            return None
-        raise
+    client = invocation.client
+    found = failures.where_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    if found is None:
+        return None
     return [
         {
             "name": one["metadata"]["name"],
