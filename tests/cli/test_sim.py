@@ -312,6 +312,35 @@ def test_lines_of_a_history_that_are_no_job_are_told(windlass: Run, trace: str, 
     assert "left out" not in whole.err
 
 
+def test_a_log_of_a_parallel_machine_is_played_and_says_what_it_lacks(windlass: Run, tmp_path: Path) -> None:
+    """Two jobs of 16 and 32 processors on a machine of 32, eight of them a card."""
+    (tmp_path / "m.swf").write_text(
+        "; MaxNodes: 4\n; MaxProcs: 32\n"
+        "1 0 0 100 16 -1 -1 16 200 -1 1 1 1 1 1 1 -1 -1\n"
+        "2 10 0 50 32 -1 -1 32 200 -1 1 1 1 1 1 1 -1 -1\n"
+        "3 20 0 -1 32 -1 -1 32 200 -1 5 1 1 1 1 1 1 60\n"
+        "4 30 0 10 1 -1 -1 1 200 -1 1 1 1 1 1 1 2 60\n"
+    )
+    log = ("sim", "run", "--trace", str(tmp_path / "m.swf"), "--policy", "fifo", "-o", "json")
+    done = windlass(*log, "--nodes", "4x1", "--procs-per-gpu", "8")
+    assert "m.swf knows no GPUs: 8 processors are one here (--procs-per-gpu)" in done.err
+    assert "its machine had 32 processors: --nodes 4x1\n" in done.err
+    assert "left out: 1 job cancelled before they ran" in done.err
+    assert "1 job came once another had ended" in done.err
+    (result,) = json.loads(done.out)["results"]
+    assert result["queue_seconds"]["mean"] == pytest.approx((0 + 90 + 120) / 3, abs=0.1)
+    by_processor = windlass(*log, "--nodes", "4x8")
+    assert "each processor is one here" in by_processor.err
+    assert "--nodes 4x8\n" in by_processor.err
+    assert json.loads(by_processor.out)["results"][0]["gpu_hours"] == pytest.approx(3210 / 3600, abs=0.01)
+
+
+def test_processors_of_a_trace_that_counts_gpus_are_refused(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "--procs-per-gpu", "4")
+    assert done.code == 2
+    assert "--procs-per-gpu is for logs that count processors (swf)" in done.err
+
+
 def test_policies_by_learned_run_times_stand_beside_the_exact(windlass: Run, trace: str) -> None:
     args = ("sim", "run", "--trace", trace, "--nodes", "2x8", "--policy", "fifo,easy", "-o", "json")
     done = windlass(*args, "--run-times", "oracle,learned")

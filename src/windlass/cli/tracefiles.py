@@ -19,11 +19,12 @@ from windlass.cli.failures import nearest
 from windlass.cli.tables import shorten
 from windlass.cli.words import plural
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces import formats
+from windlass.sim.traces import formats, swf
 from windlass.sim.traces.rows import TraceError
 
 INPUT_ERROR = "WL-INPUT-465"
 STDIN, STDIN_WORDS = "-", "standard input"
+SWF = "swf"
 SHOWN = 100
 """Cells of a wrong line that are shown."""
 _GZIP = b"\x1f\x8b"
@@ -118,17 +119,56 @@ def read_table(
         raise wrong_trace(error, lines, remedy) from error
 
 
-def read_trace(name: str, form: str = "", note: Callable[[str], None] | None = None) -> list[TraceJob]:
-    """The jobs of a trace. ``note`` is told if lines of it are no jobs that ran and ended. Raises
-    :class:`WindlassError`."""
+def read_trace(
+    name: str, form: str = "", note: Callable[[str], None] = lambda _: None, procs_per_gpu: int = 0
+) -> list[TraceJob]:
+    """The jobs of a trace. ``note`` is told what is left out, and what the file says of the machine.
+    ``procs_per_gpu``: of a log that counts processors, so many are a card (0: one). Raises :class:`WindlassError`."""
 
     def reader(lines: Sequence[str], file: str) -> list[TraceJob]:
-        jobs = formats.read(lines, file, form)
-        if note is not None and (others := formats.beside(lines, len(jobs), form)):
+        found = formats.form_of(lines, file, form)
+        if found.name == SWF:
+            return _of_processors(lines, file, note, procs_per_gpu or 1)
+        if procs_per_gpu:
+            raise WindlassError(
+                "WL-USE-400",
+                f"--procs-per-gpu is for logs that count processors ({SWF}): {file} counts GPUs",
+                evidence=f"its format is {found.name}",
+                remedies=("leave out --procs-per-gpu", "windlass sim formats"),
+            )
+        jobs = formats.some(found.read(lines, file), file)
+        if others := formats.beside(lines, len(jobs), found):
             note(f"left out: {plural(others, 'line')} of {file}: no job that ran and ended")
         return jobs
 
     return read_table(name, reader)
+
+
+def _of_processors(
+    lines: Sequence[str], file: str, note: Callable[[str], None], procs_per_gpu: int
+) -> list[TraceJob]:
+    """Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    log = swf.log(lines, file)
+    left = (
+        (log.unknown, "of which run time, processors or submission is not known"),
+        (log.never_ran, "cancelled before they ran"),
+        (log.unended, "of which the last run is not there"),
+    )
+    jobs = formats.some(swf.in_gpus(log.jobs, procs_per_gpu), file)
+    each = "each processor is one" if procs_per_gpu == 1 else f"{procs_per_gpu} processors are one"
+    note(f"{file} knows no GPUs: {each} here (--procs-per-gpu)")
+    if log.processors:
+        nodes = log.nodes or log.processors
+        cards = -(-log.processors // (nodes * procs_per_gpu))
+        note(f"its machine had {plural(log.processors, 'processor')}: --nodes {nodes}x{cards}")
+    for count, why in left:
+        if count:
+            note(f"left out: {plural(count, 'job')} {why}")
+    if log.chained:
+        note(
+            f"{plural(log.chained, 'job')} came once another had ended (fields 17 and 18): played as they came"
+        )
+    return jobs
 
 
 def is_shapes(nodes: str) -> bool:

@@ -78,6 +78,12 @@ def command() -> None:
     " (default: oracle).",
 )
 @click.option("--by-queue", is_flag=True, help="Jobs stand in the queues of the trace, else all in one.")
+@click.option(
+    "--procs-per-gpu",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="Of logs that count processors (swf): so many are one GPU (default: 1).",
+)
 @click.option("--pod-gpus", type=click.IntRange(0), default=0, metavar="N", help="Most GPUs of one pod.")
 @click.option(
     "--speed", "speeds", multiple=True, metavar="MODEL=FACTOR", help="How fast work goes on a card."
@@ -135,7 +141,8 @@ def run(
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots, per_job)
-    jobs = simulating.put_together(tracefiles.read_trace(trace, form or "", invocation.note), given["batch"])
+    read = tracefiles.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
+    jobs = simulating.put_together(read, given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
     results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)

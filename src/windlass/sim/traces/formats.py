@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces import azure, genai, helios, kubernetes, muri, openb, philly, sacct, table
+from windlass.sim.traces import azure, genai, helios, kubernetes, muri, openb, philly, sacct, swf, table
 from windlass.sim.traces.rows import TraceError
 
 
@@ -31,6 +31,9 @@ _ALL = (
     Format("genai", "image requests of GenTD26", genai.COLUMNS, genai.read),
     Format("azure", "Azure's inference requests, run times by an assumed speed", azure.COLUMNS, azure.read),
     Format("sacct", "Slurm: sacct -X -P with these fields and AllocTRES", sacct.COLUMNS, sacct.read, "|"),
+    Format(
+        "swf", "Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line", (), swf.read
+    ),
     Format("kubernetes", "a dump of pods, YAML or JSON", (), kubernetes.read),
     Format("csv", "the simulator's own, see docs/guides/simulator.md", table.COLUMNS, table.read),
 )
@@ -45,6 +48,8 @@ def recognise(header: str) -> Format | None:
     """The format of a file by its first line; ``None`` if it is none of them."""
     if header.startswith(("{", "apiVersion:", "---", "kind:")):
         return FORMATS["kubernetes"]
+    if swf.is_line(header):
+        return FORMATS["swf"]
     for form in FORMATS.values():
         if form.columns and _names(header, form.delimiter).issuperset(form.columns):
             return form
@@ -70,23 +75,31 @@ def _unknown(header: str) -> str:
     return said + (min(near)[1] if near else "")
 
 
-def beside(lines: Sequence[str], jobs: int, name: str = "") -> int:
+def beside(lines: Sequence[str], jobs: int, form: Format) -> int:
     """How many lines below the header of a trace gave no job; 0 where a job is no line."""
-    form = FORMATS[name] if name else recognise(lines[0])
-    if form is None or not form.columns:
+    if not form.columns:
         return 0
     return max(sum(1 for line in lines[1:] if line.strip()) - jobs, 0)
 
 
-def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
-    """The jobs of a trace, in the named format or the one that its header tells. Raises
-    :class:`~windlass.sim.traces.rows.TraceError`."""
+def form_of(lines: Sequence[str], file: str, name: str = "") -> Format:
+    """The named format, or the one that the header tells. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
     if not lines:
         raise TraceError(file, 0, "", "the file is empty")
     form = FORMATS[name] if name else recognise(lines[0])
     if form is None:
         raise TraceError(file, 1, "", _unknown(lines[0]))
-    jobs = form.read(lines, file)
+    return form
+
+
+def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
+    """The jobs of a trace, in the named format or the one that its header tells. Raises
+    :class:`~windlass.sim.traces.rows.TraceError`."""
+    return some(form_of(lines, file, name).read(lines, file), file)
+
+
+def some(jobs: list[TraceJob], file: str) -> list[TraceJob]:
+    """The jobs. Raises :class:`~windlass.sim.traces.rows.TraceError` where there is none."""
     if not jobs:
         raise TraceError(file, 0, "", "there is no job in it (those that have not ended are left out)")
     return jobs
