@@ -26,7 +26,7 @@ from windlass.api.quantities import QuantityError, parse
 _PROFILE = re.compile(r"[1-9]\d?g\.\d{1,4}gb(?:\+[a-z][a-z.]*|-me)?")
 
 
-_FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")
+FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")
 """Profiles of cards with four compute slices (A30); all others have seven."""
 
 
@@ -153,7 +153,7 @@ def resource_of(profile: str) -> str:
 def compute_part(profile: str) -> int:
     """``3g.40gb`` → 429: compute slices of a card's seven (an A30's four), in thousandths, rounded up."""
     slices = int(profile.partition("g")[0])
-    return min(WHOLE, -(-slices * WHOLE // (4 if profile in _FOUR_SLICED else 7)))
+    return min(WHOLE, -(-slices * WHOLE // (4 if profile in FOUR_SLICED else 7)))
 
 
 def read_container(container: ContainerAmounts, reader: Reader) -> None:

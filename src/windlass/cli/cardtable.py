@@ -14,6 +14,7 @@ from typing import Any
 from windlass.api import cards as wire
 from windlass.api import deviceparts, views
 from windlass.api.cards import Card
+from windlass.api.cardunits import Unit, unit_of
 from windlass.api.deviceparts import WHOLE, Part
 from windlass.api.devicewords import containers_asking, profile_of
 from windlass.cli import amounts
@@ -41,11 +42,13 @@ class Holding:
 
 @dataclass(slots=True)
 class Row:
-    """A card of a node. ``known``: the node tells of this card itself."""
+    """A card of a node, or a unit that its device plug-in makes of one (``unit``). ``known``: the node tells of this
+    card itself."""
 
     node: str
     card: Card
     known: bool = True
+    unit: Unit | None = None
     holdings: list[Holding] = field(default_factory=list)
 
     @property
@@ -152,7 +155,8 @@ def _cards_of(node: Object, view: views.Node, listed: Sequence[Device]) -> list[
             link_group=device.link_group,
             healthy=device.healthy and (device.mode is not CardMode.NAMED or bool(device.draws)),
         )
-        rows.append(Row(metadata["name"], card, known=False))
+        unit = unit_of(resource, view.labels, view.allocatable.get(resource, 0) // WHOLE)
+        rows.append(Row(metadata["name"], card, known=False, unit=unit))
     return rows
 
 
@@ -251,6 +255,7 @@ def record(row: Row) -> dict[str, Any]:
         "mig": card.mig,
         "carved": card.dynamic,
         "mps": card.mps,
+        "unit": row.unit.words if row.unit is not None else "",
         "slices": [
             {
                 "profile": profile,
@@ -296,7 +301,10 @@ def memory_words(mib: int) -> str:
 
 
 def mode_words(row: Row) -> str:
-    """How the card is handed out: ``MIG``, ``shared``, ``whole``, or ``-`` while it is free."""
+    """How the card is handed out: ``MIG``, ``shared``, ``whole``, or ``-`` while it is free; of a unit, which:
+    ``time-slicing``, ``1g.5gb``."""
+    if row.unit is not None:
+        return row.unit.words
     if row.card.mig:
         return "MIG"
     if row.whole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from windlass.api import views
@@ -71,7 +72,8 @@ class Branch:
 
 
 def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Place]:
-    """The nodes by name, with the cards of which nobody has anything: what a gang of whole cards finds there."""
+    """The nodes by name, with the cards of which nobody has anything: what a gang of whole cards finds there. Units
+    that a device plug-in makes of cards count as what they are of one."""
     nodes = list(nodes)
     cards: dict[str, list[Row]] = {}
     for row in rows_of(nodes, pods):
@@ -81,14 +83,18 @@ def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Place]:
     for node in nodes:
         name = node["metadata"]["name"]
         there = cards.get(name, [])
-        devices = WHOLE * len(there)
+        devices = _milli(there)
         ready = condition(node, "Ready")
         open_ = (ready is None or ready.get("status") == "True") and not (node.get("spec") or {}).get(
             "unschedulable"
         )
-        free = WHOLE * sum(row.card.healthy and not row.holdings for row in there) if open_ else 0
+        free = _milli(row for row in there if row.card.healthy and not row.holdings) if open_ else 0
         found.append(Place(name, node["metadata"].get("labels") or {}, devices, free, open_))
     return sorted(found, key=lambda place: natural(place.name))
+
+
+def _milli(rows: Iterable[Row]) -> int:
+    return round(WHOLE * sum(Fraction(1) if row.unit is None else row.unit.part for row in rows))
 
 
 def book_of(

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.api.resources import NODES, PODS, Resource
+
+if TYPE_CHECKING:
+    from windlass.engine.nodes.view import TableView
+    from windlass.spi.nodes import FloatArray
 
 Object = Mapping[str, Any]
 SENTENCES = {
@@ -64,12 +68,32 @@ def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stran
     world = World(EngineConfig(), Policies(()))  # nothing is decided, so no engine
     Intake(world).apply(model.take(0.0))
     view = TableView(world.table)
-    found = strandings(((cls.needs, cls.tasks) for cls in world.classes), view)
+    kinds = ((cls.needs, cls.tasks) for cls in world.classes)
+    found = strandings(kinds, view, _parts(nodes, view))
     return {
         name: Stranded(int(found.idle[at]), float(found.fragmented[at]), found.reasons(at))
         for at, name in enumerate(view.names())
         if name and found.idle[at]
     }
+
+
+def _parts(nodes: Sequence[Object], view: TableView) -> FloatArray | None:
+    """What each unit of each node is of a card (nodes × slots); ``None`` where all are whole cards."""
+    import numpy as np
+
+    from windlass.cli.nodecards import NodeCards
+
+    by_name = {node["metadata"]["name"]: NodeCards(node, {}) for node in nodes}
+    if not any(cards.sold for cards in by_name.values()):
+        return None
+    cards = view.cards()
+    found = np.ones(cards.resource.shape)
+    for at, name in enumerate(view.names()):
+        for sold in by_name[name].sold if name in by_name else ():
+            if sold.resource in cards.resources:
+                code = list(cards.resources).index(sold.resource)
+                found[at, cards.resource[at] == code] = float(sold.unit.part)
+    return found
 
 
 def _named(resource: Resource, items: Iterable[Object]) -> Iterable[tuple[str, dict[str, Any]]]:

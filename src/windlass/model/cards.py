@@ -18,7 +18,8 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import cards as wire
 from windlass.api import views
-from windlass.api.deviceasks import GPU, MIG, WHOLE
+from windlass.api.cardunits import RENAMED, unit_of
+from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.quantities import is_device
 from windlass.model import hamicards
@@ -34,8 +35,6 @@ HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
 """On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
 UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
 """On a node: cards that Volcano's older device plug-in found unhealthy, by index."""
-RENAMED = "nvidia.com/gpu.shared"
-"""What replicas of cards are called where the device plug-in renames them."""
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
 _ASCEND_MIB = {
     "huawei.com/Ascend910A": 32768,
@@ -244,14 +243,7 @@ def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
 
 def _mode(resource: str, labels: Mapping[str, str]) -> CardMode:
     """Whether the resource's units are parts of cards already, handed out by the device plug-in."""
-    if resource.startswith(MIG) or resource == RENAMED:
-        return CardMode.WHOLE
-    if resource != GPU:
-        return CardMode.PLAIN
-    product = labels.get(f"{GPU}.product", "")
-    replicated = labels.get(_STRATEGY) in ("time-slicing", "mps") or product.endswith("-SHARED")
-    sliced = labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in product
-    return CardMode.WHOLE if replicated or sliced else CardMode.PLAIN
+    return CardMode.PLAIN if unit_of(resource, labels) is None else CardMode.WHOLE
 
 
 @lru_cache(maxsize=1024)

@@ -56,8 +56,11 @@ class _Judged:
     lacks: IntArray
 
 
-def strandings(kinds: Iterable[tuple[Needs, int]], nodes: NodeView) -> Stranding:
-    """What is stranded on each node. ``kinds``: every kind of pods, with how many exist."""
+def strandings(
+    kinds: Iterable[tuple[Needs, int]], nodes: NodeView, parts: FloatArray | None = None
+) -> Stranding:
+    """What is stranded on each node. ``kinds``: every kind of pods, with how many exist. ``parts`` (nodes × slots):
+    what each is of a card where a device plug-in makes several units of one; ``None``: all are whole cards."""
     cards = nodes.cards()
     free = free_milli(nodes, cards)
     usual = _usual(kinds, cards)
@@ -69,8 +72,13 @@ def strandings(kinds: Iterable[tuple[Needs, int]], nodes: NodeView) -> Stranding
         judged.lacks.any(axis=2), judged.lacks.argmax(axis=2), SIZE
     )  # nobody asks for so little
     lost = np.where(judged.usable, 0, free)
-    stranded = np.stack([np.where(reason == code, lost, 0).sum(axis=1) for code in range(4)], axis=1)
-    return Stranding(free.sum(axis=1), stranded, _fragmented(usual, nodes, cards, free))
+    idle, fragmented = free.sum(axis=1), _fragmented(usual, nodes, cards, free)
+    if parts is not None:
+        worth = np.rint((free * parts).sum(axis=1)).astype(np.int64)
+        fragmented = fragmented * worth / np.maximum(idle, 1)  # every unit counts alike there
+        idle, lost = worth, lost * parts
+    sums = [np.where(reason == code, lost, 0).sum(axis=1) for code in range(4)]
+    return Stranding(idle, np.rint(np.stack(sums, axis=1)).astype(np.int64), fragmented)
 
 
 def _usual(kinds: Iterable[tuple[Needs, int]], cards: CardView) -> Sequence[tuple[Needs, int]]:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from windlass.api import quantities
-from windlass.api.annotations import SIMULATED
 from windlass.api.errors import WindlassError
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import NODES
 from windlass.api.zones import POLICIES
-from windlass.cli import amounts, failures, listing, overfull
-from windlass.cli.claimbooks import ListedGpus, claims_of, listed_gpus, slices_of
+from windlass.cli import failures
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
 from windlass.cli.output import emit
-from windlass.cli.words import age_of, condition, natural, plural
+from windlass.cli.words import plural
 
 if TYPE_CHECKING:
-    from windlass.cli.stranded import Stranded
+    pass
 
 
 @click.group("node", cls=NounGroup)
@@ -32,105 +28,14 @@ def command() -> None:
 @command.command("ls")
 @standard(namespace=False)
 def list_nodes(invocation: Invocation) -> int:
-    """List nodes: GPUs free, stranded and used, and by whom."""
-    nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
-    pods = invocation.client.list(PODS).items
-    on: dict[str, list[dict[str, Any]]] = {}
-    for pod in filter(amounts.holds_resources, pods):
-        on.setdefault(pod["spec"]["nodeName"], []).append(pod)
-    slices = slices_of(invocation.client)
-    listed = listed_gpus(claims_of(invocation.client, slices), on) if slices else {}
-    idle = _stranded(nodes, pods)
-    records = [
-        _record(node, on.get(name, []), idle.get(name), listed.get(name, ListedGpus()))
-        for node in nodes
-        for name in (node["metadata"]["name"],)
-    ]
-    if invocation.structured:
-        emit(invocation, {"items": records}, names=[f"node/{r['name']}" for r in records])
-        return 0
-    if not records:
-        invocation.note("No nodes. Add some: windlass node add-simulated --count 4 --gpus 8")
-        return 0
-    now = invocation.clock.now()
-    header = ["NODE", "STATE", "GPUS", "FREE", "STRANDED", "CPU", "MEMORY", "PODS", "AGE", "HELD BY"]
-    rows = [
-        [
-            record["name"],
-            record["state"],
-            f"{record['gpus']:g}" if record["gpus"] else "-",
-            f"{record['gpusFree']:g}" if record["gpus"] else "-",
-            idle[record["name"]].text if record["name"] in idle else "-",
-            f"{record['cpuUsed']}/{record['cpu']}",
-            f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
-            str(record["pods"]),
-            age_of(node, now),
-            " ".join(record["holders"]),
-        ]
-        for node, record in zip(nodes, records, strict=True)
-    ]
-    spare = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
-    listing.show(invocation, header, rows, spare=spare, right=("GPUS", "FREE"))
-    for record in records:
-        if "overcommitted" in record:
-            invocation.warn(overfull.warning(record["name"], record["overcommitted"]))
-    if any(one.total for one in idle.values()):
-        from windlass.cli.stranded import summary
+    """List nodes: GPUs free, stranded and used, and by whom.
 
-        invocation.note(summary(idle.values()))
-    return 0
+    GPUS counts cards. Where a device plug-in makes several units of a card (time-slicing, MPS, MIG), UNITS says how
+    many of them are used, and FREE is what is left in cards.
+    """
+    from windlass.cli.nodetable import show
 
-
-def _stranded(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Mapping[str, Stranded]:
-    """What is stranded on each node with idle GPUs; nothing is looked at where no node has any."""
-    if not any(amounts.devices(amounts.allocatable(node)) for node in nodes):
-        return {}
-    from windlass.cli.stranded import stranded
-
-    return stranded(nodes, pods)
-
-
-def _gib(value: int) -> str:
-    return f"{value / 2**30:.0f}"
-
-
-def _record(
-    node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None, listed: ListedGpus
-) -> dict[str, Any]:
-    have = amounts.allocatable(node)
-    used = amounts.total(amounts.of_pod(pod, node) for pod in pods)
-    holders: dict[str, int] = {}
-    for pod in pods:
-        claimed = listed.held.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 0)
-        if milli := amounts.devices(amounts.of_pod(pod, node)) + claimed:
-            labels = pod["metadata"].get("labels") or {}
-            name = labels.get("volcano.sh/job-name") or pod["metadata"]["name"]
-            holders[name] = holders.get(name, 0) + milli
-    devices = amounts.devices(have) + amounts.carved(node) + listed.milli
-    taken = amounts.devices(used) + sum(listed.held.values())
-    over = overfull.beyond(node, pods)
-    return {
-        "name": node["metadata"]["name"],
-        "state": state_of(node) + (",Overcommitted" if over else ""),
-        "simulated": (node["metadata"].get("labels") or {}).get(SIMULATED) == "true",
-        "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
-        "gpus": devices / 1000,
-        "gpusFree": max(0, devices - taken) / 1000,
-        **({"stranded": idle.record} if idle is not None else {}),
-        **({"overcommitted": over} if over else {}),
-        "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
-        "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
-        "memoryBytes": have.get("memory", 0),
-        "memoryUsedBytes": used.get("memory", 0),
-        "pods": len(pods),
-        "holders": [f"{name}({milli / 1000:g})" for name, milli in sorted(holders.items())],
-    }
-
-
-def state_of(node: Mapping[str, Any]) -> str:
-    ready = condition(node, "Ready")
-    state = "Ready" if ready is not None and ready.get("status") == "True" else "NotReady"
-    return f"{state},Cordoned" if (node.get("spec") or {}).get("unschedulable") else state
+    return show(invocation)
 
 
 @command.command("tree")

@@ -15,6 +15,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import amounts, failures, tables
 from windlass.cli.installing import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
+from windlass.cli.nodecards import NodeCards
 from windlass.cli.options import standard
 from windlass.cli.output import emit
 from windlass.cli.queues import gather
@@ -109,14 +110,19 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
     pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
     have = amounts.total(amounts.allocatable(node) for node in nodes)
     places = {node["metadata"]["name"]: node for node in nodes}
-    used = amounts.total(amounts.of_pod(pod, places.get(pod["spec"]["nodeName"])) for pod in pods)
+    on: dict[str, amounts.Vector] = {}
+    for pod in pods:
+        name = pod["spec"]["nodeName"]
+        on[name] = quantities.add(on.get(name, {}), amounts.of_pod(pod, places.get(name)))
+    used = amounts.total(on.values())
+    cards = [NodeCards(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
     ready = sum(1 for node in nodes if _ready(node))
     return {
         "nodes": len(nodes),
         "nodesReady": ready,
         "pods": len(pods),
-        "gpus": (amounts.devices(have) + sum(map(amounts.carved, nodes))) / 1000,
-        "gpusUsed": amounts.devices(used) / 1000,
+        "gpus": sum(one.total for one in cards) / 1000,
+        "gpusUsed": sum(one.used for one in cards) / 1000,
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
         "memory": quantities.from_units("memory", have.get("memory", 0)),
@@ -164,7 +170,7 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     if capacity:
         lines += [
             ("Nodes", f"{capacity['nodesReady']} of {capacity['nodes']} ready"),
-            ("GPUs", f"{capacity['gpusUsed']:g} of {capacity['gpus']:g} in use"),
+            ("GPUs", f"{round(capacity['gpusUsed'], 2):g} of {capacity['gpus']:g} in use"),
             ("CPUs", f"{capacity['cpuUsed']} of {capacity['cpu']} requested"),
             ("Memory", f"{_gib(capacity['memoryUsed'])} of {_gib(capacity['memory'])} requested"),
             ("Pods", plural(capacity["pods"], "pod")),
