@@ -316,9 +316,9 @@ def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluste
     cluster.add(PODS, pod("cut", "mixed", {"nvidia.com/mig-1g.5gb": "2"}, Part(0), Part(2)))
     assert lines(windlass("gpu", "amd-node", "mixed", "mps").out)[1:] == [
         ["amd-node", "0", "MI300X", "192G", "ok", "all", "-"],
-        ["mixed", "0", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "whole", "cut"],
-        ["mixed", "1", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "all", "-"],
-        ["mixed", "2", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "whole", "cut"],
-        ["mps", "0", "L4-SHARED", "10G", "ok", "all", "-"],
-        ["mps", "1", "L4-SHARED", "10G", "ok", "all", "-"],
+        ["mixed", "0", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "1g.5gb", "cut"],
+        ["mixed", "1", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "all", "1g.5gb"],
+        ["mixed", "2", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "1g.5gb", "cut"],
+        ["mps", "0", "L4-SHARED", "10G", "ok", "all", "mps"],
+        ["mps", "1", "L4-SHARED", "10G", "ok", "all", "mps"],
     ]

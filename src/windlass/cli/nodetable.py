@@ -98,8 +98,8 @@ def _gib(value: int) -> str:
 
 
 def _few(gpus: float) -> str:
-    """A number of cards for people: ``8``, ``0.5``, ``1.43``."""
-    return f"{round(gpus, 2):g}"
+    """A number of cards for people: ``8``, ``0.5``, ``1.429``."""
+    return f"{round(gpus, 3):g}"
 
 
 def _record(

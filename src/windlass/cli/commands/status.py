@@ -170,7 +170,7 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     if capacity:
         lines += [
             ("Nodes", f"{capacity['nodesReady']} of {capacity['nodes']} ready"),
-            ("GPUs", f"{round(capacity['gpusUsed'], 2):g} of {capacity['gpus']:g} in use"),
+            ("GPUs", f"{round(capacity['gpusUsed'], 3):g} of {capacity['gpus']:g} in use"),
             ("CPUs", f"{capacity['cpuUsed']} of {capacity['cpu']} requested"),
             ("Memory", f"{_gib(capacity['memoryUsed'])} of {_gib(capacity['memory'])} requested"),
             ("Pods", plural(capacity["pods"], "pod")),
