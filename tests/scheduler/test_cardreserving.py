@@ -88,6 +88,29 @@ def delete(api: SchedulerApi, key: str) -> None:
     api.change(PODS, key, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
 
 
+async def test_who_may_not_lead_any_more_holds_no_card_and_lets_none_go(api: SchedulerApi) -> None:
+    """One that stood still while another took over wakes up and goes on where it was."""
+    api.add(plugged("n1", 2), sharer("a"))
+    kubelet = kubelet_for(api)
+    async with Running(api, card_pods=OPTIONS) as running:
+        await answered(running, api, kubelet)
+        assert held(api) == ["n1/0"]
+        sure = False
+        running.service.lead(lambda: sure)
+        api.add(sharer("b", 0.8))
+        delete(api, "default/a")
+        api.finish_deletions()
+        await running.settle(5.0)
+        assert held(api) == ["n1/0"]
+        assert not (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"].get(
+            "deletionTimestamp"
+        )
+        sure = True
+        await answered(running, api, kubelet)
+        await answered(running, api, kubelet)
+        assert "b" in api.bound()
+
+
 async def answered(running: Running, api: SchedulerApi, kubelet: PlugKubelet) -> None:
     """The scheduler asks for cards, the kubelet plays its part, and the scheduler goes on."""
     await running.settle(1.0)

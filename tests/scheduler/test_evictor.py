@@ -27,12 +27,14 @@ class Desk:
         self.recorder = Recorder()
         self.results: list[Result] = []
         self.waits: list[tuple[Order, str]] = []
+        self.sure = True
         self.evictor = Evictor(
             self.api,  # type: ignore[arg-type]
             self.pods,
             self.recorder,  # type: ignore[arg-type]
             self.results.append,
             waits=lambda order, why: self.waits.append((order, why)),
+            sure=lambda: self.sure,
             clock=clock,
             rng=random.Random(1),
         )
@@ -73,6 +75,18 @@ async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock
         assert condition["lastTransitionTime"]
         assert desk.results == [Result(ORDER, True)]
         assert desk.recorder.said == [("a", "GangBindFailed", "the gang is not whole")]
+
+
+async def test_nobody_is_evicted_while_another_may_lead(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.sure = False
+        desk.evictor.submit(ORDER)
+        await desk.pass_time(5)
+        assert not desk.api.log
+        desk.sure = True
+        await desk.pass_time(1)
+        assert desk.results == [Result(ORDER, True)]
 
 
 async def test_a_later_pod_of_the_same_name_is_spared(fake_clock: FakeClock) -> None:

@@ -7,8 +7,9 @@ What is held and not used any more is deleted; who uses a card that is not held 
 give it to somebody else.
 
 Invariants: a pod is bound to a card only while that is held (asked again just before each bind is sent); one process
-alone, the scheduler that leads, starts and ends reservations; nothing is remembered that is not on the objects, so
-that whoever takes over finds what there is, uses what is meant, and deletes the rest.
+alone, the scheduler that leads, starts and ends reservations (asked again just before, as for binds); nothing is
+remembered that is not on the objects, so that whoever takes over finds what there is, uses what is meant, and deletes
+the rest.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from windlass.scheduler.evictor import Order
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 480.0
 """So long is a node's next card not shared after one could not be held; twice as long each time."""
+UNSURE = "the lease may be another instance's"
 _AGAIN_SECONDS = 0.5
 log = logs.get("scheduler")
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class CardReservations:
-    """``options`` ``None``: no card is held, but what is left of other times is looked after. ``start`` runs a
-    coroutine beside; ``evict`` carries out orders; ``wake`` has a cycle soon."""
+    """``options`` ``None``: no card is held, but what is left of other times is looked after. ``sure``: whether nobody
+    else leads; ``start`` runs a coroutine beside; ``evict`` carries out orders; ``wake`` has a cycle soon."""
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class CardReservations:
         options: CardPodOptions | None,
         *,
         clock: Clock,
+        sure: Callable[[], bool],
         start: Start,
         evict: Callable[[Order], None],
         wake: Callable[[], None],
@@ -58,6 +61,7 @@ class CardReservations:
         self._book = model.reserved
         self._options = options
         self._clock = clock
+        self._sure = sure
         self._start = start
         self._evict = evict
         self._wake = wake
@@ -144,9 +148,11 @@ class CardReservations:
             self._asked[slot] = f"node {slot[0]} is gone"
             return
         try:
-            await self._client.create(resources.PODS, card_pod(node, slot[1], options), NAMESPACE)
-            log.info("a card is being held", node=slot[0], card=slot[1], pod=name_of(*slot))
-            return
+            if self._sure():
+                await self._client.create(resources.PODS, card_pod(node, slot[1], options), NAMESPACE)
+                log.info("a card is being held", node=slot[0], card=slot[1], pod=name_of(*slot))
+                return
+            log.info("no card held", node=slot[0], card=slot[1], why=UNSURE)
         except Unreachable as error:
             log.warning("no card held", node=slot[0], card=slot[1], why=error.message)
         except StatusError as error:
@@ -197,8 +203,10 @@ class CardReservations:
 
     async def _end(self, slot: Slot, pod: views.Pod) -> None:
         try:
-            await self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid)
-            return
+            if self._sure():
+                await self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid)
+                return
+            log.info("card not let go", node=slot[0], card=slot[1], why=UNSURE)
         except (StatusError, Unreachable) as error:
             if isinstance(error, StatusError) and (is_missing(error) or is_another(error)):
                 return

@@ -41,6 +41,7 @@ BROKEN_SECONDS = 60.0
 """An eviction for a claimer that fails inside the server for so long (a webhook that nobody answers) has failed: the
 claimer looks elsewhere, and its room is not kept for ever."""
 TELL_SECONDS = 5.0
+UNSURE_SECONDS = 0.5
 """So long is tried to say why a pod goes, before it goes untold."""
 log = logs.get("scheduler")
 UNGUARDED = ("stale-gang",)
@@ -99,7 +100,7 @@ def _why(error: StatusError) -> str:
 
 class Evictor:
     """``pods`` as the watch shows them. ``done`` is called once per order, ``waits`` whenever a budget refuses one for
-    now."""
+    now. While it is not ``sure`` that nobody else leads nobody is evicted."""
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class Evictor:
         done: Callable[[Result], None],
         *,
         waits: Callable[[Order, str], None] = lambda _order, _why: None,
+        sure: Callable[[], bool] = lambda: True,
         clock: Clock,
         rng: Random,
     ) -> None:
@@ -124,7 +126,13 @@ class Evictor:
         self._refusals: dict[str, _Refusal] = {}
         self._broken: dict[str, float] = {}
         """Since when evictions, or their conditions, fail inside the server."""
-        self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=8)
+        self._queue = WriteQueue(
+            self._write,
+            clock=clock,
+            rng=rng,
+            concurrency=8,
+            later=lambda _: 0.0 if sure() else UNSURE_SECONDS,
+        )
 
     def submit(self, order: Order) -> None:
         """Carry out, unless the same pod is being evicted already. One that need not ask budgets goes before

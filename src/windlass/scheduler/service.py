@@ -36,7 +36,7 @@ from windlass.observe.tracing import Exporter
 from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder
-from windlass.scheduler.cardreserving import CardReservations
+from windlass.scheduler.cardreserving import UNSURE, CardReservations
 from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.contest import Contest
 from windlass.scheduler.courtesy import Courtesy
@@ -190,6 +190,7 @@ class SchedulerService:
             model.pods,
             self.recorder,
             lambda result: self._returns.evicted(result),
+            sure=lambda: self._sure(),
             waits=lambda order, why: self._returns.eviction_waits(order, why),
             clock=clock,
             rng=rng,
@@ -233,6 +234,7 @@ class SchedulerService:
             self.model,
             self.options.card_pods,
             clock=self._clock,
+            sure=lambda: self._sure(),
             start=self._keeper.start,
             evict=lambda order: self._evictor.submit(order),
             wake=self._wake.set,
@@ -280,7 +282,7 @@ class SchedulerService:
 
     def _objection(self, bind: Bind) -> str:
         if not self._sure():
-            return "the lease may be another instance's"
+            return UNSURE
         why = self._contest.objection(bind) or self._cards.objection(bind)
         return why or (self._guard.objection(bind, self._clock.monotonic()) if self._guard else "")
 
