@@ -22,6 +22,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from livecompany import GUESTS
 from livefaults import FAULTS, Outcome, World, run_round
 from realkube import REQUIRED, missing
 from tests.chaos.report import machine, write_section
@@ -65,6 +66,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30, help="of each fault")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round; the next ones count up")
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only these")
+    parser.add_argument(
+        "--guest", choices=GUESTS, action="append", help="who else is there; else by the seed"
+    )
     parser.add_argument("--report", type=Path)
     parser.add_argument("--keep", type=Path, help="JSON lines of rounds that have been played")
     parser.add_argument("--logs", type=Path, help="folder for the logs of rounds that do not hold")
@@ -100,7 +104,7 @@ def played(fault: str, seeds: range, options: argparse.Namespace) -> Iterator[Ou
         world.start()
         try:
             for seed in rest:
-                outcome = run_round(world, seed, fault)
+                outcome = run_round(world, seed, fault, options.guest or ())
                 print(line(outcome), flush=True)
                 if outcome.problems and options.logs is not None:
                     shutil.copytree(folder, options.logs / f"{fault}-{seed}", ignore=_but_logs)
@@ -123,7 +127,7 @@ def line(o: Outcome) -> str:
         f"seed {o.seed:4d}  {o.fault:10s} settled {o.settled_seconds:6.2f} s  between {o.between_seconds:5.2f} s  "
         f"fail-over {o.fail_over_seconds:5.2f} s  slowness {o.slowness:4.1f}  {o.binds:4d} binds  "
         f"{o.versions:5d} versions  {o.evicted:2d} evicted  {verdict}  {o.detail}  {o.injected or ''}  "
-        f"{', '.join(o.company)}{told}"
+        f"{', '.join(o.company)}  {o.guests_told}{told}"
     )
 
 

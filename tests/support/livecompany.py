@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from kubeobjects import priority_class
 from liveclaims import Claims, Requests, make_devices
@@ -22,6 +23,7 @@ from liveguests import (
     Urgent,
 )
 from livejobs import Jobs
+from livesharing import TimeShared
 
 from windlass.api.resources import PRIORITY_CLASSES
 from windlass.client.blocking import BlockingClient
@@ -38,6 +40,7 @@ GUESTS: dict[str, Callable[[Stage], Guest]] = {
     "claims": Claims,
     "requests": Requests,
     "jobs": Jobs,
+    "timeshared": TimeShared,
 }
 MOST = 4
 """Guests of a round."""
@@ -52,9 +55,10 @@ def make_lasting(client: BlockingClient) -> None:
 class Company(threading.Thread):
     """The guests of a round: each does what it does at its moments, one after the other, until :meth:`stop`."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, names: Sequence[str] = ()) -> None:
+        """``names``: who comes; drawn where nobody is named."""
         super().__init__(name="company", daemon=True)
-        self.names = sorted(stage.rng.sample(list(GUESTS), MOST))
+        self.names = sorted(names or stage.rng.sample(list(GUESTS), MOST))
         self.error: BaseException | None = None
         self.busy = True
         """Whether something is still to happen."""
@@ -64,6 +68,14 @@ class Company(threading.Thread):
         for guest in self._guests:
             stage.books.minima.update(guest.minima)
             stage.books.judges += guest.judges
+
+    def scheduler_options(self, folder: Path) -> list[str]:
+        """What a scheduler of the round is started with. ``folder``: for files."""
+        return [option for guest in self._guests for option in guest.scheduler_options(folder)]
+
+    def told(self) -> str:
+        """What has become of them, in a few words."""
+        return "; ".join(filter(None, (guest.told() for guest in self._guests)))
 
     def run(self) -> None:
         acts = sorted((act for guest in self._guests for act in guest.acts), key=lambda act: act[0])

@@ -11,15 +11,17 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from excesses import FullBooks
 from faultproxy import FaultProxy, Faults
 from livecompany import EXTRA, Company, Stage, make_lasting
 from liveload import HAS, LARGE, Kubelet, Load, Patient, group, make_nodes, node_amounts, pod
 from liveparts import WindlassPart
+from livesharing import QUICK_SHARE
 from pace import Pace
 from podlog import PodLog, amounts
 from realkube import RealKube
@@ -33,6 +35,8 @@ from windlass.model.reservedcards import NAMESPACE as RESERVATIONS
 WHOLE_SECONDS = 60.0
 LEASE_SECONDS, TAKE_OVER_SECONDS = 15.0, 5.0
 """A lease that is not renewed runs out; then the other takes over, later where everything takes longer."""
+SLOW = 3.0
+"""So many times as long as usual takes what is done where a process may get no processor for as long as a lease."""
 SETTLE_SECONDS = 240.0
 CLOCK_JUMP = Path(__file__).parent / "clockjump"
 LOAD_SECONDS = 4.0
@@ -59,6 +63,8 @@ class Outcome:
     injected: dict[str, int] = field(default_factory=dict)
     company: list[str] = field(default_factory=list)
     """What else happened."""
+    guests_told: str = ""
+    """What has become of some of it."""
     excesses: int = 0
     """So often a node held too much for a moment, since another scheduler bound there, too."""
     stalled: bool = False
@@ -107,14 +113,28 @@ class World:
         self.kube.stop()
 
 
-def run_round(world: World, seed: int, fault: str) -> Outcome:
-    """One round. Raises what the harness itself cannot do."""
+def run_round(world: World, seed: int, fault: str, guests: Sequence[str] = ()) -> Outcome:
+    """One round. ``guests``: who else is there, if not those that the seed draws. Raises what the harness itself cannot
+    do."""
     world.rounds += 1
-    return _Round(world, seed, fault).run()
+    return _Round(world, seed, fault, guests).run()
+
+
+class Part(Protocol):
+    """Who may lead."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def leads(self) -> bool: ...
+
+
+Kind = TypeVar("Kind", bound=Part)
 
 
 class _Round:
-    def __init__(self, world: World, seed: int, fault: str) -> None:
+    def __init__(self, world: World, seed: int, fault: str, guests: Sequence[str] = ()) -> None:
         self.kube = world.kube
         self.rng = random.Random(f"{seed} {fault}")
         self.outcome = Outcome(seed, fault)
@@ -126,17 +146,18 @@ class _Round:
         self._elected = fault in ("leader", "clock")
         self._namespace = f"r{world.rounds}-{fault}"
         self._client = Patient(self.kube.connection)
+        self._pace = Pace()
         self._books = FullBooks({**node_amounts(), EXTRA: amounts(HAS)})
         self._log = PodLog(self.kube.etcd_url, self._books)
+        self._company = self._invite(guests)
 
     def run(self) -> Outcome:
         self._prepare()
+        company = self._company
         load = Load(self.kube.connection, self._namespace, self.rng, LOAD_SECONDS)
         self._books.minima.update({name: members for name, (members, _) in load.gangs.items()})
-        company = self._company()
         kubelet = Kubelet(self.kube.connection, self._log)
-        pace = Pace()
-        for part in (self._log, kubelet, load, company, pace):
+        for part in (self._log, kubelet, load, company, self._pace):
             part.start()
         last = 0.0
         try:
@@ -146,9 +167,10 @@ class _Round:
         finally:
             load.join(100)
             company.stop()
+            self.outcome.guests_told = company.told()
             self._log.stop()
-            pace.stop()
-            self.outcome.slowness = round(pace.slowness, 2)
+            self._pace.stop()
+            self.outcome.slowness = round(self._pace.slowness, 2)
             kubelet.stop()
             if last:
                 self._judge(load, last)
@@ -157,11 +179,11 @@ class _Round:
             self._end()
         return self.outcome
 
-    def _company(self) -> Company:
+    def _invite(self, guests: Sequence[str]) -> Company:
         """Who else is there is drawn by the seed, and does not change what the load draws."""
         rng = random.Random(f"{self.outcome.seed} {self._fault} company")
         stage = Stage(self.kube.connection, self._namespace, rng, self._log, LOAD_SECONDS)
-        company = Company(stage)
+        company = Company(stage, guests)
         self.outcome.company = company.names
         return company
 
@@ -190,17 +212,20 @@ class _Round:
         name = f"{self._namespace}-{len(self.schedulers)}"
         clock = self.kube.folder / f"{name}.clock"
         clock.write_text("0")
-        path = os.pathsep.join(filter(None, (str(CLOCK_JUMP), os.environ.get("PYTHONPATH"))))
-        more = {"PYTHONPATH": path, "WINDLASS_TEST_CLOCK": str(clock)}
+        path = filter(None, (str(CLOCK_JUMP), str(QUICK_SHARE), os.environ.get("PYTHONPATH")))
+        more = {"PYTHONPATH": os.pathsep.join(path)}
+        if self._elected:
+            more["WINDLASS_TEST_CLOCK"] = str(clock)
         option = f"--leader-elect={'true' if self._elected else 'false'}"
         part = WindlassPart(
             self.kube,
             "scheduler",
             option,
             f"--settings={self.world.settings}",
+            *self._company.scheduler_options(self.kube.folder),
             name=name,
             through=proxy.kubeconfig,
-            more=more if self._elected else {},
+            more=more,
         )
         self.schedulers.append(part)
 
@@ -218,10 +243,19 @@ class _Round:
         (self.kube.folder / f"{self._namespace}-{self.schedulers.index(part)}.clock").write_text(str(seconds))
 
     def leaders(self) -> list[WindlassPart]:
-        return [part for part in self.schedulers if part.alive and part.leads]
+        return who_leads(self.schedulers)
 
     def leader(self) -> WindlassPart | None:
         return next(iter(self.leaders()), None)
+
+    def leader_for_sure(self) -> WindlassPart | None:
+        """None where nobody leads for as long as a take-over takes, or somebody lost the lease on a machine that is not
+        slow. (All are asked again, as the lease may change hands between two answers.)"""
+        until = time.monotonic() + LEASE_SECONDS + TAKE_OVER_SECONDS
+        while (found := self.leader()) is None and time.monotonic() < until:
+            self.restart_who_lost_the_lease()
+            time.sleep(0.1)
+        return None if self.outcome.stalled and self._pace.slowness < SLOW else found
 
     def ask_for_one(self) -> None:
         """A gang of one that takes no GPU."""
@@ -338,6 +372,18 @@ class _Round:
         self._client.close()
 
 
+def who_leads(parts: Sequence[Kind]) -> list[Kind]:
+    """Asked one after the other."""
+    return [part for part in parts if part.alive and part.leads]
+
+
+def two_lead(parts: Sequence[Part]) -> bool:
+    """Whether two lead at one moment. The lease may change hands while they are asked; who led before another was seen
+    to lead, and does so still, led at that moment, too."""
+    seen = who_leads(parts)
+    return len(seen) > 1 and who_leads(seen) == seen
+
+
 def wait_for(check: Callable[[], bool], otherwise: str, seconds: float = 180.0) -> None:
     """Raises ``RuntimeError`` when it is not true in time."""
     deadline = time.monotonic() + seconds
@@ -410,10 +456,10 @@ def _clock(r: _Round) -> float:
         r.set_clock(part, seconds)
         jumps.append(f"{seconds:+g}")
         time.sleep(r.rng.uniform(0.3, 1.0))
-        if len(r.leaders()) > 1:
+        if two_lead(r.schedulers):
             r.outcome.problems.append("two lead")
     r.outcome.detail = f"clocks wrong by {', '.join(jumps)} s, then the leader killed"
-    leader = r.leader()
+    leader = r.leader_for_sure()
     if leader is None:
         r.outcome.problems.append("a wrong clock ended the leadership")
         return time.monotonic()

@@ -7,7 +7,9 @@ version of every pod (:mod:`podlog`), and what is asked of the server in the end
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from excesses import FullBooks
@@ -31,6 +33,7 @@ OVERCOMMITTED = "NodeOvercommitted"
 _FIELD = {"fieldPath": f"metadata.annotations['{VISIBLE_DEVICES}']"}
 _ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": _FIELD}}]
 """How a container learns which card it has a part of."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 Act = tuple[float, Callable[[], None]]
 """A moment (seconds from the begin) and what is done then."""
 
@@ -62,8 +65,19 @@ class Stage:
         self.client.close()
         self.eyes.close()
 
-    def gang(self, name: str, pods: Iterable[Json], members: int, **spec: Any) -> None:
-        self.client.make(POD_GROUPS, group(name, members, **spec), self.namespace)
+    def gang(
+        self,
+        name: str,
+        pods: Iterable[Json],
+        members: int,
+        *,
+        notes: Mapping[str, str] = NOTHING,
+        **spec: Any,
+    ) -> None:
+        """``notes``: annotations of its PodGroup."""
+        made = group(name, members, **spec)
+        made["metadata"]["annotations"] = dict(notes)
+        self.client.make(POD_GROUPS, made, self.namespace)
         for one in pods:
             self.client.make(PODS, one, self.namespace)
 
@@ -87,6 +101,14 @@ class Guest:
         self.minima: dict[str, int] = {}
         self.acts: list[Act] = []
         self.judges: list[Judge] = []
+
+    def scheduler_options(self, folder: Path) -> list[str]:
+        """What a scheduler of the round is started with, asked for each. ``folder``: for files."""
+        return []
+
+    def told(self) -> str:
+        """What has become of it, in a few words, for the round's line."""
+        return ""
 
     def keep(self) -> None:
         """Asked every now and then for as long as the round lasts."""

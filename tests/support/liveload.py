@@ -220,6 +220,8 @@ class Kubelet(threading.Thread):
                         self._statuses[entry.uid] = status
         ended = []
         for gang, at in since.items():
+            if gang in books.stays:
+                continue
             if now - at > self._seconds and len(books.placed.get(gang, ())) >= books.minima.get(gang, 1):
                 ended += running[gang]
         return leaving, begun, ended

@@ -91,6 +91,8 @@ class Books:
 
     nodes: Mapping[str, Mapping[str, int]]
     minima: dict[str, int] = field(default_factory=dict)
+    stays: set[str] = field(default_factory=set)
+    """Gangs whose work is not done yet, however long they have run."""
     pods: dict[str, Entry] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     binds: list[tuple[float, str]] = field(default_factory=list)
