@@ -40,3 +40,24 @@ def test_what_is_heavy_is_not_imported(heavy: str, modules: tuple[str, ...]) -> 
         [sys.executable, "-c", _CODE, heavy, *modules], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+_ASK = """
+import sys
+from windlass.__main__ import main
+heavy, *sys.argv[1:] = sys.argv[1:]
+if code := main():
+    sys.exit(code)
+found = set(heavy.split()) & sys.modules.keys()
+print(f"imported: {sorted(found)}", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("command", ["sim policies", "sim formats", "sim policies -o json"])
+def test_a_list_of_what_the_simulator_knows_starts_no_simulator(command: str) -> None:
+    heavy = "numpy asyncio windlass.engine.engine windlass.model.snapshot windlass.plugins.registry"
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, heavy, *command.split()], capture_output=True, text=True, timeout=120
+    )
+    assert "windlass" in done.stdout or "philly" in done.stdout
+    assert done.stderr == "imported: []\n"

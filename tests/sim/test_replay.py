@@ -10,6 +10,7 @@ from simulated import ends, job, of, play, started
 
 from windlass.engine.invariants import check
 from windlass.model.engines import make_engine
+from windlass.sim.catalogue import OF_RUN
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob, pod_sizes
@@ -339,3 +340,10 @@ def test_cards_of_nodes_that_are_away_are_not_idle() -> None:
     away = Outcome(known, moments=[Moment(0.0, 8, 1, 8, 8.0), Moment(100.0, 8, 1, 8)], capacity_gpus=16)
     assert measure("p", there).figures["fragmented_percent"] == 50.0
     assert measure("p", away).figures["fragmented_percent"] == 0.0
+
+
+def test_the_list_of_policies_says_which_know_the_future() -> None:
+    """It is written apart from them: to list what there is starts no engine."""
+    assert {name: policy.oracle for name, policy in POLICIES.items()} == {
+        name: listed.oracle for name, listed in OF_RUN.items()
+    }

@@ -17,6 +17,7 @@ from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
 from windlass.sim.batches import batches
+from windlass.sim.catalogue import OF_PACK
 from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
@@ -95,9 +96,7 @@ def _of_file(name: str, warn: Callable[[str], None]) -> Policy:
 def _check_policy(name: str) -> None:
     if name in POLICIES:
         return
-    from windlass.sim.packpolicies import PACK_POLICIES  # NumPy, for nothing else so far
-
-    if name in PACK_POLICIES:
+    if name in OF_PACK:
         raise WindlassError(
             "WL-USE-400",
             f'"{name}" says where pods go, not which job is next: it is a policy of sim pack',

@@ -26,6 +26,7 @@ from windlass.plugins.research.published import (
     TightestCard,
 )
 from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested
+from windlass.sim.catalogue import OF_PACK
 from windlass.sim.cluster import GPU
 from windlass.sim.traces.openb import OpenbPod
 from windlass.spi.configuration import PluginOption
@@ -103,34 +104,27 @@ def _default(*more: object) -> list[object]:
     return [*packing(ALL), *more]
 
 
-_KNOWN = (
-    PackPolicy("windlass", "the scheduler's default; learns the mix", lambda *_: _default(), learns=True),
-    PackPolicy(
-        "fgd", "fragmentation-gradient descent, knows the mix", lambda pods, _: [Fgd(mix=mix_of(pods))]
-    ),
-    PackPolicy("bestfit", "least CPU and GPUs left", lambda *_: [BestFit(), TightestCard()]),
-    PackPolicy("packing", "cards in use, then nodes in use", lambda *_: [GpuPacking(), TightestCard()]),
-    PackPolicy("clustering", "pods of one kind together", lambda *_: [GpuClustering(), TightestCard()]),
-    PackPolicy("dotprod", "smallest product of asked and free", lambda *_: [DotProd(), TightestCard()]),
-    PackPolicy("random", "any node, any card", lambda _, chance: [Random(chance)]),
-    PackPolicy(
-        "kube",
-        "kube-scheduler: LeastAllocated and BalancedAllocation of CPU and memory",
-        lambda *_: [
-            ForAll(LeastRequested(), blind=True),
-            ForAll(BalancedResource(), blind=True),
-            TightestCard(),
-        ],
-    ),
-    PackPolicy(
-        "kube-most",
-        "kube-scheduler: MostAllocated, CPU 1, memory 1, GPU 5",
-        lambda *_: [MostAllocated({"cpu": 1, "memory": 1, GPU: 5}), TightestCard()],
-    ),
-    PackPolicy("spread", "the scheduler's default, placement: spread", lambda *_: packing(ALL, spread=True)),
-)
+_MAKES: Mapping[str, Make] = {
+    "windlass": lambda *_: _default(),
+    "fgd": lambda pods, _: [Fgd(mix=mix_of(pods))],
+    "bestfit": lambda *_: [BestFit(), TightestCard()],
+    "packing": lambda *_: [GpuPacking(), TightestCard()],
+    "clustering": lambda *_: [GpuClustering(), TightestCard()],
+    "dotprod": lambda *_: [DotProd(), TightestCard()],
+    "random": lambda _, chance: [Random(chance)],
+    "kube": lambda *_: [
+        ForAll(LeastRequested(), blind=True),
+        ForAll(BalancedResource(), blind=True),
+        TightestCard(),
+    ],
+    "kube-most": lambda *_: [MostAllocated({"cpu": 1, "memory": 1, GPU: 5}), TightestCard()],
+    "spread": lambda *_: packing(ALL, spread=True),
+}
 
-PACK_POLICIES: Mapping[str, PackPolicy] = {policy.name: policy for policy in _KNOWN}
+PACK_POLICIES: Mapping[str, PackPolicy] = {
+    name: PackPolicy(name, listed.summary, _MAKES[name], learns=name == "windlass")
+    for name, listed in OF_PACK.items()
+}
 
 
 def pack_policy(name: str) -> PackPolicy | None:

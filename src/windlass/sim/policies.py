@@ -29,6 +29,7 @@ from windlass.plugins.timeshare.learned import LearnedSharing
 from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.plugins.timeshare.sharing import TIME_SHARE
+from windlass.sim.catalogue import OF_RUN, Listed
 from windlass.sim.estimates import LEARNED, ORACLE, USER, Estimates
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
@@ -119,11 +120,6 @@ class Policy:
             make=lambda setting: self.make(replace(setting, time_share=False)),
             shares=False,
         )
-
-
-def _timed(name: str, summary: str, make: Callable[[str, Setting], Made], *, shares: bool = False) -> Policy:
-    """Unless told otherwise it knows the truth."""
-    return Policy(name, summary, partial(make, ORACLE), make, shares)
 
 
 QUIET = EngineConfig(actions=("allocate",), backfill="none", reports=False)
@@ -276,77 +272,37 @@ configurations:
 """
 """KAI's actions; in its queues its own rules hold."""
 
-_ALL = (
-    Policy("fifo", "gangs by age; nobody passes the first", lambda _: Made(_packed(backfill="strict"))),
-    Policy(
-        "fifo-backfill",
-        "gangs by age; who does not fit is passed by whoever does",
-        lambda _: Made(_packed()),
-    ),
-    _timed(
-        "easy",
-        "gangs by age; nobody delays the first that waits (exact run times)",
-        partial(_reserving, "easy"),
-    ),
-    _timed(
-        "conservative",
-        "the same for the first sixteen (exact run times)",
-        partial(_reserving, "conservative"),
-    ),
-    _timed("sjf", "gangs, the shortest first; who does not fit is passed (exact run times)", _shortest),
-    Policy(
-        "model-grouping",
-        "fifo-backfill, but jobs of one hour go by their AI model: fewer loads",
-        lambda _: Made(_packed(ModelGrouping()), dress=_with_model),
-    ),
-    Policy(
-        "windlass",
-        "gangs that opted in share time; run times are learned",
-        shared(lambda _: LearnedSharing()),
-        shares=True,
-    ),
-    as_configured(
-        "default",
-        "Windlass' configuration as installed: priorities, queues, reservations and time-sharing",
-        SchedulerConfig(),
-    ),
-    Policy(
-        "las",
-        "gangs that opted in share time: who has had least goes first, in two queues",
-        shared(lambda _: LeastAttained()),
-        shares=True,
-    ),
-    Policy(
-        "predicted",
-        "as windlass, but by the earlier runs of the same work where these are known",
-        partial(_predicted, LEARNED),
-        shares=True,
-    ),
-    _timed(
-        "srtf",
-        "gangs that opted in share time, the shortest remaining time first (exact run times)",
-        partial(_remaining, weighed=False),
-        shares=True,
-    ),
-    _timed(
-        "srsf",
-        "the same by remaining GPU time (exact run times)",
-        partial(_remaining, weighed=True),
-        shares=True,
-    ),
-    Policy(
-        "kube",
-        "pods one by one on the emptiest node; a job in part is given up after 30 min",
-        lambda _: Made(_spread(), Singly()),
-    ),
-    Policy("kube-pack", "the same on the fullest node", lambda _: Made(_packed(), Singly())),
-    Policy("kube1", "as kube, one pod per GPU", lambda _: Made(_spread(), Singly(pod_gpus=1))),
-    Policy(
-        "volcano-like",
-        "Volcano's configuration as installed",
-        configured(VOLCANO, Dialect.VOLCANO),
-    ),
-    Policy("kai-like", "KAI's actions and orders", configured(KAI, Dialect.KAI)),
-)
+_Make = Callable[[Setting], Made]
+_MAKES: Mapping[str, _Make] = {
+    "fifo": lambda _: Made(_packed(backfill="strict")),
+    "fifo-backfill": lambda _: Made(_packed()),
+    "model-grouping": lambda _: Made(_packed(ModelGrouping()), dress=_with_model),
+    "windlass": shared(lambda _: LearnedSharing()),
+    "default": as_configured("default", "", SchedulerConfig()).make,
+    "las": shared(lambda _: LeastAttained()),
+    "predicted": partial(_predicted, LEARNED),
+    "kube": lambda _: Made(_spread(), Singly()),
+    "kube-pack": lambda _: Made(_packed(), Singly()),
+    "kube1": lambda _: Made(_spread(), Singly(pod_gpus=1)),
+    "volcano-like": configured(VOLCANO, Dialect.VOLCANO),
+    "kai-like": configured(KAI, Dialect.KAI),
+}
+_TIMED: Mapping[str, Callable[[str, Setting], Made]] = {
+    "easy": partial(_reserving, "easy"),
+    "conservative": partial(_reserving, "conservative"),
+    "sjf": _shortest,
+    "srtf": partial(_remaining, weighed=False),
+    "srsf": partial(_remaining, weighed=True),
+}
+"""Unless told otherwise they know the truth."""
+_SHARES = frozenset(("windlass", "default", "las", "predicted", "srtf", "srsf"))
 
-POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
+
+def _of(listed: Listed) -> Policy:
+    name = listed.name
+    timed = _TIMED.get(name)
+    make = _MAKES[name] if timed is None else partial(timed, ORACLE)
+    return Policy(name, listed.summary, make, timed, shares=name in _SHARES)
+
+
+POLICIES: Mapping[str, Policy] = {name: _of(listed) for name, listed in OF_RUN.items()}

@@ -351,16 +351,15 @@ def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: 
 def policies(invocation: Invocation) -> int:
     """List the policies that simulations know: of jobs over time (run), and of where pods go (pack)."""
     from windlass.cli import tables
-    from windlass.sim.packpolicies import PACK_POLICIES
-    from windlass.sim.policies import POLICIES
+    from windlass.sim.catalogue import OF_PACK, OF_RUN
 
-    placing = PACK_POLICIES.values()
+    placing = OF_PACK.values()
     if invocation.structured:
-        items = [{"name": p.name, "summary": p.summary, "oracle": p.oracle} for p in POLICIES.values()]
+        items = [{"name": p.name, "summary": p.summary, "oracle": p.oracle} for p in OF_RUN.values()]
         of_pack = [{"name": p.name, "summary": p.summary} for p in placing]
-        emit(invocation, {"items": items, "pack": of_pack}, names=list(POLICIES))
+        emit(invocation, {"items": items, "pack": of_pack}, names=list(OF_RUN))
         return 0
-    rows = [[p.name, "yes" if p.oracle else "", p.summary] for p in POLICIES.values()]
+    rows = [[p.name, "yes" if p.oracle else "", p.summary] for p in OF_RUN.values()]
     invocation.out.write(tables.render(["POLICY", "ORACLE", "WHAT IT DOES"], rows))
     invocation.out.line("")
     invocation.out.write(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces import azure, genai, helios, kubernetes, muri, openb, philly, sacct, swf, table
+from windlass.sim.traces import azure, genai, helios, muri, openb, philly, sacct, swf, table
 from windlass.sim.traces.rows import TraceError
 
 
@@ -22,6 +22,12 @@ class Format:
     delimiter: str = ","
 
 
+def _read_dump(lines: Iterable[str], file: str) -> list[TraceJob]:
+    from windlass.sim.traces import kubernetes  # the model of a cluster: much, for nothing else here
+
+    return kubernetes.read(lines, file)
+
+
 _ALL = (
     Format("philly", "Philly, in seconds from its first day", philly.COLUMNS, philly.read),
     Format("philly-list", "Philly as Pollux and Sia have it", philly.LISTED, philly.read_list),
@@ -34,7 +40,7 @@ _ALL = (
     Format(
         "swf", "Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line", (), swf.read
     ),
-    Format("kubernetes", "a dump of pods, YAML or JSON", (), kubernetes.read),
+    Format("kubernetes", "a dump of pods, YAML or JSON", (), _read_dump),
     Format("csv", "the simulator's own, see docs/guides/simulator.md", table.COLUMNS, table.read),
 )
 
