@@ -80,12 +80,13 @@ def test_one_whose_pods_are_gone_is_what_its_status_says(windlass: Run, cluster:
     assert states == {"finished": "Completed", "failed": "Failed", "running": "Pending"}
 
 
-def test_what_a_user_may_not_see_or_a_cluster_does_not_have_is_left_out(
+def test_a_gang_whose_object_a_user_may_not_see_is_told_by_its_pods(
     windlass: Run, cluster: FakeCluster
 ) -> None:
     cluster.hidden.add(COSCHEDULING_POD_GROUPS)
-    names = {item["name"] for item in json.loads(windlass("ps", "-o", "json").out)["items"]}
-    assert names == {"train-0", "train-1", "waits-0", "waits-1", "alone"}
+    items = json.loads(windlass("ps", "-o", "json").out)["items"]
+    kinds = {item["name"]: item["kind"] for item in items}
+    assert kinds == {"train": "Gang", "waits": "Gang", "alone": "Pod"}
 
 
 def test_a_plan_places_it_whole_or_not_at_all(windlass: Run, tmp_path: Path) -> None:

@@ -241,6 +241,8 @@ NATIVE_POD_GROUPS = Resource(
 PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True, custom=True
 )
+BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
+"""Kubernetes' own Jobs: ended where their pods are a gang, not served by the embedded server."""
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 """What nodes are asked for with (:mod:`windlass.model.noderequests`): of clusters that grow, not served either."""
 

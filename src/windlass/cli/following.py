@@ -18,6 +18,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import failures
+from windlass.cli.gangs import GANG
 from windlass.cli.gathering import refresh
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words
@@ -157,6 +158,9 @@ class Follower:
 
     def _watch(self) -> None:
         space, job = self._job.namespace, self._job
+        if job.kind == GANG:
+            self._changes.watch(Watched(PODS, space))
+            return
         itself = Watched(job.resource, space, fields=f"metadata.name={job.name}")
         if job.kind == "Job":
             uid = job.obj["metadata"].get("uid")

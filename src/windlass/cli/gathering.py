@@ -9,11 +9,14 @@ from windlass.api import annotations as names
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
     KAI_POD_GROUPS,
+    NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
     VOLCANO_JOBS,
 )
+from windlass.cli import gangs
 from windlass.cli.failures import missing, where_served
+from windlass.cli.gangs import GANG
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import OTHER_GROUPS, Job, Object
 
@@ -59,14 +62,18 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
         else:
             job = Job("PodGroup", group, group=group)
             by_group[_group_key(job)] = job
+    by_gang: dict[str, list[Object]] = {}
     for pod in pods:
         job = _home(pod, by_job, by_group)
-        if job is None:
-            loose.append(pod)
-        else:
+        if job is not None:
             job.pods.append(pod)
+        elif gang := gangs.key_of(pod):
+            by_gang.setdefault(gang, []).append(pod)
+        else:
+            loose.append(pod)
+    without = [Job(GANG, gangs.stand_in(key, members), members) for key, members in by_gang.items()]
     singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
-    return [*by_job.values(), *by_group.values(), *singles]
+    return [*by_job.values(), *by_group.values(), *without, *singles]
 
 
 def _home(
@@ -80,6 +87,7 @@ def _home(
     for resource, group in (
         (KAI_POD_GROUPS, notes.get(names.GROUP_NAME_KAI)),
         (POD_GROUPS, notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)),
+        (NATIVE_POD_GROUPS, ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")),
         (COSCHEDULING_POD_GROUPS, labels.get(names.GROUP_NAME_COSCHEDULING)),
     ):
         if group and (found := groups.get((resource.group, *_space_key(pod, group)))) is not None:
@@ -109,15 +117,15 @@ def _owner(obj: Object) -> Mapping[str, Any]:
 
 
 def find(invocation: Invocation, name: str) -> Job:
-    """The job that a person means by ``name``, ``job/name``, ``pod/name`` or ``namespace/name``.
+    """The job that a person means by ``name``, ``job/name``, ``pod/name``, ``gang/name`` or ``namespace/name``.
 
     Raises :class:`WindlassError` (``WL-JOB-404``) with the nearest names.
     """
     kind, slash, rest = name.partition("/")
     wanted, space = (rest if slash else name), invocation.home_namespace
-    kinds = _KIND_WORDS.get(kind.lower(), ()) if slash else ("Job", "PodGroup", "Pod")
+    kinds = _KIND_WORDS.get(kind.lower(), ()) if slash else _EVERY_KIND
     if slash and not kinds:
-        space, kinds = kind, ("Job", "PodGroup", "Pod")
+        space, kinds = kind, _EVERY_KIND
     client = invocation.client
     if "Job" in kinds:
         job = client.find(VOLCANO_JOBS, wanted, space)
@@ -131,19 +139,25 @@ def find(invocation: Invocation, name: str) -> Job:
         pod = client.find(PODS, wanted, space)
         if pod is not None:
             return _alone(invocation, pod)
-    known = [job.name for job in fetch(invocation, space)]
+    jobs = fetch(invocation, space)
+    for job in jobs:
+        if job.kind in kinds and job.kind == GANG and job.name == wanted:
+            return job
+    known = [job.name for job in jobs]
     raise missing("jobs", wanted, known)
 
 
+_EVERY_KIND = ("Job", "PodGroup", "Pod", GANG)
 _KIND_WORDS = {
     "job": ("Job",),
     "jobs": ("Job",),
     "vcjob": ("Job",),
     "vj": ("Job",),
     "job.batch.volcano.sh": ("Job",),
-    "podgroup": ("PodGroup",),
-    "podgroups": ("PodGroup",),
-    "pg": ("PodGroup",),
+    "podgroup": ("PodGroup", GANG),
+    "podgroups": ("PodGroup", GANG),
+    "pg": ("PodGroup", GANG),
+    "gang": ("PodGroup", GANG),
     "pod": ("Pod",),
     "pods": ("Pod",),
     "po": ("Pod",),
@@ -183,9 +197,19 @@ def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:
 
 def refresh(invocation: Invocation, job: Job) -> Job | None:
     """The job as it is now; ``None`` once it is gone."""
+    if job.kind == GANG:
+        return _gang_now(invocation, job)
     obj = invocation.client.find(job.resource, job.name, job.namespace)
     if obj is None or obj["metadata"].get("uid") != job.obj["metadata"].get("uid"):
         return None
     if job.kind == "Pod":
         return _alone(invocation, obj)
     return _with_members(invocation, Job(job.kind, obj, group=obj if job.kind == "PodGroup" else None))
+
+
+def _gang_now(invocation: Invocation, gang: Job) -> Job | None:
+    key = gang.obj["metadata"]["uid"]
+    pods = [p for p in invocation.client.list(PODS, gang.namespace).items if gangs.key_of(p) == key]
+    if not pods:
+        return None
+    return Job(GANG, gangs.stand_in(key, pods), pods, seen=invocation.clock.now())

@@ -18,17 +18,19 @@ from windlass.api.reasons import Explanation
 from windlass.api.resources import (
     COSCHEDULING_POD_GROUPS,
     KAI_POD_GROUPS,
+    NATIVE_POD_GROUPS,
     POD_GROUPS,
     PODS,
     VOLCANO_JOBS,
     Resource,
 )
 from windlass.cli import amounts
+from windlass.cli.gangs import GANG
 from windlass.cli.words import condition, created, moment
 
 Object = dict[str, Any]
 
-OTHER_GROUPS = {one.api_version: one for one in (KAI_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
+OTHER_GROUPS = {one.api_version: one for one in (KAI_POD_GROUPS, NATIVE_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
 """Groups of other APIs than Volcano's."""
 _WITHOUT_PODS = {"Finished": "Completed", "Failed": "Failed"}
 """What a group of the coscheduling plug-in came to whose pods are gone."""
@@ -56,8 +58,8 @@ def _queue_said(obj: Object) -> str:
 
 @dataclass(slots=True)
 class Job:
-    """``kind``: Job, PodGroup or Pod. ``state``: the word of the STATE column. ``seen``: when it was looked at, Unix
-    seconds; 0: nobody knows."""
+    """``kind``: Job, PodGroup, Pod, or Gang: one without an object, for which ``obj`` stands. ``state``: the word of
+    the STATE column. ``seen``: when it was looked at, Unix seconds; 0: nobody knows."""
 
     kind: str
     obj: Object
@@ -81,7 +83,7 @@ class Job:
     def resource(self) -> Resource:
         if self.kind == "PodGroup" and self.obj.get("apiVersion") in OTHER_GROUPS:
             return OTHER_GROUPS[self.obj["apiVersion"]]
-        return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS}[self.kind]
+        return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS, GANG: PODS}[self.kind]
 
     @property
     def of_kai(self) -> bool:
@@ -99,7 +101,7 @@ class Job:
         """What names the queue by a label or an annotation; ``None`` where an object has a field for it."""
         if self.kind == "Pod":
             return self.obj if self.group is None else None
-        if self.resource is not COSCHEDULING_POD_GROUPS:
+        if self.kind != GANG and self.resource not in (NATIVE_POD_GROUPS, COSCHEDULING_POD_GROUPS):
             return None
         return next(filter(_queue_said, (self.obj, *self.pods[:1])), self.obj)
 
@@ -117,7 +119,9 @@ class Job:
         status = self.obj.get("status") or {}
         if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
             return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
-        if self.resource in OTHER_GROUPS.values():  # they may have none, or one that somebody else keeps
+        if (
+            self.kind == GANG or self.resource in OTHER_GROUPS.values()
+        ):  # they may have none, or one that somebody else keeps
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"
@@ -134,7 +138,7 @@ class Job:
             phase = "Pending"
         if phase == "Pending" and self.bound and self.explanation is None:
             return "Starting"
-        if phase == "Running" and self.kind != "PodGroup" and not self.any_running and self.bound:
+        if phase == "Running" and self.kind in ("Job", "Pod") and not self.any_running and self.bound:
             return "Starting"
         return phase
 
@@ -198,7 +202,10 @@ class Job:
         spec = self.obj.get("spec") or {}
         if self.kind == "Job":
             return sum(int(task.get("replicas", 1)) for task in spec.get("tasks") or ())
-        return max(len(self.pods), int(spec.get("minMember") or 1)) if self.kind == "PodGroup" else 1
+        if self.kind == "Pod":
+            return 1
+        gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}  # of Kubernetes' own
+        return max(len(self.pods), int(spec.get("minMember") or gang.get("minCount") or 1))
 
     @property
     def nodes(self) -> dict[str, int]:

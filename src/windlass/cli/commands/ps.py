@@ -8,6 +8,7 @@ import click
 
 from windlass.cli import amounts, listing, tables
 from windlass.cli.failures import check_queue
+from windlass.cli.gangs import GANG
 from windlass.cli.gathering import fetch
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job
@@ -134,6 +135,8 @@ def as_record(job: Job) -> dict[str, Any]:
 
 
 def _typed(job: Job) -> str:
+    if job.kind == GANG:
+        return f"gang/{job.name}"
     resource = job.resource
     group = f".{resource.group}" if resource.group else ""
     return f"{resource.singular}{group}/{job.name}"
