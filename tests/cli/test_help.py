@@ -1,0 +1,106 @@
+"""``windlass help``, ``completion`` and ``crds``: what needs no cluster, and what a shell completes with one."""
+
+from __future__ import annotations
+
+import json
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+def test_help_explains_codes_and_reasons_offline(windlass, cluster):
+    cluster.down = True
+    assert windlass("help", "WL-QUEUE-404").out.startswith("WL-QUEUE-404: there is no such queue\n")
+    assert "Slurm:" in windlass("help", "insufficientresources").out
+    assert windlass("help", "ps").out.startswith("Usage: windlass ps")
+    assert json.loads(windlass("help", "WL-JOB-413", "-o", "json").out)["exitStatus"] == 6
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(windlass, shell):
+    text = windlass("completion", shell).out
+    assert "_WINDLASS_COMPLETE" in text
+    assert json.loads(windlass("completion", shell, "-o", "json").out) == {"shell": shell, "script": text}
+
+
+def test_completion_is_for_the_shell_that_one_has(windlass, monkeypatch):
+    monkeypatch.setenv("SHELL", "/usr/local/bin/zsh")
+    assert windlass("completion").out == windlass("completion", "zsh").out
+    monkeypatch.setenv("SHELL", "/bin/dash")
+    done = windlass("completion")
+    assert (done.code, done.out) == (2, "")
+    assert (
+        done.err.splitlines()[0] == "error[WL-USE-400]: $SHELL is /bin/dash, for which there is no completion"
+    )
+    assert done.err.splitlines()[-1] == "try: windlass completion bash"
+    monkeypatch.delenv("SHELL")
+    assert "$SHELL does not say which shell is meant" in windlass("completion").err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("windlass logs tr", ["train"]),
+        ("windlass run -q re", ["research"]),
+        ("windlass node drain sim", ["sim-2", "sim-10"]),
+        ("windlass get qu", ["queues", "quota"]),
+        ("windlass get nodes b", ["box"]),
+        ("windlass get node/b", ["node/box"]),
+        ("windlass pu", []),
+        ("windlass que", ["queue"]),
+    ],
+)
+def test_live_names_are_completed(cluster, monkeypatch, capsys, words, expected):
+    from windlass.cli import main
+    from windlass.cli.invocation import Surroundings
+
+    monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
+    found = [line.partition(",")[2] for line in capsys.readouterr().out.splitlines() if line]
+    assert found == expected
+
+
+def test_completion_is_silent_when_nothing_answers(cluster, monkeypatch, capsys):
+    from windlass.cli import main
+    from windlass.cli.invocation import Surroundings
+
+    cluster.down = True
+    monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "windlass logs ")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
+    assert capsys.readouterr() == ("\n", "")
+
+
+def test_crds_are_yaml(windlass):
+    import yaml
+
+    found = list(yaml.safe_load_all(windlass("crds").out))
+    assert {crd["kind"] for crd in found} == {"CustomResourceDefinition"}
+    assert "queues.scheduling.volcano.sh" in {crd["metadata"]["name"] for crd in found}
+    assert windlass("crds", "-o", "yaml").out == windlass("crds").out
+    assert json.loads(windlass("crds", "-o", "json").out) == found
+
+
+@pytest.mark.parametrize("words", [("crds", "-o", "wide"), ("completion", "bash", "-o", "yaml")])
+def test_other_formats_are_refused(windlass, words):
+    done = windlass(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "is not an output format of this command" in done.err
+
+
+@pytest.mark.parametrize("words", [("crds", "--bogus"), ("completion", "tcsh")])
+def test_their_errors_are_json_for_a_program(windlass, words):
+    done = windlass(*words, "-o", "json")
+    assert done.code == 2
+    assert json.loads(done.err)["code"] == "WL-USE-400"

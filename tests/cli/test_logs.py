@@ -1,0 +1,71 @@
+"""``windlass logs``: one rank or all, merged, collapsed, searched."""
+
+from __future__ import annotations
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+def stamp(second: int, text: str) -> bytes:
+    return f"2026-01-01T11:30:{second:02d}.000000000Z {text}\n".encode()
+
+
+@pytest.fixture
+def logged(cluster: FakeCluster) -> FakeCluster:
+    cluster.logs[("default", "train-main-0")] = stamp(1, "loading") + stamp(3, "epoch 1") + stamp(5, "a")
+    cluster.logs[("default", "train-main-1")] = stamp(2, "loading") + stamp(4, "epoch 1") + stamp(6, "b")
+    return cluster
+
+
+def test_ranks_are_merged_by_time(windlass, logged):
+    done = windlass("logs", "train")
+    assert done.out.splitlines() == [
+        "[0] loading",
+        "[1] loading",
+        "[0] epoch 1",
+        "[1] epoch 1",
+        "[0] a",
+        "[1] b",
+    ]
+
+
+def test_one_rank_has_no_prefix(windlass, logged):
+    assert windlass("logs", "train", "--rank", "1").out == "loading\nepoch 1\nb\n"
+    assert windlass("logs", "train-main-1").out == "loading\nepoch 1\nb\n"
+    assert windlass("logs", "train", "--rank", "1", "-n", "1").out == "b\n"
+
+
+def test_lines_that_ranks_share_are_collapsed(windlass, logged):
+    done = windlass("logs", "train", "--collapse")
+    assert done.out.splitlines() == ["[0-1 ×2] loading", "[0-1 ×2] epoch 1", "[0] a", "[1] b"]
+
+
+def test_grep_and_timestamps(windlass, logged):
+    assert windlass("logs", "train", "--grep", "^epoch").out == "[0] epoch 1\n[1] epoch 1\n"
+    first = windlass("logs", "train", "--rank", "0", "--timestamps").out.splitlines()[0]
+    assert first == "2026-01-01T11:30:01.000000000Z loading"
+
+
+def test_a_pending_job_never_blocks(windlass):
+    done = windlass("logs", "big")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("big has written nothing yet: Pending, needs 4 GPUs, 2 free")
+
+
+def test_following_a_job_that_has_ended_gives_its_exit_status(windlass, cluster):
+    cluster.logs[("default", "crash-main-1")] = stamp(1, "boom")
+    done = windlass("logs", "-f", "crash")
+    assert done.code == 3
+    assert "[1] boom\n" in done.out
+
+
+def test_a_container_that_no_rank_has(windlass, logged):
+    done = windlass("logs", "train", "-c", "zz")
+    assert done.code == 3
+    assert 'error[WL-RANK-404]: no rank of job "train" has a container zz\n' in done.err
