@@ -86,10 +86,13 @@ def test_nothing_to_apply_is_an_error(tmp_path: Path):
         assert caught.value.code == "WL-MANIFEST-404"
 
 
-def test_bytes_that_are_no_text(tmp_path: Path):
+@pytest.mark.parametrize("named", ["x.yaml", ""])
+def test_bytes_that_are_no_text(tmp_path: Path, named: str):
+    """The file is told, also when the folder was named."""
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WindlassError, match="not text in UTF-8"):
-        read([str(tmp_path / "x.yaml")])
+    with pytest.raises(WindlassError, match=r"x\.yaml is not text in UTF-8") as caught:
+        read([str(tmp_path / named)])
+    assert caught.value.code == "WL-MANIFEST-400"
 
 
 def test_aliases_that_multiply_a_document_are_refused_at_once():

@@ -6,7 +6,7 @@ pointed at. Scalars are read as Kubernetes reads them (:mod:`windlass.api.yaml_t
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,10 @@ from typing import Any
 import yaml
 
 from windlass.api.errors import WindlassError
+from windlass.api.textfiles import STDIN, STDIN_WORDS, FileCodes, read_stdin, read_text, unread
 from windlass.api.yaml_text import YamlError, build, positions
 
+_CODES = FileCodes("WL-MANIFEST-400", missing="WL-MANIFEST-404", unreadable="WL-MANIFEST-403")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -70,46 +72,32 @@ def read(sources: Sequence[str], *, recursive: bool = False) -> list[Document]:
 
 
 def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
-    if source == "-":
-        yield "standard input", sys.stdin.read()
+    if source == STDIN:
+        yield STDIN_WORDS, read_stdin(_CODES)
         return
-    path = Path(source)
-    try:
-        if path.is_dir():
-            found = path.rglob("*") if recursive else path.glob("*")
-            for file in sorted(found):
-                if file.suffix in _SUFFIXES and file.is_file():
-                    yield str(file), file.read_text(encoding="utf-8")
-        else:
-            yield source, path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if "://" in source:
-            raise WindlassError(
-                "WL-MANIFEST-404",
-                f"{source} is not a file",
-                evidence="manifests are read from files, folders and standard input, not fetched",
-                remedies=(f"curl -fsSL {source} | windlass apply -f -",),
-            ) from None
+    if "://" in source and not os.path.exists(source):
         raise WindlassError(
-            "WL-MANIFEST-404",
-            f"{source} does not exist",
-            evidence=f"looked in {Path.cwd()}",
-            remedies=(f"ls {path.parent}",),
-        ) from None
-    except UnicodeDecodeError as error:
-        raise WindlassError(
-            "WL-MANIFEST-400",
-            f"{source} is not text in UTF-8",
-            evidence=str(error),
-            remedies=(f"file {source}", f"iconv -f latin1 -t utf-8 {source}"),
-        ) from error
-    except OSError as error:
-        raise WindlassError(
-            "WL-MANIFEST-403",
-            f"{source} cannot be read",
-            evidence=error.strerror or str(error),
-            remedies=(f"ls -ld {source}",),
-        ) from error
+            _CODES.missing,
+            f"{source} is not a file",
+            evidence="manifests are read from files, folders and standard input, not fetched",
+            remedies=(f"curl -fsSL {source} | windlass apply -f -",),
+        )
+    for file in _manifests_in(source, recursive) if os.path.isdir(source) else [source]:
+        yield file, read_text(file, _CODES)
+
+
+def _manifests_in(folder: str, recursive: bool) -> list[str]:
+    """The files of a folder that are read, in order. Raises :class:`WindlassError`."""
+
+    def refuse(error: OSError) -> None:
+        raise unread(str(error.filename), error, _CODES) from error
+
+    found: list[Path] = []
+    for place, below, names in os.walk(folder, onerror=refuse):
+        found += [Path(place, name) for name in names]
+        if not recursive:
+            below.clear()
+    return [str(file) for file in sorted(found) if file.suffix in _SUFFIXES and file.is_file()]
 
 
 def parse(text: str, source: str) -> list[Document]:

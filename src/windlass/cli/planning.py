@@ -6,7 +6,6 @@ the document, the object and the field; nothing is planned then.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
-from windlass.api.textfiles import read_text
+from windlass.api.textfiles import STDIN, FileCodes, read_stdin, read_text, words_of
 from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.cli import livecluster, manifests
 from windlass.cli.words import plural
@@ -36,6 +35,7 @@ from windlass.model.snapshot import EVERY_SCHEDULER, Counted, SnapshotError, loa
 from windlass.scheduler import configuration
 
 INPUT_ERROR = "WL-INPUT-465"
+_CODES = FileCodes(no_text=INPUT_ERROR)
 LIVE_SCHEDULERS = names.SCHEDULER_NAMES
 """Of a running cluster: the cluster's own scheduler keeps its pods."""
 Warn = Callable[[str], None]
@@ -75,7 +75,7 @@ def loaded(request: Request, warn: Warn) -> Loaded:
         ignored = [f"{count} {kind}" for kind, count in enter(model, name, counted).items()]
         if ignored:
             warn(
-                f"{_shown(name)}: left out, as the scheduler does not read these kinds: {', '.join(ignored)}"
+                f"{words_of(name)}: left out, as the scheduler does not read these kinds: {', '.join(ignored)}"
             )
     return Loaded(model, parsed, counted)
 
@@ -176,7 +176,7 @@ def read_config(path: str, warn: Warn) -> Parsed:
 def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
     """Enter the objects of a file into the model; returns the kinds that were ignored."""
     text = _text(name)
-    shown = _shown(name)
+    shown = words_of(name)
     if not text.strip():
         raise WindlassError(
             INPUT_ERROR,
@@ -243,11 +243,5 @@ def _line(text: str, name: str, error: SnapshotError) -> int:
     return documents[int(number) - 1].line_of(error.field)
 
 
-def _shown(name: str) -> str:
-    return "standard input" if name == "-" else name
-
-
 def _text(name: str) -> str:
-    if name == "-":
-        return sys.stdin.read()
-    return read_text(name, INPUT_ERROR)
+    return read_stdin(_CODES) if name == STDIN else read_text(name, _CODES)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from windlass.api.errors import WindlassError
-from windlass.cli.failures import nearest
+from windlass.api.textfiles import STDIN, FileCodes, check_stdin, unread, words_of
 from windlass.cli.tables import shorten
 from windlass.cli.words import plural
 from windlass.sim.jobs import TraceJob
@@ -23,8 +23,8 @@ from windlass.sim.traces import formats, swf
 from windlass.sim.traces.rows import TraceError
 
 INPUT_ERROR = "WL-INPUT-465"
-STDIN, STDIN_WORDS = "-", "standard input"
 SWF = "swf"
+_CODES = FileCodes(no_text=INPUT_ERROR)
 SHOWN = 100
 """Cells of a wrong line that are shown."""
 _GZIP = b"\x1f\x8b"
@@ -42,7 +42,7 @@ _Found = TypeVar("_Found")
 
 def read_lines(name: str) -> list[str]:
     """The lines of a text file; of standard input for ``-``. Raises :class:`WindlassError`."""
-    said = STDIN_WORDS if name == STDIN else name
+    said = words_of(name)
     raw = _raw(name)
     try:
         text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
@@ -74,10 +74,9 @@ def _refuse_archives(name: str, text: bytes) -> None:
     if text.startswith(_TAR, _TAR_AT):
         kind, unpack = "a tar archive", "tar -xf {name}"
     if kind:
-        said = STDIN_WORDS if name == STDIN else name
         raise WindlassError(
             INPUT_ERROR,
-            f"{said} is {kind}: a trace is one file of text, packed by gzip or not",
+            f"{words_of(name)} is {kind}: a trace is one file of text, packed by gzip or not",
             remedies=(unpack.format(name=name),),
         )
 
@@ -85,27 +84,12 @@ def _refuse_archives(name: str, text: bytes) -> None:
 def _raw(name: str) -> bytes:
     """All bytes, read once: a pipe can be read but once."""
     if name == STDIN:
+        check_stdin(_CODES)
         return sys.stdin.buffer.read()
-    path = Path(name)
     try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        folder = path.parent
-        there = [one.name for one in folder.iterdir()] if folder.is_dir() else []
-        close = [f"did you mean {folder / one}?" for one in nearest(path.name, there, 1)]
-        raise WindlassError(
-            "WL-USE-400",
-            f"{name} does not exist",
-            evidence=f"looked in {Path.cwd()}",
-            remedies=(*close, f"ls {folder}"),
-        ) from None
+        return Path(name).read_bytes()
     except OSError as error:
-        raise WindlassError(
-            "WL-USE-400",
-            f"{name} cannot be read",
-            evidence=error.strerror or "",
-            remedies=(f"ls -ld {name}",),
-        ) from error
+        raise unread(name, error, _CODES) from error
 
 
 def read_table(
@@ -114,7 +98,7 @@ def read_table(
     """What a reader makes of a file. Raises :class:`WindlassError`."""
     lines = read_lines(name)
     try:
-        return reader(lines, STDIN_WORDS if name == STDIN else name)
+        return reader(lines, words_of(name))
     except TraceError as error:
         raise wrong_trace(error, lines, remedy) from error
 

@@ -25,6 +25,7 @@ from windlass.observe.metrics import Family
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
+_CODES = textfiles.FileCodes(CONFIG_ERROR)
 LOOK_SECONDS = 2.0
 Adopt = Callable[[SchedulerConfig], None]
 log = logs.get("scheduler")
@@ -39,7 +40,7 @@ def config_error(path: str, error: ConfigError) -> WindlassError:
 
 def read_text(path: str) -> str:
     """Raises :class:`WindlassError` if the file cannot be read."""
-    return textfiles.read_text(path, CONFIG_ERROR)
+    return textfiles.read_text(path, _CODES)
 
 
 def parse(text: str, path: str) -> Parsed:
