@@ -16,12 +16,15 @@ import json
 import ssl
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "support"))
+
 from go_types import GoField, Sources
-from realserver import real_server
+from realkube import ADMIN_TOKEN, serving
 
 VERSION = "1.36.3"
 MODULES = "v0.36.3"
@@ -187,15 +190,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--server", help="URL of a running kube-apiserver; without it one is started")
-    parser.add_argument("--token", default="admintoken")
+    parser.add_argument("--token", default=ADMIN_TOKEN)
     parser.add_argument("--check", action="store_true", help="only tell whether the file is current")
     options = parser.parse_args()
     modules = Path(subprocess.check_output(["go", "env", "GOMODCACHE"], text=True).strip())
     if options.server:
         raw = build(options.server, options.token, modules)
     else:
-        with real_server() as (url, token):
-            raw = build(url, token, modules)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            serving(Path(folder), controllers=False, audit=False) as kube,
+        ):
+            raw = build(kube.connection.server, ADMIN_TOKEN, modules)
     if options.check:
         current = gzip.decompress(TARGET.read_bytes()) == raw
         print("current" if current else f"{TARGET} is out of date", file=sys.stderr)
