@@ -18,6 +18,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 CHECKED = ("src", "tests", "benchmarks", "tools", "examples")
+GIVEN = ROOT / "tests" / "cases" / "run_cases.py"
+"""The runner of the scheduling cases, as it came with them."""
+OWN = sorted(file for place in CHECKED for file in (ROOT / place).rglob("*.py") if file != GIVEN)
 MOST_FILE_LINES = 800
 MOST_FUNCTION_LINES = 60
 
@@ -59,13 +62,13 @@ def test_types() -> None:
 
 def test_files_stay_short() -> None:
     assert SOURCES
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in OWN}
     assert {name: lines for name, lines in lengths.items() if lines > MOST_FILE_LINES} == {}
 
 
 def test_functions_stay_short() -> None:
     long = []
-    for path in SOURCES:
+    for path in OWN:
         for function in functions(ast.parse(path.read_text())):
             lines = (function.end_lineno or function.lineno) - function.lineno + 1
             if lines > MOST_FUNCTION_LINES:

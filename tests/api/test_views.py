@@ -345,27 +345,7 @@ def _training_pod(i: int) -> dict[str, Any]:
                 }
             ],
         },
-        "spec": {
-            "schedulerName": "volcano",
-            "priority": 100,
-            "nodeName": f"node-{i % 5000}",
-            "containers": [
-                {
-                    "name": "worker",
-                    "image": "registry/train:1",
-                    "command": ["python", "train.py", "--epochs", "90"],
-                    "env": [{"name": f"NAME_{j}", "value": f"value-{j}-{i}"} for j in range(16)],
-                    "resources": {
-                        "requests": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
-                        "limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
-                    },
-                    "volumeMounts": [{"name": f"data-{j}", "mountPath": f"/data/{j}"} for j in range(4)],
-                }
-            ],
-            "volumes": [{"name": f"data-{j}", "emptyDir": {"medium": "Memory"}} for j in range(4)],
-            "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        },
+        "spec": _training_spec(i),
         "status": {
             "phase": "Running",
             "podIP": f"10.{i // 65000}.{i // 250 % 250}.{i % 250}",
@@ -377,4 +357,28 @@ def _training_pod(i: int) -> dict[str, Any]:
                 {"name": "worker", "restartCount": 0, "ready": True, "state": {"running": {}}, "image": "x"}
             ],
         },
+    }
+
+
+def _training_spec(i: int) -> dict[str, Any]:
+    return {
+        "schedulerName": "volcano",
+        "priority": 100,
+        "nodeName": f"node-{i % 5000}",
+        "containers": [
+            {
+                "name": "worker",
+                "image": "registry/train:1",
+                "command": ["python", "train.py", "--epochs", "90"],
+                "env": [{"name": f"NAME_{j}", "value": f"value-{j}-{i}"} for j in range(16)],
+                "resources": {
+                    "requests": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
+                    "limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"},
+                },
+                "volumeMounts": [{"name": f"data-{j}", "mountPath": f"/data/{j}"} for j in range(4)],
+            }
+        ],
+        "volumes": [{"name": f"data-{j}", "emptyDir": {"medium": "Memory"}} for j in range(4)],
+        "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     }

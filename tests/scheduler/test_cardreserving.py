@@ -398,37 +398,15 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
     api.add(*[plugged(f"n{i}", rng.randint(1, 3)) for i in range(3)])
     kubelet = kubelet_for(api, rng)
     names: list[str] = []
-
-    def come(number: int) -> None:
-        if rng.random() < 0.3:
-            api.add(pod(f"w{number}", requests={"nvidia.com/gpu": "1"}))
-            names.append(f"w{number}")
-        elif rng.random() < 0.2:
-            api.add(group(f"g{number}", 2))
-            for i in range(2):
-                api.add(sharer(f"g{number}-{i}", rng.choice((0.3, 0.6)), group=f"g{number}"))
-                names.append(f"g{number}-{i}")
-        else:
-            api.add(sharer(f"s{number}", rng.choice((0.25, 0.5, 0.75))))
-            names.append(f"s{number}")
-
-    def go() -> None:
-        present = [name for name in names if api.object(PODS, f"default/{name}") is not None]
-        if present:
-            name = rng.choice(present)
-            if api.node_of(name) and rng.random() < 0.5:
-                api.end(name)
-            elif api.node_of(name):
-                delete(api, f"default/{name}")
-            else:
-                api.remove(PODS, f"default/{name}")
-
     number = 0
     for _ in range(4):
         async with Running(api, card_pods=OPTIONS) as running:
             for _ in range(rng.randint(4, 10)):
                 number += 1
-                come(number) if rng.random() < 0.6 else go()
+                if rng.random() < 0.6:
+                    names += come(api, rng, number)
+                else:
+                    go(api, rng, names)
                 await running.settle(rng.choice((0.1, 0.5, 2.0)))
                 if rng.random() < 0.7:
                     play(api, kubelet, end=rng.random() < 0.7)
@@ -455,6 +433,35 @@ async def test_whatever_comes_goes_and_crashes_no_card_is_both_shared_and_whole(
             play(api, kubelet)
         assert held(api) == []
     assert not [name for name in kubelet.refused if name.startswith("w")]
+
+
+def come(api: SchedulerApi, rng: random.Random, number: int) -> list[str]:
+    """A pod of a whole card, a gang of two or a pod of a part; their names."""
+    if rng.random() < 0.3:
+        api.add(pod(f"w{number}", requests={"nvidia.com/gpu": "1"}))
+        return [f"w{number}"]
+    if rng.random() < 0.2:
+        api.add(group(f"g{number}", 2))
+        gang = [f"g{number}-{i}" for i in range(2)]
+        for name in gang:
+            api.add(sharer(name, rng.choice((0.3, 0.6)), group=f"g{number}"))
+        return gang
+    api.add(sharer(f"s{number}", rng.choice((0.25, 0.5, 0.75))))
+    return [f"s{number}"]
+
+
+def go(api: SchedulerApi, rng: random.Random, names: list[str]) -> None:
+    """One of those that are there ends or is deleted."""
+    present = [name for name in names if api.object(PODS, f"default/{name}") is not None]
+    if not present:
+        return
+    name = rng.choice(present)
+    if api.node_of(name) and rng.random() < 0.5:
+        api.end(name)
+    elif api.node_of(name):
+        delete(api, f"default/{name}")
+    else:
+        api.remove(PODS, f"default/{name}")
 
 
 def check(api: SchedulerApi, kubelet: PlugKubelet) -> None:
