@@ -35,6 +35,8 @@ from windlass.scheduler.waiting import Keeper
 VOLUME_SECONDS = 600.0
 """So long may volumes take to be made; kube-scheduler's ``bindTimeoutSeconds``."""
 OVERLOAD = (429, 503, 504)
+UNSURE_SECONDS = 0.1
+"""While somebody else may lead, whether that is still so is asked so often."""
 STRAY_SECONDS = 5.0
 """So long is a refusal that may pass not believed of what goes before a batch."""
 _DENIED = (401, 403)
@@ -134,8 +136,9 @@ FEW = 4
 
 class Binder:
     """``done`` is called once per bind, in the order of completion. ``words`` gives the annotations that go with
-    a binding, ``before`` what is written just before it; ``objection`` says why a bind is not to be sent any more;
-    while ``alone(now)`` is false, another scheduler is at work and only :data:`FEW` are under way at once."""
+    a binding, ``before`` what is written just before it; ``objection`` says why a bind is not to be sent any more,
+    asked before each send; while it is not ``sure`` that nobody else leads, nothing is written before binds; while
+    ``alone(now)`` is false, another scheduler is at work and only :data:`FEW` are under way at once."""
 
     def __init__(
         self,
@@ -149,6 +152,7 @@ class Binder:
         words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
         before: Callable[[Bind], Sequence[Write]] = _no_writes,
         objection: Callable[[Bind], str] = _no_objection,
+        sure: Callable[[], bool] = lambda: True,
         alone: Callable[[float], bool] = _always,
         turns: Turns | None = None,
     ) -> None:
@@ -156,6 +160,7 @@ class Binder:
         self._before = before
         self._alone = alone
         self._objection = objection
+        self._sure = sure
         self._words = words
         self.limit = limit
         self._client = client
@@ -251,6 +256,8 @@ class Binder:
         """Write all of them, again and again while the server is overloaded. What is in the way for good."""
         backoff = self._backoff()
         while True:
+            while not self._sure():  # another instance's reservations may stand there by now
+                await self._clock.sleep(UNSURE_SECONDS)
             try:
                 return await self._write(writes, started + STRAY_SECONDS)
             except (StatusError, Unreachable) as error:
@@ -314,11 +321,7 @@ class Binder:
             self._under_way += 1
         if problem:
             return Outcome(bind, False, problem)
-        objection = self._objection(bind)
-        if objection:
-            outcome = Outcome(bind, False, objection, recalled=True)
-        else:
-            outcome = await self._try(bind, self._clock.monotonic())
+        outcome = await self._try(bind, self._clock.monotonic())
         if outcome.bound:
             turns.bound(bind)
         else:
@@ -338,6 +341,11 @@ class Binder:
             try:
                 if writes and (problem := await self._write(writes, started)):
                     return Outcome(bind, False, problem)
+                if objection := self._objection(
+                    bind
+                ):  # asked last before each send: who was frozen may have slept
+                    unsent = Outcome(bind, False, objection, recalled=True)
+                    return await self._look(bind, objection, started) if uncertain else unsent
                 sent = self._clock.monotonic()
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
             except (StatusError, Unreachable) as error:
@@ -376,10 +384,12 @@ class Binder:
             return Outcome(bind, False, error.message, gone=True)
         elif error.code == 409:
             uncertain = True
-        return await self._look(bind, error, started) if uncertain else Outcome(bind, False, error.message)
+        message = error.message
+        return await self._look(bind, message, started) if uncertain else Outcome(bind, False, message)
 
-    async def _look(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome:
-        """Whose is the pod now? Asked until the server says so, unless it says that nobody tells us."""
+    async def _look(self, bind: Bind, message: str, started: float) -> Outcome:
+        """Whose is the pod now? Asked until the server says so, unless it says that nobody tells us. ``message``: why
+        it may not be bound."""
         backoff = self._backoff()
         until = self._clock.monotonic() + _DENIED_SECONDS
         while True:
@@ -389,13 +399,13 @@ class Binder:
             except (StatusError, Unreachable) as silence:
                 denied = isinstance(silence, StatusError) and silence.code in _DENIED
                 if denied and self._clock.monotonic() >= until:
-                    return Outcome(bind, False, error.message)
+                    return Outcome(bind, False, message)
                 await self._pause(silence, backoff)
         if pod is None or pod.uid != bind.uid:
-            return Outcome(bind, False, error.message, pod, gone=True)
+            return Outcome(bind, False, message, pod, gone=True)
         if pod.node_name == bind.node:
             return Outcome(bind, True, pod=pod, seconds=self._clock.monotonic() - started)
-        return Outcome(bind, False, error.message, pod)
+        return Outcome(bind, False, message, pod)
 
     async def look_up(self, key: str) -> views.Pod | None:
         """The pod as the server has it; None if there is none. Raises ``StatusError``, ``Unreachable``."""

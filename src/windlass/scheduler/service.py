@@ -182,6 +182,7 @@ class SchedulerService:
             words=model.binding_words,
             before=self._reserver.claim_writes,
             objection=self._objection,
+            sure=lambda: self._sure(),
             alone=self._alone,
             turns=HamiLocks(client, model, clock=clock),
         )
