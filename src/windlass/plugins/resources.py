@@ -31,7 +31,7 @@ class ResourcesFit:
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
         found = []
         for resource, units in _request(needs):
-            available = np.maximum(nodes.available(resource), 0)
+            available = nodes.available(resource)
             blocked = available < units
             if blocked.any():
                 code = Reason.TOO_MANY_PODS if resource == PODS else Reason.INSUFFICIENT_RESOURCES

@@ -58,7 +58,7 @@ class Finding:
     """One obstacle over the nodes of a view. ``blocked`` is true where it holds.
 
     ``needed`` and ``available`` are amounts of ``resource`` in engine units; ``available`` has one
-    entry per node. ``detail`` says what exactly: a label, a taint, a port.
+    entry per node, below 0 where pods hold more than is there. ``detail`` says what exactly: a label, a taint, a port.
     """
 
     code: Reason
@@ -67,6 +67,11 @@ class Finding:
     needed: int = 0
     available: IntArray | None = None
     detail: str = ""
+
+    @property
+    def most_available(self) -> int:
+        """The most that a node has which is blocked; 0 where all hold more than they have, or none is told of."""
+        return 0 if self.available is None else max(0, int(self.available[self.blocked].max(initial=0)))
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -395,6 +395,24 @@ def test_all_obstacles_are_named_the_most_severe_first() -> None:
     assert explanation.message.count(".") >= 3
 
 
+def test_a_node_whose_pods_hold_more_than_it_has_lacks_what_they_hold_too_much() -> None:
+    """Six of its eight cards are gone, and seven are held: two are free once seven are given back, not once two are."""
+    c = Cluster().queues("default").nodes("n1 gpu=8", "n2 gpu=4")
+    c.running("a", "n1", "gpu=7").running("b", "n2", "gpu=4")
+    c.nodes("n1 gpu=2")
+    c.overcommitted = True
+    c.gang("g", 1, "gpu=2")
+    c.cycle()
+    found = c.explain("g")
+    assert found.nearest == NearMiss("n2", "2 nvidia.com/gpu")
+    told = next(b for b in found.blockers if b.resource == "nvidia.com/gpu" and b.nodes == 2)
+    assert (told.needed, told.available) == ("2", "0")
+    assert "-" not in found.message
+    c.nodes("n2 gpu=4 cordoned")
+    c.cycle()
+    assert c.explain("g").nearest == NearMiss("n1", "7 nvidia.com/gpu")
+
+
 def test_the_nearest_miss_is_the_node_that_lacks_least() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=8 cpu=8", "n2 gpu=8", "n3 gpu=8 cordoned")
     c.running("a", "n1", "gpu=4 cpu=7").running("b", "n2", "gpu=5")

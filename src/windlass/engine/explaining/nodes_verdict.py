@@ -226,7 +226,7 @@ def _blockers(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) 
         needed = available = ""
         if finding.resource and finding.available is not None:
             needed = from_units(finding.resource, finding.needed)
-            available = from_units(finding.resource, int(finding.available[finding.blocked].max()))
+            available = from_units(finding.resource, finding.most_available)
         per_node.append(Blocker(finding.code, nodes, finding.resource, needed, available, finding.detail))
     per_node.sort(key=lambda b: (-b.nodes, b.code, b.resource, b.detail))
     return (*found, *per_node)

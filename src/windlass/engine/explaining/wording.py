@@ -251,9 +251,8 @@ def obstacles(findings: Sequence[Finding]) -> str:
         if finding.code is Reason.VOLUME_UNAVAILABLE and finding.resource:
             text = f"attach no more volumes ({finding.resource})"
         elif finding.resource and finding.resource != PODS and finding.available is not None:
-            most = int(finding.available[finding.blocked].max())
             needed = from_units(finding.resource, finding.needed)
-            free = from_units(finding.resource, most)
+            free = from_units(finding.resource, finding.most_available)
             text = f"lack {finding.resource} ({needed} needed, at most {free} free)"
         else:
             text = _PER_NODE.get(finding.code, f"have an obstacle: {short_meaning(finding.code)}")
