@@ -219,12 +219,14 @@ def test_logs_of_the_last_time_are_kept_aside(scene: Scene):
 def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, replaced: bool):
     scene.start()
     wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    assert scene.process is not None
+    scene.process.send_signal(signal.SIGSTOP)  # it looks before or after, not between
     shutil.rmtree(scene.state.path)
     if replaced:  # by another supervisor, whose record and socket are none of the old one's business
         scene.state.path.mkdir()
         for path in (scene.state.lock, scene.state.supervisor, scene.state.socket):
             path.write_text("{}")
-    assert scene.process is not None
+    scene.process.send_signal(signal.SIGCONT)
     out, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode != 0
     assert "error[WL-STATE-410]" in err, out

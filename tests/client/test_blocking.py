@@ -147,7 +147,7 @@ def test_a_silent_stream_says_so_if_wanted() -> None:
     def behaviour(caller: Caller) -> None:
         caller.request()
         caller.chunks(b"one\n", end=False)
-        go_on.wait(5)
+        go_on.wait(60)
         caller.sock.sendall(b"4\r\ntwo\n\r\n0\r\n\r\n")
 
     go_on = threading.Event()

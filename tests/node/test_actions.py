@@ -146,7 +146,7 @@ async def test_bodies_of_every_kind_are_read_and_bounded(tmp_path: Path) -> None
 async def test_no_answer_is_told_in_the_words_of_the_kubelet(tmp_path: Path) -> None:
     with socket.create_server((HERE, 0)) as listener:
         port = listener.getsockname()[1]
-        outcome = await actions(tmp_path).check({"name": "m"}, http(port, timeout=0.2))
+        outcome = await actions(tmp_path).check({"name": "m"}, http(port, timeout=1))
         late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         assert outcome == Outcome(Result.FAILED, f'Get "http://{HERE}:{port}/": {late}')
     outcome = await actions(tmp_path).check({"name": "m"}, http(port))

@@ -258,7 +258,7 @@ class TestVersions:
         (await api.post(MAPS, config_map("m"))).ok(201)
         now = api.store.rv
         waiting = asyncio.ensure_future(api.get(path, resourceVersion="99999999"))
-        await asyncio.sleep(0.01)
+        await api.asleep()
         await api.clock.advance(2.9)
         assert not waiting.done()
         await api.clock.advance(0.2)

@@ -310,7 +310,7 @@ class TestLogs:
         logs.chunks, logs.more = [], asyncio.Event()
         asked = api_with_logs.server.handle(Request("GET", f"{PODS}/p/log", "follow=1"), ADMIN)
         answering = asyncio.ensure_future(asked)
-        await asyncio.sleep(0.01)
+        await api_with_logs.asleep()
         await api_with_logs.clock.advance(0.3)
         response = await answering
         assert response.stream is not None

@@ -119,6 +119,11 @@ class Api:
         self.server.stop()
         await self.store.close()
 
+    async def asleep(self) -> None:
+        """Return when a request waits for the clock to go on."""
+        while self.clock.left() is None:
+            await asyncio.sleep(0)
+
     async def send(
         self,
         method: str,
