@@ -86,6 +86,14 @@ async def served(scene: Scene) -> None:
     await eventually(listed, f"{NAME} is served")
 
 
+async def gone(scene: Scene) -> bool:
+    try:
+        await scene.client.call(Request("GET", CRD))
+    except StatusError as error:
+        return error.code == 404
+    return False
+
+
 @pytest.mark.real
 async def test_the_kind_comes_and_goes_while_the_scheduler_runs(real_kube: RealKube, quick: None) -> None:
     cluster = Cluster.of_real(real_kube)
@@ -126,6 +134,7 @@ async def test_a_gang_starts_whole_and_its_status_follows(
     scene: Scene, request: pytest.FixtureRequest
 ) -> None:
     if not scene.embedded:
+        await eventually(lambda: gone(scene), f"{NAME} of the test before is gone")
         request.getfixturevalue("real_kube").install_crds(CRDS / "coscheduling")
     await scene.node("a", 3)
     await scene.start()

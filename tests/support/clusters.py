@@ -126,16 +126,20 @@ class Cluster:
         return name
 
     def watch(
-        self, path: str, query: str = "", *, accept: str = "application/json", count: int
+        self, path: str, query: str = "", *, accept: str = "application/json", count: int, bookmarks: int = 0
     ) -> list[tuple[str, Any]]:
-        """The first ``count`` events besides bookmarks, and whatever comes within a moment after them."""
+        """The first ``count`` events and so many bookmarks, and whatever comes within a moment after them."""
         events: list[tuple[str, Any]] = []
         deadline = time.monotonic() + 60
         for event in self.watching(path, query, accept=accept, seconds=60, silence_seconds=_MOMENT):
             if event is not None:
                 events.append(event)
-            elif sum(kind != "BOOKMARK" for kind, _ in events) >= count or time.monotonic() > deadline:
+            elif time.monotonic() > deadline:
                 break
+            else:
+                marks = sum(kind == "BOOKMARK" for kind, _ in events)
+                if marks >= bookmarks and len(events) - marks >= count:
+                    break
         return events
 
     def watching(
