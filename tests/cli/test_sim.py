@@ -9,11 +9,13 @@ import io
 import json
 import lzma
 import os
+import re
 import sys
 import tarfile
 import threading
 import zipfile
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, TypeAlias
 
 import pytest
@@ -370,6 +372,60 @@ def test_a_report_and_pictures_are_written_whole(windlass: Run, trace: str, tmp_
     assert "<td>queue mean</td>" in text
     assert {path.stem for path in plots.glob("*.svg")} == {path.stem for path in plots.glob("*.png")}
     assert (plots / "utilisation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_seeds_are_told_by_their_mean_and_spread(windlass: Run, tmp_path: Path) -> None:
+    """One job of five hours on a node that fails every two: what a failure costs goes by chance, and the means and
+    the spread are those of the runs."""
+    (tmp_path / "t.csv").write_text("id,submit_seconds,duration_seconds,gpus\na,0,18000,8\nb,10,3600,4\n")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo,kube")
+    failing = (*given, "--mtbf", "2h", "--repair", "10m", "--checkpoint", "10m")
+    found = json.loads(windlass(*failing, "--seeds", "1-3,7", "-o", "json").out)
+    assert [(run["policy"], run["seed"]) for run in found["runs"]] == [
+        (policy, seed) for policy in ("fifo", "kube") for seed in (1, 2, 3, 7)
+    ]
+    result = found["results"][0]
+    waits = [run["queue_seconds"]["mean"] for run in found["runs"][:4]]
+    assert len(set(waits)) > 1
+    assert result["seeds"] == [1, 2, 3, 7]
+    assert result["queue_seconds"]["mean"] == pytest.approx(mean(waits), abs=1e-3)
+    assert result["spread"]["queue_seconds"]["mean"] == pytest.approx(stdev(waits), abs=1e-3)
+    assert (result["jobs"], result["queue_seconds_ge32_gpus"]["mean"]) == (2, None)
+    alone = json.loads(windlass(*failing, "--seed", "7", "-o", "json").out)
+    assert alone["results"][0]["queue_seconds"] == found["runs"][3]["queue_seconds"]
+    assert "spread" not in alone["results"][0]
+    assert "runs" not in alone
+
+
+def test_a_table_and_csv_of_several_seeds(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,submit_seconds,duration_seconds,gpus\na,0,18000,8\nb,10,3600,4\n")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
+    failing = (*given, "--mtbf", "2h", "--repair", "10m", "--checkpoint", "10m", "--seeds", "1-3")
+    per_job = tmp_path / "each.csv"
+    done = windlass(*failing, "--per-job", str(per_job), "--report", str(tmp_path / "r.html"))
+    assert "seeds 1-3: mean ± standard deviation" in done.out
+    lines = {line.split("  ")[0].strip(): line for line in done.out.splitlines()}
+    assert re.search(r"[\d,]+s ±[\d,]+s$", lines["queue mean"])
+    assert "±" not in lines["failed gang starts"]
+    rows = list(csv.DictReader(io.StringIO(per_job.read_text())))
+    assert [(row["id"], row["seed"]) for row in rows] == [(name, seed) for seed in "123" for name in "ab"]
+    report = (tmp_path / "r.html").read_text()
+    assert "The pictures are of seed 1." in report
+    assert report.count("<h2>Who had which card: fifo</h2>") == 1
+    (row,) = csv.DictReader(io.StringIO(windlass(*failing, "-o", "csv").out))
+    assert row["seeds"] == "1 2 3"
+    assert float(row["spread.queue_seconds.mean"]) > 0
+
+
+def test_seeds_that_change_nothing_or_contradict_are_told(windlass: Run, trace: str) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
+    done = windlass(*given, "--seeds", "1,2")
+    assert "without --mtbf nothing goes by chance" in done.err
+    assert "±" not in done.out.partition("\n")[2]
+    both = windlass(*given, "--seed", "1", "--seeds", "1-2")
+    assert (both.code, "--seed and --seeds contradict each other" in both.err) == (2, True)
+    wrong = windlass(*given, "--seeds", "5-1")
+    assert (wrong.code, "no range of seeds" in wrong.err) == (2, True)
 
 
 def test_what_became_of_each_job_is_written_as_csv(windlass: Run, trace: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -21,9 +20,6 @@ from windlass.sim.cluster import gpus_of, make_nodes, model_of, parse
 from windlass.sim.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
 from windlass.sim.packpolicies import PackPolicy, names, pack_policy
 from windlass.sim.traces import openb
-
-MOST_SEEDS = 10_000
-_SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,25 +145,6 @@ def chosen(given: Sequence[str]) -> list[PackPolicy]:
             remedies=("windlass sim policies",),
         )
     return list(found.values())
-
-
-def chosen_seeds(text: str) -> list[int]:
-    """``42``, ``42-51``, ``1,5,7-9``. Raises :class:`WindlassError`."""
-    found: dict[int, None] = {}
-    for part in text.split(","):
-        match = _SEEDS.fullmatch(part.strip())
-        first = int(match[1]) if match else 0
-        last = int(match[2]) if match and match[2] else first
-        if match is None or last < first:
-            raise _wrong_seeds(f'"{part.strip()}" is no seed and no range of seeds')
-        if last - first >= MOST_SEEDS - len(found):
-            raise _wrong_seeds(f'"{text}" are too many seeds: {MOST_SEEDS} at most')
-        found |= dict.fromkeys(range(first, last + 1))
-    return list(found)
-
-
-def _wrong_seeds(why: str) -> WindlassError:
-    return WindlassError("WL-USE-400", why, remedies=("windlass sim pack --seeds 42-51",))
 
 
 # ---------------------------------------------------------------------- printing

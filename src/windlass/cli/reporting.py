@@ -45,11 +45,12 @@ class Reports:
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
-    def _look(self, metrics: Metrics, outcome: Outcome) -> None:
-        if self._draws:
+    def _look(self, metrics: Metrics, outcome: Outcome, seed: int) -> None:
+        """Of several seeds of a policy the first is drawn."""
+        if self._draws and all(one.policy != metrics.policy for one in self._studies):
             self._studies.append(study(metrics, outcome))
         if self._per_job is not None:
-            self._jobs += joblist.lines(metrics.policy, outcome)
+            self._jobs += joblist.lines(metrics.policy, outcome, seed)
 
     def write(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 from windlass.cli import tables
 from windlass.cli.words import plural
 from windlass.sim.metrics import Metrics
+from windlass.sim.spread import SPREAD
 
 WIDE = 100
 """Cells that a table may always take."""
@@ -42,7 +43,7 @@ def _percent(key: str) -> _Show:
 
 
 def _count(key: str) -> _Show:
-    return lambda figures: f"{figures[key]:,}"
+    return lambda figures: f"{round(figures[key], 1):,}"
 
 
 def _gpu_hours(key: str) -> _Show:
@@ -169,8 +170,26 @@ def _shown(results: Sequence[Metrics]) -> list[_Line]:
 def side_by_side(results: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """The header and the lines of a table with one column per policy."""
     header = ["", *[result.policy for result in results]]
-    rows = [[line.title, *[line.show(one.figures) for one in results]] for line in _shown(results)]
+    rows = [[line.title, *[_cell(line, one.figures) for one in results]] for line in _shown(results)]
     return header, rows
+
+
+def _cell(line: _Line, figures: dict[str, Any]) -> str:
+    """A figure; of several seeds with the spread between them, where there is one."""
+    said = line.show(figures)
+    if SPREAD not in figures or said == NOTHING:
+        return said
+    apart = line.show(_beside(figures[SPREAD], figures))
+    return f"{said} ±{apart}" if any(digit in apart for digit in "123456789") else said
+
+
+def _beside(spread: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    """The spreads as figures, with the numbers of jobs that these are of."""
+    found = {
+        name: _beside(value, figures[name]) if isinstance(value, dict) else value
+        for name, value in spread.items()
+    }
+    return found | ({"jobs": figures["jobs"]} if "jobs" in figures else {})
 
 
 def as_table(results: Sequence[Metrics], width: int) -> str:
@@ -208,7 +227,9 @@ def as_csv(documents: Sequence[Mapping[str, Any]]) -> str:
 def _flat(figures: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in figures.items():
-        if isinstance(value, dict):
+        if isinstance(value, list):
+            found[prefix + name] = " ".join(map(str, value))
+        elif isinstance(value, dict):
             found |= _flat(value, f"{prefix}{name}.")
         else:
             found[prefix + name] = value
@@ -220,4 +241,4 @@ def left_over(results: Sequence[Metrics]) -> Iterator[str]:
     for result in results:
         never, jobs = result.figures["unfinished_jobs"], result.figures["jobs"]
         if never:
-            yield f"{result.policy}: {never} of {plural(jobs, 'job')} never ended; its times are of the others alone"
+            yield f"{result.policy}: {never:g} of {plural(jobs, 'job')} never ended; its times are of the others alone"

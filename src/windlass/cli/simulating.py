@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from windlass.api.errors import WindlassError
 from windlass.cli.failures import nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
+from windlass.cli.seeds import chosen_seeds
 from windlass.cli.tracefiles import is_shapes, read_table
 from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
@@ -27,6 +28,7 @@ from windlass.sim.outcome import Outcome
 from windlass.sim.policies import POLICIES, Policy, as_configured
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import VAIN, Options, replay
+from windlass.sim.spread import SEED, over_seeds
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
 from windlass.sim.waitbound import least_mean_queue
@@ -133,14 +135,15 @@ def check_format(name: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The cluster and how jobs run on it. ``said``: the same for people. ``power``: the speeds of all cards in sum;
-    ``fastest``: of one."""
+    """The cluster and how jobs run on it; ``seeds``: once with each of them. ``said``: the same for people. ``power``:
+    the speeds of all cards in sum; ``fastest``: of one."""
 
     nodes: Sequence[Node]
     options: Options
     said: str
     power: float
     fastest: float
+    seeds: Sequence[int]
 
 
 def who_shares_time(told: str | None, never: bool) -> str:
@@ -172,18 +175,29 @@ def setup(given: Mapping[str, Any]) -> Setup:
         failures = NodeFailures(mean, _seconds_of("--repair", given["repair"]))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
+    seeds = _seeds(given["seed"], given["seeds"])
     options = Options(
         effort=effort,
         failures=failures,
         pod_gpus=given["pod_gpus"],
-        seed=given["seed"],
         time_share=given["time_share"] != "no",
         queues=given["by_queue"],
     )
     said = "; ".join([given["nodes"], *_conditions(given, effort)])
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
     power = sum(cards * speed for cards, speed in speeds)
-    return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0))
+    return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0), seeds)
+
+
+def _seeds(one: int | None, several: str) -> list[int]:
+    """Raises :class:`WindlassError`."""
+    if several and one is not None:
+        raise WindlassError(
+            "WL-USE-400",
+            "--seed and --seeds contradict each other",
+            remedies=("give one of them", f"--seeds {one}"),
+        )
+    return chosen_seeds(several, "windlass sim run --seeds 1-5") if several else [one or 0]
 
 
 def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
@@ -209,7 +223,10 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
         yield "by queue"
     if given["time_share"] == "no":
         yield "no time-sharing"
-    yield f"seed {given['seed']}"
+    if given["seeds"]:
+        yield f"seeds {given['seeds']}: mean ± standard deviation"
+    else:
+        yield f"seed {given['seed'] or 0}"
 
 
 def read_nodes(text: str) -> Sequence[Node]:
@@ -251,32 +268,49 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
     return model, speed
 
 
+Look = Callable[[Metrics, Outcome, int], None]
+"""Sees each whole outcome before it goes, with its seed."""
+
+
 def play_all(
     invocation: Invocation,
     jobs: Sequence[TraceJob],
     policies: Sequence[Policy],
     setup: Setup,
-    look: Callable[[Metrics, Outcome], None] | None = None,
+    look: Look | None = None,
 ) -> list[Metrics]:
-    """Every policy, with the least wait that there is. ``look`` sees each whole outcome before it goes."""
+    """Every policy with every seed, in this order, with the least wait that there is; of several seeds each run says
+    its own."""
     garbage.expect_long_lives()
     least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
-    results: list[Metrics] = []
+    runs: list[Metrics] = []
     for policy in policies:
-        metrics, outcome = _play(invocation, jobs, policy, setup)
-        metrics.figures["queue_bound_seconds"] = least
-        if look is not None:
-            look(metrics, outcome)
-        results.append(metrics)
-    return results
+        for seed in setup.seeds:
+            metrics, outcome = _play(invocation, jobs, policy, setup, seed)
+            metrics.figures["queue_bound_seconds"] = least
+            if len(setup.seeds) > 1:
+                metrics.figures[SEED] = seed
+            if look is not None:
+                look(metrics, outcome, seed)
+            runs.append(metrics)
+    return runs
+
+
+def of_policies(runs: Sequence[Metrics]) -> list[Metrics]:
+    """One for each policy: the means of its seeds, with their spread."""
+    by_policy: dict[str, list[Metrics]] = {}
+    for run in runs:
+        by_policy.setdefault(run.policy, []).append(run)
+    return [over_seeds(found) for found in by_policy.values()]
 
 
 def _play(
-    invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup
+    invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup, seed: int
 ) -> tuple[Metrics, Outcome]:
     begun = invocation.clock.monotonic()
-    with progress(invocation, policy.name, len(jobs)) as tell:
-        outcome = replay(jobs, setup.nodes, policy, setup.options, tell)
+    title = policy.name if len(setup.seeds) == 1 else f"{policy.name}, seed {seed}"
+    with progress(invocation, title, len(jobs)) as tell:
+        outcome = replay(jobs, setup.nodes, policy, replace(setup.options, seed=seed), tell)
     outcome.seconds = invocation.clock.monotonic() - begun
     outcome.memory_bytes = memory.peak_bytes()
     return measure(policy.name, outcome), outcome
@@ -296,6 +330,11 @@ def doubts(
         yield (
             f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
             " given up (unfinished)"
+        )
+    if len(setup.seeds) > 1 and not given["mtbf"]:
+        yield (
+            "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"
+            " the seeds may be alike"
         )
     for lack, count in nowhere(jobs, setup.nodes, setup.options.pod_gpus).items():
         who = "it needs" if count == 1 else "they need"

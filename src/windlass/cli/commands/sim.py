@@ -49,7 +49,13 @@ def command() -> None:
     help="By comma or repeated, such as windlass,kube,fifo-backfill (default: windlass). `windlass sim policies`"
     " lists them; a file is a scheduler configuration.",
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
+@click.option("--seed", type=int, metavar="S", help="Of whatever is drawn at random (default: 0).")
+@click.option(
+    "--seeds",
+    default="",
+    metavar="SEEDS",
+    help="Several, such as 1-5: each policy is played with each; mean and spread are told.",
+)
 @click.option(
     "--restart-cost",
     default="0/0/0",
@@ -145,7 +151,8 @@ def run(
     jobs = simulating.put_together(read, given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
-    results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
+    runs = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
+    results = simulating.of_policies(runs)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in chosen}
     if invocation.output == "csv":
@@ -154,10 +161,12 @@ def run(
         invocation.out.line(said)
         invocation.out.write(simtables.as_table(results, invocation.out.width))
     else:
-        emit(invocation, {"results": [result.figures for result in results]})
+        each = {"runs": [run.figures for run in runs]} if len(runs) > len(results) else {}
+        emit(invocation, {"results": [result.figures for result in results], **each})
     for line in simtables.left_over(results):
         invocation.warn(line)
-    reports.write(f"Simulation of {trace}", [said], results, about, invocation)
+    pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
+    reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
     return 0
 
 
@@ -262,9 +271,10 @@ def pack(
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
     from windlass.cli import packing, simtables
     from windlass.cli.progress import progress
+    from windlass.cli.seeds import chosen_seeds
     from windlass.cli.words import plural
 
-    chosen, numbers = packing.chosen(policies), packing.chosen_seeds(seeds)
+    chosen, numbers = packing.chosen(policies), chosen_seeds(seeds, "windlass sim pack --seeds 42-51")
     cluster = packing.read_cluster(nodes, pods, tune)
     most = packing.bounds(cluster, numbers) if bound else None
     results = []

@@ -1,4 +1,4 @@
-"""What became of each job of a replay, one line of CSV for each policy and job: for statistics of one's own."""
+"""What became of each job of a replay, one line of CSV for each policy, seed and job: for statistics of one's own."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ COLUMNS = (
     "failed_starts",
     "lost_gpu_seconds",
     "nodes",
+    "seed",
 )
 """Times in seconds of the trace. ``start_seconds``: of the first run; ``nodes``: those of the last, by ``|``. What
 never happened is empty."""
@@ -37,13 +38,13 @@ def header() -> str:
     return ",".join(COLUMNS) + "\n"
 
 
-def lines(policy: str, outcome: Outcome) -> Iterator[str]:
+def lines(policy: str, outcome: Outcome, seed: int = 0) -> Iterator[str]:
     """In the order in which the jobs came."""
     nodes = {span.job: span.nodes for span in outcome.spans if not span.held}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for at, ended in enumerate(outcome.jobs):
-        writer.writerow(_cells(policy, ended, nodes.get(at, ())))
+        writer.writerow([*_cells(policy, ended, nodes.get(at, ())), seed])
         yield text.getvalue()
         text.seek(0)
         text.truncate()
