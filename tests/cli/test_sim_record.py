@@ -70,6 +70,21 @@ def test_what_ended_is_recorded_and_what_has_not_is_told(windlass: Run_) -> None
     assert "left out: 1 that runs and 1 that waits, since they have not ended" in done.err
 
 
+def test_whose_earlier_runs_are_not_known_is_told(windlass: Run_, cluster: FakeCluster) -> None:
+    """Its pods are two hours younger than its group, which shares time."""
+    suspended = group("again", 1, queue="research")
+    suspended["metadata"]["creationTimestamp"] = "2026-01-01T09:00:00Z"
+    suspended["metadata"]["annotations"] = {"windlass.dev/time-share": "true"}
+    cluster.add(POD_GROUPS, suspended)
+    cluster.add(PODS, ran("again-0", 120, 121, 131, group="again"))
+    done = windlass("sim", "record", "-o", "json")
+    assert "1 of them with pods younger than their group, as after a suspension" in done.err
+    found = json.loads(done.out)
+    assert found["madeAnew"] == 1
+    assert next(job for job in found["jobs"] if job["name"] == "again")["submit_seconds"] == 0.0
+    assert "madeAnew" in windlass("sim", "record", "-o", "yaml").out
+
+
 def test_only_what_came_since(windlass: Run_) -> None:
     done = windlass("sim", "record", "--since", "0.12d", "-o", "json")
     assert [job["id"] for job in json.loads(done.out)["jobs"]] == ["default/gang"]

@@ -195,6 +195,21 @@ def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
         assert (train.cpu_milli, train.queue, train.name) == (8000, "research", "train")
 
 
+@pytest.mark.parametrize(("consent", "submit", "anew"), [("true", 0.0, 1), ("false", 3600.0, 0)])
+def test_who_was_suspended_came_when_its_group_did(consent: str, submit: float, anew: int) -> None:
+    """Its pods were made anew an hour later. Who shares no time was not: its group may have served earlier work."""
+    train = group("train", 1)
+    train["metadata"]["creationTimestamp"] = "2025-12-31T23:00:05Z"
+    train["metadata"]["annotations"] = {"windlass.dev/time-share": consent}
+    first = ended_pod("first", "", 5, 5, 9)
+    first["metadata"]["creationTimestamp"] = "2025-12-31T23:00:05Z"
+    found = kubernetes.record([train, first, ended_pod("train-0", "train", 5, 10, 40)], "dump")
+    jobs = {job.name: job for job in found.jobs}
+    assert (jobs["train"].submit_seconds, jobs["train"].duration_seconds) == (submit, 30.0)
+    assert found.made_anew == anew
+    assert jobs["first"].submit_seconds == 0.0
+
+
 def test_a_dump_tells_what_a_stop_of_a_group_loses_and_whether_it_shares_time() -> None:
     """By its own annotations, else by its queue's; what is not said, or cannot be read, is left open."""
     said = {

@@ -103,6 +103,7 @@ def document(recording: Recording) -> dict[str, Any]:
         **found,
         **{name: getattr(recording, name) for name in counts},
         "neverRan": recording.never_ran,
+        "madeAnew": recording.made_anew,
     }
 
 
@@ -113,6 +114,11 @@ def words(recording: Recording, unfinished: bool) -> list[str]:
         said[0] += f" since {rfc3339(recording.first)}"
     if recording.unfinished:
         said.append(f"{recording.unfinished} of them not ended: with the run time that is expected")
+    if recording.made_anew:
+        said.append(
+            f"{recording.made_anew} of them with pods younger than their group, as after a suspension: of earlier pods"
+            " nothing is known, so their run times may be too short"
+        )
     unended = ((recording.running, "run"), (recording.waiting, "wait"))
     left = [f"{n} that {verb}{'s' if n == 1 else ''}" for n, verb in unended if n]
     if left:

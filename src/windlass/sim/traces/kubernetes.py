@@ -4,6 +4,9 @@ Pods of one group (Volcano's, KAI's, Kubernetes' own; a pod without one is its o
 the first was created, begun when the last started, ended when the last container ended. Groups of which a pod
 has not ended, or never ran, are left out: nobody knows how long they run. :func:`record` may be told how long
 that is expected to be, and says how many there were.
+
+Pods of a group that was suspended were made anew, and what they ran before is known nowhere. So a group that shares
+time was submitted when it was created itself, and where its pods are younger than it, it is counted.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from windlass.sim.traces.rows import TraceError
 from windlass.spi.objects import Group, Queue, Task
 from windlass.spi.quantities import is_device
 
+APART_SECONDS = 60.0
+"""Pods that are so much younger than their group are not its first; who makes both takes less."""
 Expected = Callable[[Group], float | None]
 """How long a group is expected to run, in seconds; ``None``: nobody knows."""
 
@@ -52,12 +57,15 @@ def record(
     ends = dict(_ends(objects, file))
     found: list[tuple[float, TraceJob]] = []
     over = {key for key, _ in _over(objects)}
-    counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0, "never_ran": 0}
+    counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0, "never_ran": 0, "made_anew": 0}
     for key, group in groups.items():
         pods = list(tasks.get(key, {}).values())
         if not pods:
             continue
-        submitted = min(task.created for task in pods)
+        made = min(task.created for task in pods)
+        shares = consent(group, _path(queues, group.queue))
+        anew = bool(shares) and 0 < group.created < made - APART_SECONDS
+        submitted = group.created if anew else made
         begun = _begun(pods)
         ended = begun is not None and all(task.key in ends for task in pods)
         seconds = max(ends[task.key] for task in pods) - begun if ended and begun is not None else None
@@ -74,7 +82,8 @@ def record(
                 continue
             counts["unfinished"] += 1
             seconds = max(seconds, now - begun) if begun is not None else seconds
-        found.append((submitted, _job(group, pods, max(0.0, seconds), _path(queues, group.queue))))
+        counts["made_anew"] += anew
+        found.append((submitted, _job(group, pods, max(0.0, seconds), shares)))
     found.sort(key=lambda pair: (pair[0], pair[1].id))
     first = found[0][0] if found else 0.0
     jobs = [replace(job, submit_seconds=submit - first) for submit, job in found]
@@ -159,8 +168,7 @@ def _requested(group: Group, tasks: Sequence[Task]) -> float | None:
     return float(max(limits)) if len(limits) == len(tasks) else None
 
 
-def _job(group: Group, tasks: Sequence[Task], seconds: float, path: Iterable[Queue]) -> TraceJob:
-    """``path``: its queue up to the root."""
+def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | None) -> TraceJob:
     sums: dict[str, int] = {}
     for task in tasks:
         for name, units in task.needs.request:
@@ -184,7 +192,7 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, path: Iterable[Que
         requested_seconds=_requested(group, tasks),
         checkpoint_seconds=seconds_said(notes.get(CHECKPOINT_EVERY, "")),
         restart_seconds=seconds_said(notes.get(RESTART_COST, "")),
-        time_share=consent(group, path),
+        time_share=shares,
     )
 
 

@@ -13,7 +13,8 @@ class Recording:
     """``jobs``: from the first submission on. ``first``: when that was, Unix seconds. ``unfinished``: how many of them
     still run or wait, with the run time that is expected. ``running``, ``waiting``: how many were left out because
     nobody knows how long they run; ``earlier``: how many because they came too early; ``never_ran``: how many because
-    they were over before they ran."""
+    they were over before they ran. ``made_anew``: of how many of the jobs earlier pods may have run, of which nothing
+    is known: they were suspended, or waited for long until their pods were made."""
 
     jobs: Sequence[TraceJob]
     first: float = 0.0
@@ -22,3 +23,4 @@ class Recording:
     waiting: int = 0
     earlier: int = 0
     never_ran: int = 0
+    made_anew: int = 0
