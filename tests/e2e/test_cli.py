@@ -76,7 +76,7 @@ def test_a_gang_of_four_meets(box: Box):
         "rank, world = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
         "address = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
         "if rank == 0:\n"
-        "    server = socket.create_server(('', address[1]))\n"
+        "    server = socket.create_server(address)\n"
         "    said = sorted(server.accept()[0].recv(9).decode() for _ in range(world - 1))\n"
         "    print('heard', *said)\n"
         "else:\n"

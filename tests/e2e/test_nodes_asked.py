@@ -88,10 +88,13 @@ async def test_a_gang_asks_is_told_asks_anew_and_leaves_nothing_once_it_is_place
     record = await told(scene, "accepted")
     assert record.asked is not None
     assert (record.asked.request, record.asked.attempt) == (second["metadata"]["name"], 2)
-    pods = await scene.pods()
-    assert {pod["metadata"]["annotations"][NODES_REQUESTED] for pod in pods.values()} == {
-        second["metadata"]["name"]
-    }
+    wanted = {second["metadata"]["name"]}
+
+    async def named() -> bool:
+        notes = [pod["metadata"]["annotations"] for pod in (await scene.pods()).values()]
+        return {note.get(NODES_REQUESTED) for note in notes} == wanted
+
+    await eventually(named, "the request on every pod")
     await scene.node("large", 2)
 
     async def clean() -> bool:

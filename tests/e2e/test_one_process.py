@@ -19,7 +19,7 @@ from windlass.api.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEU
 from windlass.client.blocking import BlockingClient
 from windlass.observe.tracing import trace_id
 
-SETTINGS = """leaderElection: {enabled: true, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1}
+SETTINGS = """leaderElection: {enabled: true, leaseSeconds: 60, renewSeconds: 40, retrySeconds: 1}
 scheduler: {withControllers: true}
 """
 TRAIN = {
@@ -78,7 +78,7 @@ def test_one_process_schedules_controls_follows_its_settings_and_traces(
             for name in ("windlass-scheduler", "windlass-controllers"):
                 until(lambda name=name: client.find(LEASES, name, "kube-system") is not None, log)
                 lease = client.get(LEASES, name, "kube-system")
-                assert lease["spec"]["leaseDurationSeconds"] == 6
+                assert lease["spec"]["leaseDurationSeconds"] == 60
             client.create(NODES, fresh(node("n1", gpus=2)))
             made = client.create(POD_GROUPS, fresh(group("g", 2)), "default")
             for name in ("g-0", "g-1"):
@@ -90,7 +90,7 @@ def test_one_process_schedules_controls_follows_its_settings_and_traces(
             trace = f"{trace_id(made['metadata']['uid']):032x}"
             until(lambda: len([s for s in sink.named("bind") if s["trace"] == trace]) == 2, log)
             assert sink.resources[0]["service.name"] == "windlass-scheduler"
-            assert [k for s in sink.named("cycle") for k in s["links"] if k[0] == trace]
+            until(lambda: [k for s in sink.named("cycle") for k in s["links"] if k[0] == trace], log)
             client.create(VOLCANO_JOBS, TRAIN, "default")
             until(lambda: sink.named("pods created") and sink.named("group created"), log)
             (group_there,) = sink.named("group created")

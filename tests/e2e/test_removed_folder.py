@@ -38,10 +38,12 @@ def left_after_removal(box: Box) -> list[str]:
     way_out = records.read(str(box.state.node), "outbound.json")
     cable = uplink(box)
     assert box.processes()
-    shutil.rmtree(box.state.path)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
+        shutil.rmtree(box.state.path, ignore_errors=True)  # again where somebody wrote into it meanwhile
         found = [f"process {pid}" for pid in box.processes()]
+        if box.state.path.exists():
+            found.append(str(box.state.path))
         if records.is_running(way_out):
             found.append("the way out of the box")
         if cable.exists():
