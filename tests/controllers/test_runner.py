@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource
+from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Index, Ledger, Written, identity
 from windlass.controllers.effects import NOTHING, Create, Delete, Effects, Event, Patch, Update, reference
@@ -308,6 +309,34 @@ async def test_figures() -> None:
 
 
 # The parts.
+
+
+async def test_once_the_server_serves_again_what_failed_is_looked_at_soon() -> None:
+    api = FakeApi()
+    away = True
+
+    class Blind(Copier):
+        async def look(self, key: str) -> Effects:
+            self.seen.append(key)
+            if away:
+                raise Unreachable(UNREACHABLE, "gone")
+            return NOTHING
+
+    blind = Blind(api)
+    async with running(api, blind) as runner:
+        for key in "abc":
+            runner.queue.add(key)
+        api.outages.failed("GET")
+        for _ in range(300):
+            await api.clock.advance(0.25)
+            await settled(runner)
+        api.outages.failed("GET")
+        away, before = False, len(blind.seen)
+        api.outages.answered("GET", 200)
+        for _ in range(5):
+            await api.clock.advance(0.25)
+            await settled(runner)
+        assert sorted(blind.seen[before:]) == ["a", "b", "c", "first"]
 
 
 async def test_stages_end_at_the_first_failure() -> None:

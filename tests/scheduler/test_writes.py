@@ -12,6 +12,7 @@ import pytest
 from windlass.api.errors import failure, not_found
 from windlass.api.resources import PODS
 from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.client.outages import OUTAGE_SECONDS, Outages
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.writes import FORBIDDEN_TRIES, WriteQueue
 
@@ -26,8 +27,14 @@ class Desk:
         self.hold: dict[str, asyncio.Event] = {}
         self.kept: dict[str, int] = {}
         """How often was asked whether a key may be written that may not."""
+        self.outages = Outages(clock)
         self.queue = WriteQueue(
-            self.write, clock=clock, rng=random.Random(1), concurrency=concurrency, later=self.later
+            self.write,
+            clock=clock,
+            rng=random.Random(1),
+            concurrency=concurrency,
+            outages=self.outages,
+            later=self.later,
         )
 
     def later(self, key: str) -> float:
@@ -205,3 +212,55 @@ async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: Fak
         await desk.pass_time(3)
         assert len(desk.times("a")) == 2
         assert desk.queue._backoffs == {}
+
+
+async def outage(desk: Desk, seconds: float) -> None:
+    """Nobody answers; then somebody else's write succeeds."""
+    desk.outages.failed("PATCH")
+    await desk.pass_time(seconds)
+    desk.outages.failed("PATCH")
+    desk.outages.answered("PATCH", 200)
+
+
+async def test_once_the_server_serves_again_what_was_in_vain_is_written_soon(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=8)
+    for number in range(6):
+        desk.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
+    async with at_work(desk):
+        for number in range(6):
+            desk.queue.wish(f"k{number}")
+        await outage(desk, 80.0)
+        before, ended = len(desk.written), fake_clock.monotonic()
+        desk.problems.clear()
+        await desk.pass_time(1.25)
+        assert {key for key, _ in desk.written[before:]} == {f"k{number}" for number in range(6)}
+        moments = [at - ended for _, at in desk.written[before:]]
+        assert len(set(moments)) > 2, "all at once"
+
+
+async def test_who_was_asked_to_wait_waits_whatever_others_are_told(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
+    async with at_work(desk):
+        desk.queue.wish("k")
+        await desk.pass_time(1.0)
+        await outage(desk, OUTAGE_SECONDS)
+        await desk.pass_time(15.0)
+        assert len(desk.times("k")) == 1
+        await desk.pass_time(5.0)
+        assert len(desk.times("k")) == 2
+
+
+async def test_who_is_heard_again_and_forbidden_everything_for_a_moment_gives_nothing_up(
+    fake_clock: FakeClock,
+) -> None:
+    """A server that has just started may not know its rules yet."""
+    desk = Desk(fake_clock)
+    gone = [Unreachable(UNREACHABLE, "gone") for _ in range(FORBIDDEN_TRIES)]
+    no = [failure(403, "Forbidden", "no") for _ in range(FORBIDDEN_TRIES - 2)]
+    desk.problems["k"] = [*gone, *no]
+    async with at_work(desk):
+        desk.queue.wish("k")
+        await desk.pass_time(120.0)
+        assert desk.problems["k"] == []
+        assert len(desk.times("k")) == len(gone) + len(no) + 1

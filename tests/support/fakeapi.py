@@ -19,6 +19,7 @@ from windlass.api.resources import ALIASES, PODS, Resource
 from windlass.client import answers
 from windlass.client.answers import ListResult
 from windlass.client.informers import Informer, key_of
+from windlass.client.outages import Outages
 from windlass.controllers.effects import Event
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
@@ -33,6 +34,7 @@ class Crash(BaseException):
 class FakeApi:
     def __init__(self, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
+        self.outages = Outages(self.clock)
         self.stored: dict[Resource, dict[str, Json]] = {}
         self.log: list[tuple[str, str, str]] = []
         """Every successful write: (verb, plural, key)."""

@@ -20,6 +20,7 @@ from windlass.client import answers, verbs
 from windlass.client.answers import ListMeta, ListResult, WatchEvent
 from windlass.client.errors import Unreachable
 from windlass.client.listing import ListSplitter
+from windlass.client.outages import Outages
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import ByteStream, Request, Response, Transport, whole
 from windlass.kits.backoff import Backoff
@@ -73,6 +74,7 @@ class Client:
         self._rng = rng
         self._user_agent = user_agent
         self._retries = retries or RetryPolicy()
+        self.outages = Outages(clock)
 
     async def close(self) -> None:
         await self.transport.close()
@@ -90,7 +92,13 @@ class Client:
     async def request(self, request: Request) -> Response:
         """Send as it is: no repeats, no interpretation. A stream in the answer is the caller's to close."""
         headers = {**request.headers, "user-agent": self._user_agent}
-        return await self.transport.request(replace(request, headers=headers))
+        try:
+            response = await self.transport.request(replace(request, headers=headers))
+        except Unreachable:
+            self.outages.failed(request.method)
+            raise
+        self.outages.answered(request.method, response.status)
+        return response
 
     async def call(self, request: Request) -> bytes:
         """Send, repeat as the rules say, return the body of a success.

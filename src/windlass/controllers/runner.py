@@ -2,8 +2,8 @@
 
 A reconciler says which collections it watches and which keys a change concerns; it is asked to look at
 one key at a time (never twice at once), and what it answers is carried out. A key is looked at again
-after a failure (with back-off), after a conflict, and when it asked for that; and it is not looked at
-before the caches show what its last look has written.
+after a failure (with back-off, and soon once a server serves again that did not), after a conflict, and
+when it asked for that; and it is not looked at before the caches show what its last look has written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from windlass.client.client import Client
 from windlass.client.correlator import ObjectRef
 from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
+from windlass.client.outages import SPREAD_SECONDS
 from windlass.controllers.caches import Ledger
 from windlass.controllers.effects import Create, Effects, Event
 from windlass.controllers.metrics import ControllerMetrics
@@ -131,10 +132,11 @@ class Runner:
             await watch.informer.wait_synced()
         for key in self._reconciler.first_keys():
             self.queue.add(key)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
-            self._group = group
-            self._start_workers()
+        with self._around.client.outages.followed(self._hurry):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
+                self._group = group
+                self._start_workers()
 
     def use_workers(self, workers: int) -> None:
         """So many keys side by side from now on; a worker that is one too many ends after its next key."""
@@ -249,6 +251,12 @@ class Runner:
 
     def _forget_failures(self, key: str) -> None:
         self._backoffs.pop(key, None)
+
+    def _hurry(self) -> None:
+        """The server serves again: what failed is looked at again soon."""
+        for key, backoff in self._backoffs.items():
+            backoff.reset()
+            self.queue.add_after(key, SPREAD_SECONDS * self._around.rng.random())
 
 
 def _timeless(ref: ObjectRef) -> ObjectRef:

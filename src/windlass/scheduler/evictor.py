@@ -131,6 +131,7 @@ class Evictor:
             clock=clock,
             rng=rng,
             concurrency=8,
+            outages=client.outages,
             later=lambda _: 0.0 if sure() else UNSURE_SECONDS,
         )
 

@@ -89,7 +89,13 @@ class NodeRequests:
         self._now = now
         self._lacks = lacks
         self._changed = changed
-        self._queue = WriteQueue(self._look, clock=clock, rng=rng, concurrency=options().write_concurrency)
+        self._queue = WriteQueue(
+            self._look,
+            clock=clock,
+            rng=rng,
+            concurrency=options().write_concurrency,
+            outages=client.outages,
+        )
         self._what: dict[str, str] = {}
         """Group → what it was wanted last."""
         self._refused: dict[str, str] = {}

@@ -77,7 +77,12 @@ class Publisher:
         rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = WriteQueue(
-            self._write, clock=clock, rng=rng, concurrency=options.write_concurrency, later=self._later
+            self._write,
+            clock=clock,
+            rng=rng,
+            concurrency=options.write_concurrency,
+            outages=client.outages,
+            later=self._later,
         )
         wish, drop = self._queue.wish, self._queue.drop
         self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes)

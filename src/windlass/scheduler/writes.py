@@ -2,8 +2,9 @@
 
 A wish is a key and a moment. When the moment comes the writer of that key is called and looks at the
 state of that time, so ten changes in between are one write. A write that fails for a passing reason is
-repeated with back-off; one that the server refuses for good is dropped and told. (A server that has just started may
-forbid everything for a moment, until it knows the rules of its cluster.)
+repeated with back-off, and soon once the server serves again that did not; one that it refuses for good
+is dropped and told. (A server that has just started may forbid everything for a moment, until it knows
+the rules of its cluster.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from windlass.api.errors import StatusError
 from windlass.client.answers import may_pass, retry_after
 from windlass.client.errors import Unreachable
+from windlass.client.outages import SPREAD_SECONDS, Outages
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -34,11 +36,19 @@ def _now(key: str) -> float:
 
 
 class WriteQueue:
-    """``writer(key)`` performs one write; it raises ``StatusError`` or ``Unreachable`` on failure. ``later(key)`` is
-    asked when its moment has come: for so many seconds yet it is not to be written."""
+    """``writer(key)`` performs one write; it raises ``StatusError`` or ``Unreachable`` on failure. ``outages``: of the
+    server that it writes to. ``later(key)`` is asked when its moment has come: for so many seconds yet it is not to be
+    written."""
 
     def __init__(
-        self, writer: Writer, *, clock: Clock, rng: Random, concurrency: int, later: Later = _now
+        self,
+        writer: Writer,
+        *,
+        clock: Clock,
+        rng: Random,
+        concurrency: int,
+        outages: Outages,
+        later: Later = _now,
     ) -> None:
         self._writer = writer
         self._later = later
@@ -49,7 +59,10 @@ class WriteQueue:
         self._heap: list[tuple[float, int, str]] = []
         self._order = itertools.count()
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._outages = outages
         self._backoffs: dict[str, Backoff] = {}
+        self._unheard: set[str] = set()
+        """Keys whose last write nobody answered."""
         self._wake = asyncio.Event()
         self._defect: BaseException | None = None
 
@@ -70,14 +83,18 @@ class WriteQueue:
     def drop(self, key: str) -> None:
         """Forget what was wished."""
         self._due.pop(key, None)
+        self._forget_failures(key)
+
+    def _forget_failures(self, key: str) -> None:
         self._backoffs.pop(key, None)
+        self._unheard.discard(key)
 
     def repeats(self, key: str, error: StatusError) -> bool:
         """Whether a write that was refused so is tried again."""
         if error.code != 403:
             return may_pass(error)
         backoff = self._backoffs.get(key)
-        return backoff is None or backoff.failures + 1 < FORBIDDEN_TRIES
+        return backoff is None or key in self._unheard or backoff.failures + 1 < FORBIDDEN_TRIES
 
     @property
     def idle(self) -> bool:
@@ -93,12 +110,13 @@ class WriteQueue:
         """Serve until cancelled; writes under way are cancelled with it. Raises what a writer raised
         beyond ``StatusError`` and ``Unreachable``: a defect."""
         try:
-            while True:
-                self._wake.clear()
-                pause = self._start_due()
-                if self._defect is not None:
-                    raise self._defect
-                await wait_for(self._wake, self._clock, pause)
+            with self._outages.followed(self._hurry):
+                while True:
+                    self._wake.clear()
+                    pause = self._start_due()
+                    if self._defect is not None:
+                        raise self._defect
+                    await wait_for(self._wake, self._clock, pause)
         finally:
             tasks = list(self._under_way.values())
             for task in tasks:
@@ -137,16 +155,19 @@ class WriteQueue:
             await self._writer(key)
         except StatusError as error:
             if self.repeats(key, error):
+                if key in self._unheard:  # somebody is there again, whatever he says: pauses begin small
+                    self._forget_failures(key)
                 self._again(key, retry_after(error))
             else:
-                self._backoffs.pop(key, None)
+                self._forget_failures(key)
                 if error.code != 404:
                     log.warning("write refused", key=key, code=error.code, why=error.message)
         except Unreachable as error:
             log.debug("write failed", key=key, why=error.message)
+            self._unheard.add(key)
             self._again(key, None)
         else:
-            self._backoffs.pop(key, None)
+            self._forget_failures(key)
         finally:
             self._under_way.pop(key, None)
             self._wake.set()
@@ -159,3 +180,10 @@ class WriteQueue:
     def _again(self, key: str, asked: float | None) -> None:
         backoff = self._backoffs.setdefault(key, Backoff(self._rng, 0.2, 2.0, 30.0, 0.5))
         self.wish(key, backoff.next() if asked is None else float(asked))
+
+    def _hurry(self) -> None:
+        """The server serves again: who backs off goes on soon. (Who was asked to wait does.)"""
+        for key, backoff in self._backoffs.items():
+            if backoff.failures and key in self._due:
+                backoff.reset()
+                self.wish(key, SPREAD_SECONDS * self._rng.random())
