@@ -377,6 +377,53 @@ async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) 
         assert counts(api) == [2]
 
 
+async def test_templates_that_no_request_counts_go_once_nothing_is_wanted(api: SchedulerApi) -> None:
+    refused = errors.forbidden(PROVISIONING_REQUESTS, "g", "not today")
+    api.reject = lambda verb, kind, obj: (
+        refused if verb == "create" and kind is PROVISIONING_REQUESTS else None
+    )
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        await running.settle(20.0)
+        assert len(api.objects(POD_TEMPLATES)) == 1
+        api.add(node("n2", gpus=1))
+        await running.settle(20.0)
+        assert len(api.bound()) == 2
+        assert api.objects(POD_TEMPLATES) == []
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["its answer lost", "answered"])
+async def test_what_was_asked_for_is_told_once_however_late_the_watch_shows_it(
+    api: SchedulerApi, lost: bool
+) -> None:
+    tried = 0
+    deliver = api._changed
+
+    async def create(resource: Any, obj: Json, *args: Any, **options: Any) -> Json:
+        nonlocal tried
+        tried += resource is PROVISIONING_REQUESTS
+        found = await SchedulerApi.create(api, resource, obj, *args, **options)
+        if lost and resource is PROVISIONING_REQUESTS:
+            raise errors.StatusError({"code": 504, "reason": "Timeout", "message": "the answer is lost"})
+        return found
+
+    def unless_late(resource: Any, *change: Any) -> None:
+        if resource is not PROVISIONING_REQUESTS:
+            deliver(resource, *change)
+
+    api.create = create  # type: ignore[method-assign]
+    api._changed = unless_late  # type: ignore[method-assign]
+    api.add(group("g", 2), *members(2))
+    async with asks(api) as running:
+        for number in range(4):
+            await running.settle(5.0)
+            api.add(pod(f"more{number}", group="g"))
+            api.remove(PODS, f"default/more{number}")
+        assert tried > 1
+        assert len(requests(api)) == 1
+        assert [reason for _, reason, _ in running.recorder.said].count("NodesAsked") == 1
+
+
 async def test_a_gang_of_kais_api_asks_in_its_own_name_and_its_surplus_calls_for_itself(
     api: SchedulerApi,
 ) -> None:

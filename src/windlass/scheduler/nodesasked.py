@@ -19,6 +19,7 @@ from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NodesAsked
 from windlass.client.answers import may_pass
 from windlass.client.client import Client
+from windlass.client.errors import Unreachable
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -43,7 +44,7 @@ from windlass.model.requestobjects import Owner
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.requestwrites import RequestWrites
+from windlass.scheduler.requestwrites import Asked, RequestWrites
 from windlass.scheduler.writes import WriteQueue
 
 LINGER_SECONDS = 5.0
@@ -100,6 +101,8 @@ class NodeRequests:
         """Group → what it was wanted last."""
         self._refused: dict[str, str] = {}
         """Group → why it could not be asked for."""
+        self._unanswered: set[str] = set()
+        """Groups whose request may have been made, though the server did not say so."""
         self._idle: dict[str, float] = {}
         """Groups that wait, and are wanted nothing any more, since when."""
         self._stands: dict[str, dict[str, Stand]] = {}
@@ -207,6 +210,9 @@ class NodeRequests:
         if want is None or owner is None:
             self._what.pop(group, None)
             self._refused.pop(group, None)
+            self._unanswered.discard(group)
+            if owner is not None:
+                await self._writes.tidy(owner)
             await self._writes.tell_pods(group, owner, None)
             return
         self._note_what(group, want)
@@ -273,15 +279,23 @@ class NodeRequests:
             self._refuse(group, f"{kinds}, and a ProvisioningRequest counts {MOST_CLASSES} at most")
             return
         try:
-            if not await self._writes.ask(owner, want, attempt):
-                return  # a pod has gone, of which an event tells
+            asked = await self._writes.ask(owner, want, attempt)
+        except Unreachable:
+            self._unanswered.add(group)
+            raise
         except StatusError as error:
             if may_pass(error):
+                self._unanswered.add(group)
                 raise
             self._refuse(group, error.message)
             return
+        if asked is Asked.GONE:
+            return  # an event tells of it
         if self._refused.pop(group, None) is not None:
             self._changed(group)
+        if asked is Asked.THERE and group not in self._unanswered:
+            return  # told before; the watch has not shown it yet
+        self._unanswered.discard(group)
         name = owner.request_name(attempt)
         log.info("nodes asked for", group=group, request=name, what=want.what, by=want.class_name)
         words = f"{want.what} asked for by ProvisioningRequest {name}"

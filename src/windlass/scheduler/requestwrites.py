@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 
 from windlass.api import annotations as names
 from windlass.api import resources, views
@@ -14,24 +15,44 @@ from windlass.model.noderequests import Want
 from windlass.model.requestobjects import Owner, consumes, request_of, template_of
 
 
+class Asked(Enum):
+    """What became of asking: the request was made; it was there; a pod that it would count is gone."""
+
+    MADE = auto()
+    THERE = auto()
+    GONE = auto()
+
+
 class RequestWrites:
     """Each raises ``StatusError`` or ``Unreachable`` where the server says no, and may be repeated."""
 
     def __init__(self, client: Client, model: ClusterModel) -> None:
         self._client = client
         self._model = model
+        self._uncounted: dict[str, dict[str, None]] = {}
+        """Owner (uid) → templates that were made for him while there was no request that counts them."""
 
-    async def ask(self, owner: Owner, want: Want, attempt: int) -> bool:
-        """Whether all that it names was there: templates first, else the request would be seen without them."""
+    async def ask(self, owner: Owner, want: Want, attempt: int) -> Asked:
+        """Templates first, else the request would be seen without them."""
         named: list[str] = []
         for one in want.classes:
             name = await self._template(owner, one.pods[0], dict(one.labels))
             if name is None:
-                return False
+                return Asked.GONE
             named.append(name)
+            self._uncounted.setdefault(owner.uid, {})[name] = None
         body = request_of(owner, want, named, attempt)
-        await self._create(resources.PROVISIONING_REQUESTS, body, owner.namespace)
-        return True
+        made = await self._create(resources.PROVISIONING_REQUESTS, body, owner.namespace)
+        self._uncounted.pop(owner.uid, None)
+        return Asked.MADE if made else Asked.THERE
+
+    async def tidy(self, owner: Owner) -> None:
+        """Nothing is wanted any more: templates go for which no request was made. (Of those that a process made which
+        has died since nobody knows; they go with their owner.)"""
+        for name in list(self._uncounted.get(owner.uid, ())):
+            await self._delete(resources.POD_TEMPLATES, owner.namespace, name)
+            del self._uncounted[owner.uid][name]
+        self._uncounted.pop(owner.uid, None)
 
     async def _template(self, owner: Owner, pod: str, labels: Mapping[str, str]) -> str | None:
         """The name of the template of pods like this one, made if it was not there; ``None``: the pod is gone."""
@@ -42,13 +63,15 @@ class RequestWrites:
         await self._create(resources.POD_TEMPLATES, template, owner.namespace)
         return str(template["metadata"]["name"])
 
-    async def _create(self, kind: resources.Resource, body: dict[str, object], namespace: str) -> None:
-        """One that is there says the same: its name does."""
+    async def _create(self, kind: resources.Resource, body: dict[str, object], namespace: str) -> bool:
+        """Whether it was not there. One that is says the same: its name does."""
         try:
             await self._client.create(kind, body, namespace)
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
+            return False
+        return True
 
     async def withdraw(self, request: views.ProvisioningRequest) -> None:
         """First the request, which else would be seen without its templates; then those that no other one counts."""
