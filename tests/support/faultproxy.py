@@ -60,12 +60,14 @@ class Faults:
 
 
 class FaultProxy:
-    """``start()`` … ``stop()``; ``kubeconfig`` is a file for clients that are to go through it."""
+    """``start()`` … ``stop()``; ``kubeconfig`` is a file for clients that are to go through it. ``account``: the one of
+    who they are, if not the administrator."""
 
-    def __init__(self, kube: RealKube, seed: int, name: str = "proxy") -> None:
+    def __init__(self, kube: RealKube, seed: int, name: str = "proxy", account: Path | None = None) -> None:
         self.faults = Faults()
         self.injected: dict[str, int] = {}
         self.kubeconfig = kube.folder / f"{name}.kubeconfig"
+        self._account = account or kube.kubeconfig
         self._kube = kube
         self._rng = random.Random(seed)
         self._loop = asyncio.new_event_loop()
@@ -93,7 +95,7 @@ class FaultProxy:
             asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._outside, limit=_LIMIT)
         )
         port = self._server.sockets[0].getsockname()[1]
-        config = json.loads(self._kube.kubeconfig.read_text())
+        config = json.loads(self._account.read_text())
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
         self.kubeconfig.write_text(json.dumps(config))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from kubeobjects import priority_class
+from livebeside import Guarded, HandedOver
 from liveclaims import Claims, Requests, make_devices
 from liveguests import (
     EXTRA,
     URGENT,
+    Binds,
     Capped,
     Comings,
     Elastic,
@@ -24,6 +25,7 @@ from liveguests import (
 )
 from livejobs import Jobs
 from livesharing import TimeShared
+from realkube import RealKube
 
 from windlass.api.resources import PRIORITY_CLASSES
 from windlass.client.blocking import BlockingClient
@@ -41,7 +43,11 @@ GUESTS: dict[str, Callable[[Stage], Guest]] = {
     "requests": Requests,
     "jobs": Jobs,
     "timeshared": TimeShared,
+    "guarded": Guarded,
+    "handed": HandedOver,
 }
+NOT_HANDED = {"capped", "jobs", "requests", "timeshared"}
+"""Those whose queues nobody hands over: as long as Volcano is there Windlass has nothing to do with them."""
 MOST = 4
 """Guests of a round."""
 
@@ -58,7 +64,10 @@ class Company(threading.Thread):
     def __init__(self, stage: Stage, names: Sequence[str] = ()) -> None:
         """``names``: who comes; drawn where nobody is named."""
         super().__init__(name="company", daemon=True)
-        self.names = sorted(names or stage.rng.sample(list(GUESTS), MOST))
+        found = set(names or stage.rng.sample(list(GUESTS), MOST))
+        if "handed" in found:
+            found -= NOT_HANDED
+        self.names = sorted(found)
         self.error: BaseException | None = None
         self.busy = True
         """Whether something is still to happen."""
@@ -69,9 +78,23 @@ class Company(threading.Thread):
             stage.books.minima.update(guest.minima)
             stage.books.judges += guest.judges
 
-    def scheduler_options(self, folder: Path) -> list[str]:
-        """What a scheduler of the round is started with. ``folder``: for files."""
-        return [option for guest in self._guests for option in guest.scheduler_options(folder)]
+    def scheduler_options(self, kube: RealKube) -> list[str]:
+        """What a scheduler of the round is started with, asked for each."""
+        return [option for guest in self._guests for option in guest.scheduler_options(kube)]
+
+    @property
+    def controller_options(self) -> list[str]:
+        return [option for guest in self._guests for option in guest.controller_options]
+
+    @property
+    def others_bind(self) -> bool:
+        """Whether pods come to nodes that Windlass did not bind."""
+        return any(isinstance(guest, Binds) for guest in self._guests)
+
+    def begin(self) -> None:
+        """Call it when the schedulers are ready, before :meth:`start`."""
+        for guest in self._guests:
+            guest.begin()
 
     def told(self) -> str:
         """What has become of them, in a few words."""

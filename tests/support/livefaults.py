@@ -35,6 +35,8 @@ from windlass.model.reservedcards import NAMESPACE as RESERVATIONS
 WHOLE_SECONDS = 60.0
 LEASE_SECONDS, TAKE_OVER_SECONDS = 15.0, 5.0
 """A lease that is not renewed runs out; then the other takes over, later where everything takes longer."""
+ELECTED = ("leader", "clock")
+"""Faults of two schedulers."""
 SLOW = 3.0
 """So many times as long as usual takes what is done where a process may get no processor for as long as a lease."""
 SETTLE_SECONDS = 240.0
@@ -79,6 +81,7 @@ class World:
         self.kube = RealKube(folder, controllers=False, audit=False, readable=True)
         self.settings = folder / "settings.yaml"
         self._seed = seed
+        self._controller_options: list[str] = []
         self.rounds = 0
 
     def start(self) -> None:
@@ -101,7 +104,15 @@ class World:
             raise
 
     def start_controllers(self) -> None:
-        self.controllers = WindlassPart(self.kube, "controller", through=self.proxy.kubeconfig)
+        options = self._controller_options
+        self.controllers = WindlassPart(self.kube, "controller", *options, through=self.proxy.kubeconfig)
+
+    def use_controllers(self, options: Sequence[str]) -> None:
+        """See that the controllers run with these options."""
+        if list(options) != self._controller_options:
+            self.controllers.stop()
+            self._controller_options = list(options)
+            self.start_controllers()
 
     def _there(self) -> bool:
         with BlockingClient(self.kube.connection) as client:
@@ -143,7 +154,7 @@ class _Round:
         self.allowed_to_end: list[WindlassPart] = []
         self.world = world
         self._fault = fault
-        self._elected = fault in ("leader", "clock")
+        self._elected = fault in ELECTED
         self._namespace = f"r{world.rounds}-{fault}"
         self._client = Patient(self.kube.connection)
         self._pace = Pace()
@@ -182,7 +193,8 @@ class _Round:
     def _invite(self, guests: Sequence[str]) -> Company:
         """Who else is there is drawn by the seed, and does not change what the load draws."""
         rng = random.Random(f"{self.outcome.seed} {self._fault} company")
-        stage = Stage(self.kube.connection, self._namespace, rng, self._log, LOAD_SECONDS)
+        steady = self._fault not in ("scheduler", *ELECTED)
+        stage = Stage(self.kube.connection, self._namespace, rng, self._log, LOAD_SECONDS, steady=steady)
         company = Company(stage, guests)
         self.outcome.company = company.names
         return company
@@ -191,16 +203,19 @@ class _Round:
 
     def _prepare(self) -> None:
         self._client.make(NAMESPACES, {"metadata": {"name": self._namespace}}, "")
+        self.world.use_controllers(self._company.controller_options)
         if self._elected:
             self._client.once("delete", LEASES, _LEASE[1], _LEASE[0])
         for number in range(2 if self._elected else 1):
-            proxy = FaultProxy(self.kube, self.rng.randrange(1 << 30), f"{self._namespace}-proxy-{number}")
+            name, account = f"{self._namespace}-proxy-{number}", self.kube.folder / "scheduler.kubeconfig"
+            proxy = FaultProxy(self.kube, self.rng.randrange(1 << 30), name, account)
             proxy.start()
             self.proxies.append(proxy)
             self.start_scheduler(proxy)
         wait_for(self._ready, "the schedulers are not ready")
         if self._elected:
             wait_for(lambda: self.leader() is not None, "nobody leads")
+        self._company.begin()
 
     def _ready(self) -> bool:
         for part in self.schedulers:
@@ -222,7 +237,7 @@ class _Round:
             "scheduler",
             option,
             f"--settings={self.world.settings}",
-            *self._company.scheduler_options(self.kube.folder),
+            *self._company.scheduler_options(self.kube),
             name=name,
             through=proxy.kubeconfig,
             more=more,
@@ -348,7 +363,7 @@ class _Round:
 
     def _judge_kubelets(self, kubelet: Kubelet) -> None:
         """No node has had more pods with cards than it has cards, unless another scheduler bound there, too."""
-        if kubelet.refused and "foreign" not in self.outcome.company:
+        if kubelet.refused and not self._company.others_bind:
             self.outcome.problems.append(f"refused by their kubelets: {kubelet.refused}")
 
     def _end(self) -> None:

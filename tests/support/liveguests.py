@@ -7,14 +7,14 @@ version of every pod (:mod:`podlog`), and what is asked of the server in the end
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from excesses import FullBooks
 from liveload import GPUS, NODE_COUNT, Patient, group, node_of, pod
 from podlog import GONE, GPU, Books, Entry, Judge, PodLog, requested, shares
+from realkube import RealKube
 
 from windlass.api.annotations import VISIBLE_DEVICES
 from windlass.api.resources import NODES, POD_GROUPS, PODS, QUEUES
@@ -29,6 +29,8 @@ URGENT = "urgent"
 """A priority class."""
 FOREIGN = "somebody-else"
 """Another scheduler."""
+TRIES = 3
+"""So many nodes another scheduler tries for a pod."""
 OVERCOMMITTED = "NodeOvercommitted"
 _FIELD = {"fieldPath": f"metadata.annotations['{VISIBLE_DEVICES}']"}
 _ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": _FIELD}}]
@@ -39,10 +41,18 @@ Act = tuple[float, Callable[[], None]]
 
 
 class Stage:
-    """What guests have in common. ``seconds``: how long the load comes."""
+    """What guests have in common. ``seconds``: how long the load comes. ``steady``: whether the schedulers live through
+    the round."""
 
     def __init__(
-        self, connection: Connection, namespace: str, rng: random.Random, log: PodLog, seconds: float
+        self,
+        connection: Connection,
+        namespace: str,
+        rng: random.Random,
+        log: PodLog,
+        seconds: float,
+        *,
+        steady: bool,
     ) -> None:
         self.client = Patient(connection)
         self.eyes = Patient(connection)
@@ -51,6 +61,7 @@ class Stage:
         self.rng = rng
         self.log = log
         self.seconds = seconds
+        self.steady = steady
 
     @property
     def books(self) -> FullBooks:
@@ -102,9 +113,15 @@ class Guest:
         self.acts: list[Act] = []
         self.judges: list[Judge] = []
 
-    def scheduler_options(self, folder: Path) -> list[str]:
-        """What a scheduler of the round is started with, asked for each. ``folder``: for files."""
+    controller_options: Sequence[str] = ()
+    """What the controllers are started with."""
+
+    def scheduler_options(self, kube: RealKube) -> list[str]:
+        """What a scheduler of the round is started with, asked for each."""
         return []
+
+    def begin(self) -> None:
+        """Called once, when the schedulers are ready."""
 
     def told(self) -> str:
         """What has become of it, in a few words, for the round's line."""
@@ -315,31 +332,21 @@ def _cards(number: int) -> Json:
     return {"status": {"allocatable": {GPU: str(number)}}}
 
 
-class Foreign(Guest):
-    """Another scheduler binds pods of its own where there is room as far as it knows."""
+class Binds(Guest):
+    """One that binds pods itself, and knows of no more than it sees: where it and Windlass bind in the same moment, a
+    node holds too much, and Windlass evicts its own pod."""
 
-    def __init__(self, stage: Stage) -> None:
-        super().__init__(stage, "foreign")
-        for number in range(stage.rng.randint(4, 8)):
-            self.acts.append((stage.moment(), lambda n=number: self._come(n)))  # type: ignore[misc]
-
-    def _come(self, number: int) -> None:
-        stage, gpus = self.stage, self.stage.rng.choice((1, 1, 2))
-        made = pod(f"{self.name}-{number}", 0, gpus, FOREIGN)
-        del made["metadata"]["annotations"]
-        name = made["metadata"]["name"]
-        stage.client.make(PODS, made, stage.namespace)
-        node = self._room(gpus)
-        if node:
-            stage.client.surely("call", verbs.bind(stage.namespace, name, node, uid=""))
-        else:
-            stage.client.surely("delete", PODS, name, stage.namespace, grace_seconds=0)
-
-    def _room(self, gpus: int) -> str:
+    def room(self, gpus: int) -> str:
+        """A node that has it as far as anybody can see; empty where none has."""
         with self.stage.log.lock:
             held = {name: taken.get(GPU, 0) for name, taken in self.stage.books.held.items()}
         fits = [f"live-{i}" for i in range(NODE_COUNT) if held.get(f"live-{i}", 0) + gpus <= GPUS]
         return self.stage.rng.choice(fits) if fits else ""
+
+    def bind(self, name: str, node: str) -> bool:
+        """Whether it was not refused."""
+        self.stage.client.surely("call", verbs.bind(self.stage.namespace, name, node, uid=""))
+        return True
 
     def keep(self) -> None:
         """Whose pod had to go because a node held too much is started anew, elsewhere: here it is taken back."""
@@ -349,6 +356,27 @@ class Foreign(Guest):
             left = broken & there & self.stage.books.minima.keys()
         for gang in left:
             self.stage.take_back(gang)
+
+
+class Foreign(Binds):
+    """Another scheduler binds pods of its own where there is room as far as it knows."""
+
+    def __init__(self, stage: Stage, name: str = "foreign") -> None:
+        super().__init__(stage, name)
+        for number in range(stage.rng.randint(4, 8)):
+            self.acts.append((stage.moment(), lambda n=number: self._come(n)))  # type: ignore[misc]
+
+    def _come(self, number: int) -> None:
+        stage, gpus = self.stage, self.stage.rng.choice((1, 1, 2))
+        made = pod(f"{self.name}-{number}", 0, gpus, FOREIGN)
+        del made["metadata"]["annotations"]
+        name = made["metadata"]["name"]
+        stage.client.make(PODS, made, stage.namespace)
+        for _ in range(TRIES):
+            node = self.room(gpus)
+            if node and self.bind(name, node):
+                return
+        stage.client.surely("delete", PODS, name, stage.namespace, grace_seconds=0)
 
 
 class Shared(Guest):

@@ -9,6 +9,7 @@ from typing import Any
 from liveguests import Guest, Stage
 from liveload import pod
 from podlog import GPU
+from realkube import RealKube
 
 from windlass.api.annotations import CHECKPOINT_EVERY, TIME_SHARE
 from windlass.api.resources import QUEUES
@@ -40,8 +41,8 @@ class TimeShared(Guest):
             *((stage.moment(0.5, 1.0), lambda g=gang: self._come(g)) for gang in self._later),  # type: ignore[misc]
         ]
 
-    def scheduler_options(self, folder: Path) -> list[str]:
-        config = folder / "quickshare.json"
+    def scheduler_options(self, kube: RealKube) -> list[str]:
+        config = kube.folder / "quickshare.json"
         config.write_text(json.dumps({"plugins": [{"name": "quickshare"}]}))
         return [f"--config={config}"]
 
