@@ -42,12 +42,16 @@ Four of these live on the cluster, too, drawn by the seed of the round: `elastic
 need; `restarted` ones are deleted wherever they are, and made anew at once under the same names, or given up; an
 `urgent` gang of higher priority comes when the nodes are full; a queue is `capped`, edited, deleted and made anew,
 and another comes after its gang; a node comes, goes with all its pods and may come back, others are cordoned or
-lose their cards for a moment (`comings`); another scheduler (`foreign`) binds pods to the same nodes; cards are
-`shared`; pods have `claims` for devices, each its own or one together; and a gang that is too large has nodes asked
-for, until it is given up (`requests`); or Volcano `jobs`, which begin anew when they lose a pod, have to end well.
-So what must hold, too: no queue above what it may hold, no card shared beyond what it has, no device in two claims,
-nobody bound whose claim is for another node or another pod, a request for nodes as long as they lack, and only so
-long; where another scheduler's pod came to a node in the same moment, that node holds too much for a moment alone.
+lose their cards for a moment (`comings`); another scheduler (`foreign`) binds pods to the same nodes, or one of
+whose binds the API server asks Windlass first (`guarded`); cards are `shared`; pods have `claims` for devices, each
+its own or one together; a gang that is too large has nodes asked for, until it is given up (`requests`); Volcano
+`jobs`, which begin anew when they lose a pod, have to end well; gangs share time (`timeshared`), one that saves its
+work when it is stopped and one that does not; or a queue is `handed` over by Volcano, which still runs, and perhaps
+back. So what must hold, too: no queue above what it may hold, no card shared beyond what it has, no device in two
+claims, nobody bound whose claim is for another node or another pod, a request for nodes as long as they lack, and
+only so long; who is suspended leaves whole and comes back whole; whose a gang is, is written on it; where another
+scheduler's pod came to a node in the same moment, that node holds too much for a moment alone, and for none where
+Windlass was asked.
 
 - `scheduler`: killed once or twice and started again, half of the time with the controllers. `leader`: killed, cut
   off from the API server by resets or in silence, or frozen until another leads.
