@@ -162,9 +162,13 @@ def test_one_gpu_too_few_and_nothing_of_the_gang_starts(box: Box, number: int):
                      "--memory", "300Gi", "--prefix", f"few{index}")  # fmt: skip
     box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
     name = acceptance.documents(number)[0]["metadata"]["name"]
-    text = box.wait_for("a reason", lambda: _explained(box, name))
-    assert "nvidia.com/gpu" in text
+    box.wait_for("a reason", lambda: "nvidia.com/gpu" in _explained(box, name))
     assert running_pods(box) == []
+
+
+def _told_of(box: Box, name: str, word: str) -> str:
+    text = _explained(box, name)
+    return text if word in text else ""
 
 
 def _explained(box: Box, name: str) -> str:
@@ -216,11 +220,13 @@ def test_05_waits_for_eight_pods_with_the_stated_roles(box: Box):
 def test_09_is_pending_for_want_of_the_rdma_device(box: Box):
     box.windlass("node", "add-simulated", "--count", "1", "--gpus", "8")
     box.windlass("apply", "-f", str(acceptance.manifest_path(9)))
-    text = box.wait_for("a reason", lambda: _explained(box, "rdma-pod"))
-    assert "rdma/roce_v2" in text
-    described = box.kubectl("describe", "pod", "rdma-pod").stdout
-    assert "Insufficient rdma/roce_v2" in described
-    assert "rdma-network" in described
+    box.wait_for("a reason", lambda: "rdma/roce_v2" in _explained(box, "rdma-pod"))
+
+    def described() -> str:
+        return box.kubectl("describe", "pod", "rdma-pod").stdout
+
+    box.wait_for("its pod says so, too", lambda: "Insufficient rdma/roce_v2" in described())
+    assert "rdma-network" in described()
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -261,9 +267,19 @@ def volcano_system(box: Box) -> Iterator[None]:
     box.windlass("delete", "configmap", "volcano-scheduler-config", "-n", "volcano-system", check=False)
 
 
-def _told(box: Box, reason: str) -> list[str]:
+def _taken_over(box: Box, words: str = "") -> int:
+    """How often the scheduler has said that it took over a configuration, of which it told such words."""
     events = box.items("events", namespace="volcano-system")
-    return [event["message"] for event in events if event["reason"] == reason]
+    told = [e for e in events if e["reason"] == "ConfigurationTakenOver" and words in e["message"]]
+    return sum(event.get("count") or 1 for event in told)
+
+
+def configure(box: Box, number: int, words: str = "", tool: str = "windlass") -> list[str]:
+    """Apply the configuration of a manifest and wait until it is in force; the warnings."""
+    before = _taken_over(box, words)
+    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
+    box.wait_for(f"{number} is taken over", lambda: _taken_over(box, words) > before)
+    return warnings
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -276,10 +292,9 @@ def test_policies_are_accepted_with_exactly_the_promised_warnings(
 
 
 def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None):
-    for number in (7, 21):
-        box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
     weights = "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"
-    box.wait_for("it is taken over", lambda: any(weights in t for t in _told(box, "ConfigurationTakenOver")))
+    configure(box, 7)
+    configure(box, 21, weights)
     box.windlass("node", "add-simulated", "--cards", "4xA40", "--prefix", "four")
     box.windlass("node", "add-simulated", "--cards", "1xA40", "--prefix", "one")
     pod = acceptance.documents(2)[0]
@@ -327,8 +342,7 @@ def test_17_the_taint_is_no_label_and_explain_says_so(box: Box):
     box.windlass("node", "add-simulated", "--count", "1", "--gpus", "4", "--prefix", "gpu-node",
                  "--taint", taints[0], "--taint", taints[1])  # fmt: skip
     assert apply(box, "windlass", yaml.safe_dump(acceptance.merged(17))) == []
-    text = box.wait_for("a reason", lambda: _explained(box, "gpu-pod"))
-    assert "gpu-type" in text
+    text = box.wait_for("a reason", lambda: _told_of(box, "gpu-pod", "gpu-type"))
     assert "label" in text
     (node,) = [n for n in _names(box, "nodes") if n.startswith("gpu-node")]
     box.kubectl("label", "node", node, "gpu-type=A100")
@@ -347,6 +361,7 @@ def test_26_has_an_automatic_group_of_one(box: Box):
 def test_30_is_found_by_its_short_name(box: Box):
     prepare(box, 30)
     box.windlass("apply", "-f", str(acceptance.manifest_path(30)))
+    box.wait_for("it has a status", lambda: box.job_phase("pytorch-distributed-gang"))
     shown = box.kubectl("get", "vjob", "pytorch-distributed-gang", "-o", "yaml").stdout
     assert "status" in shown
     assert yaml.safe_load(shown)["status"]["state"]["phase"] == "Pending"
@@ -373,7 +388,7 @@ def test_21_the_scores_of_a_configuration_are_taken_over_and_seen(box: Box, tool
         "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: volcano-system}}"
     )
     try:
-        warnings = apply(box, tool, acceptance.manifest_path(21).read_text())
+        warnings = configure(box, 21, "gpu-aware", tool)
         assert acceptance.all_there(warnings, acceptance.expected_warnings(21)), warnings
         box.windlass("node", "add-simulated", "--count", "2", "--cards", "4xH100-80GB", "--prefix", "y21")
         pod = acceptance.documents(2)[0]

@@ -59,7 +59,8 @@ async def test_a_pod_runs_and_ends_with_its_own_exit_code_and_log(box: NodeBox) 
 
 
 async def test_a_running_pod_is_ready_and_deletion_ends_it_in_its_grace(box: NodeBox) -> None:
-    made = await box.create(pod("p", "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+    script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    made = await box.create(pod("p", "sh", "-c", script, terminationGracePeriodSeconds=3600))
     running = await box.phase("p", "Running")
     assert {c["type"]: c["status"] for c in running["status"]["conditions"]}["Ready"] == "True"
     assert "startedAt" in state_of(running)["running"]
@@ -67,7 +68,7 @@ async def test_a_running_pod_is_ready_and_deletion_ends_it_in_its_grace(box: Nod
     begin = time.monotonic()
     await box.client.delete(PODS, "p", "default", grace_seconds=1)
     await box.gone("p")
-    assert 0.9 < time.monotonic() - begin < 25  # not the 30 s that its spec gives
+    assert time.monotonic() - begin > 0.9  # and not the hour that its spec gives
     await box.until(lambda: not (box.state.node / "pods" / made["metadata"]["uid"]).exists())
     # The log outlives the pod.
     chunks = [c async for c in box.logs.open(made, Options("main"))]

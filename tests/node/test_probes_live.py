@@ -92,7 +92,7 @@ async def test_a_server_is_ready_when_it_answers_and_its_service_follows(
     probe = {
         "httpGet": {"path": "/health", "port": "web", "httpHeaders": [{"name": "X-Who", "value": "probe"}]},
         "periodSeconds": 1,
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 20,
         "failureThreshold": 1,
     }
     container = {"readinessProbe": probe, "ports": [{"name": "web", "containerPort": port}]}

@@ -20,7 +20,7 @@ _SERVE = (
 )
 _ASK = (
     "import time, urllib.request\n"
-    "for n in range(100):\n"
+    "for n in range(900):\n"
     "    try: print(urllib.request.urlopen('http://{name}:8000/', timeout=2).status); break\n"
     "    except OSError as error: time.sleep(0.05)\n"
 )
@@ -33,7 +33,7 @@ socketserver.ThreadingTCPServer(('0.0.0.0', 2222), Run).serve_forever()
 """
 _AGENT = """#!/usr/bin/python3
 import socket, sys, time
-for n in range(200):
+for n in range(900):
     try: far = socket.create_connection((sys.argv[1], 2222)); break
     except OSError: time.sleep(0.05)
 far.sendall(' '.join(sys.argv[2:]).encode() + b'\\n')
@@ -41,7 +41,7 @@ while part := far.recv(65536): sys.stdout.buffer.write(part)
 """
 """What a remote shell is to mpirun: here a socket on the other pod. The daemons' way back is mpirun's own."""
 _MPIRUN = (
-    "timeout 40 mpirun --mca plm_rsh_agent /tmp/mpi/agent --mca orte_keep_fqdn_hostnames 1 "
+    "timeout 55 mpirun --mca plm_rsh_agent /tmp/mpi/agent --mca orte_keep_fqdn_hostnames 1 "
     "--host mpi-m.mpi:1,mpi-w.mpi:1 hostname"
 )
 _WHO = "import os, socket; print(os.getuid(), os.geteuid(), os.getgid(), socket.gethostname(), os.getpid())"
