@@ -147,6 +147,11 @@ def test_a_header_that_is_almost_right_is_told_what_it_lacks(header: str, words:
     assert words in str(caught.value)
 
 
+def test_a_list_of_nodes_is_said_to_be_one() -> None:
+    with pytest.raises(TraceError, match="line 1: that is a list of nodes \\(for --nodes\\), not of jobs"):
+        read("sn,cpu_milli,memory_mib,gpu,model\nn1,64000,1024,8,G2\n")
+
+
 def test_a_header_of_something_else_is_near_nothing() -> None:
     with pytest.raises(TraceError) as caught:
         read("what,ever\n1,2\n")
