@@ -9,6 +9,7 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
+from windlass.engine.admission import positions
 from windlass.engine.deltas import QueueUpserted
 from windlass.engine.explaining import wording
 from windlass.spi.objects import (
@@ -463,6 +464,30 @@ def test_position_and_who_is_ahead() -> None:
     assert seen["c"] == (4, ("ns/urgent", "ns/a", "ns/b")), "nobody waits for who is held until it is mended"
     assert c.explain("held").position == 0
     assert seen["away"] == (1, ())
+
+
+def test_the_order_of_a_long_queue_is_not_made_anew_with_every_change() -> None:
+    """It was, and with thousands of jobs the control plane did little else while it told them why they wait."""
+    c = Cluster().queues("default").nodes("n1 gpu=1")
+    c.running("busy", "n1", "gpu=1")
+    for number in range(positions.SHORT + 10):
+        c.gang(f"g{number}", 1, "gpu=1")
+    c.cycle()
+    last = f"g{positions.SHORT + 9}"
+    assert c.explain(last).position == positions.SHORT + 10
+    c.remove("busy")
+    assert [bind.task for bind in c.cycle(0.01).binds] == ["ns/g0-0"]
+    then = c.explain(last)
+    assert (then.position, then.ahead[0]) == (positions.SHORT + 10, "ns/g1"), (
+        "as it was; who started is not ahead"
+    )
+    c.gang("late", 1, "gpu=1")
+    c.cycle(0.01)
+    assert c.explain("late").position == positions.SHORT + 10, "who is not in the order yet makes it anew"
+    assert c.explain(last).position == positions.SHORT + 9
+    c.remove("g1")
+    c.cycle(positions.LONGEST_SECONDS)
+    assert c.explain(last).position == positions.SHORT + 8, "and time does"
 
 
 def test_what_can_never_run_has_no_position_and_takes_none() -> None:

@@ -179,7 +179,7 @@ class Diagnosis:
 
     def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
         """With what only the group itself is told: its position, its estimated start, what would admit it."""
-        position, ahead = self._positions.find(group)
+        position, ahead = self._positions.find(group, now)
         step = next_step(group) if group.group is not None else None
         changes = self._changes.find(self._statement, group, step)
         seconds, basis = None, ""

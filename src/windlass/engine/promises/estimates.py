@@ -37,7 +37,7 @@ class Estimates:
             self._found.clear()
         queue = group.queue.name
         if queue not in self._found:
-            ahead = [world.groups[key] for key in self._positions.in_order(group.queue)]
+            ahead = [world.groups[key] for key in self._positions.in_order(group.queue, now)]
             able = [one for one in ahead if one.step is not None]
             self._found[queue] = self._forecaster.plan(statement, able[:DEPTH], now)
         forecast = self._found[queue].get(group.key)
