@@ -69,6 +69,7 @@ def test_lines_for_sbatch_are_found_in_scripts_only(tmp_path):
     (tmp_path / "folder").mkdir()
     assert habits.directives(["bash", "job.sh"], tmp_path) == ("job.sh", ["--gres", "-t"])
     assert habits.directives(["./job.sh"], tmp_path) == ("./job.sh", ["--gres", "-t"])
+    assert habits.directives(["bash", "-x", "job.sh", "1"], tmp_path) == ("job.sh", ["--gres", "-t"])
     assert habits.directives(["cat", "notes"], tmp_path) == ("", [])
     assert habits.directives(["folder", "nowhere"], tmp_path) == ("", [])
     assert habits.directives(["echo", "one", "job.sh"], tmp_path) == ("", [])

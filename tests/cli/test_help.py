@@ -8,6 +8,8 @@ import clusterscenes
 import pytest
 from fakecluster import FakeCluster
 
+from windlass.api.reasons import FACTS, Reason
+
 
 @pytest.fixture
 def cluster() -> FakeCluster:
@@ -19,6 +21,14 @@ def test_help_explains_codes_and_reasons_offline(windlass, cluster):
     assert windlass("help", "WL-QUEUE-404").out.startswith("WL-QUEUE-404: there is no such queue\n")
     assert "Slurm:" in windlass("help", "insufficientresources").out
     assert windlass("help", "ps").out.startswith("Usage: windlass ps")
+    assert windlass("help", "deadlineexceeded").out.startswith("DeadlineExceeded: what ended a pod\n")
+    theirs = windlass("help", "jobHeldAdmin").out.splitlines()
+    assert theirs[0] == "JobHeldAdmin: Slurm's word for 1 reason here"
+    assert theirs[-1].split() == ["SchedulingGated:", *FACTS[Reason.SCHEDULING_GATED].meaning.split()]
+    assert {*json.loads(windlass("help", "Resources", "-o", "json").out)["words"]} >= {
+        "InsufficientResources",
+        "DevicesFragmented",
+    }
     assert json.loads(windlass("help", "WL-JOB-413", "-o", "json").out)["exitStatus"] == 6
 
 

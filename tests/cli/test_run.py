@@ -82,6 +82,25 @@ def test_what_ended_it_is_told_where_it_was_not_its_own_doing(
     assert told in windlass("show", "j").out
 
 
+def test_who_saves_its_work_at_the_time_limit_and_leaves_in_peace_was_ended_by_the_limit(windlass, cluster):
+    """And not by anything that counts pods: the container ended with 0, the pod failed, and so did the job."""
+
+    def hook(cluster: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
+        if resource is VOLCANO_JOBS:
+            job["status"] = {"state": {"phase": "Failed", "message": "task main: 0 of 1 pods succeeded"}}
+            pod = clusterscenes.pod(cluster, "j", 0, node="box", phase="Failed", exit_code=0)
+            pod["status"]["reason"] = "DeadlineExceeded"
+
+    cluster.on_create.append(hook)
+    done = windlass("run", "--name", "j", "--", "true")
+    assert (done.code, done.err) == (1, "j: failed, DeadlineExceeded, exit 0\n")
+    assert windlass("ps").out.splitlines()[1].endswith("DeadlineExceeded, exit 0")
+    shown = windlass("show", "j").out
+    assert "Failed (DeadlineExceeded, exit 0)" in shown
+    assert shown.split("RANK")[1].splitlines()[1].endswith("DeadlineExceeded, exit 0")
+    assert json.loads(windlass("ps", "-o", "json").out)["items"][0]["exitCode"] == 1
+
+
 @pytest.mark.parametrize("ends_first", ["job", "pod"])
 def test_where_it_ran_is_told_also_of_what_ends_between_two_looks(
     windlass, cluster, monkeypatch, ends_first: str

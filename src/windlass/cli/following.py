@@ -369,10 +369,10 @@ def unschedulable(job: Job, record: Explanation) -> WindlassError:
 
 def summary(job: Job) -> str:
     """One line about how it ended."""
-    code = job.exit_code or 0
-    if code == 0:
+    if not job.exit_code:
         return f"{job.name}: completed"
     failed = job.first_failure
-    cause = cause_of(*failed) if failed is not None else ""
-    who = f" ({rank_words(failed[0])} first)" if failed is not None and job.members > 1 else ""
-    return f"{job.name}: {job.phase.lower()}, {exit_words(code, cause)}{who}"
+    if failed is None:
+        return f"{job.name}: {job.phase.lower()}, {exit_words(job.exit_code)}"
+    who = f" ({rank_words(failed[0])} first)" if job.members > 1 else ""
+    return f"{job.name}: {job.phase.lower()}, {exit_words(failed[1], cause_of(*failed))}{who}"

@@ -96,7 +96,7 @@ def verb_elsewhere(verb: str, noun: str) -> str:
 
 def directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
     """The script among the words of a command that has ``#SBATCH`` lines, and their options; ``("", [])`` if none."""
-    for word in command[:2]:
+    for word in [word for word in command if not word.startswith("-")][:2]:
         path = folder / word
         try:
             with path.open("rb") as file:

@@ -285,31 +285,32 @@ class Job:
 
     @property
     def exit_code(self) -> int | None:
-        """The job's exit status: 0 when completed; else that of the pod that failed first."""
+        """The job's exit status: 0 when completed; else that of the pod that failed first, and 1 where that was 0."""
         if not self.finished:
             return None
         if self.phase in ("Completed", "Succeeded"):
             return 0
         failed = self.first_failure
-        return failed[1] if failed is not None else 1
+        return (failed[1] or 1) if failed is not None else 1
 
     @property
     def first_failure(self) -> tuple[Object, int] | None:
         """The pod that failed first, and its exit status (128 + signal for a signal).
 
         A rank that was terminated or killed comes after those that ended by themselves: when one rank
-        fails, its job ends the others.
+        fails, its job ends the others. Last come pods that failed although they ended with 0: who is told to end
+        (by a time limit, say), saves what it has and leaves in peace.
         """
-        ends: list[tuple[bool, float, str, Object, int]] = []
+        ends: list[tuple[bool, bool, float, str, Object, int]] = []
         for pod in self.pods:
             for end in _terminations(pod):
                 code = int(end.get("exitCode") or 0)
-                if code:
+                if code or pod_phase(pod) == "Failed":
                     when, name = moment(end.get("finishedAt")), pod["metadata"]["name"]
-                    ends.append((code in _ENDED_BY_OTHERS, when, name, pod, code))
+                    ends.append((not code, code in _ENDED_BY_OTHERS, when, name, pod, code))
         if not ends:
             return None
-        *_, pod, code = min(ends, key=lambda end: end[:3])
+        *_, pod, code = min(ends, key=lambda end: end[:4])
         return pod, code
 
 

@@ -133,8 +133,22 @@ _BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")
 """What a job controller puts before the words of ``windlass cancel``."""
 
 
+ENDS = {
+    "DeadlineExceeded": "It ran longer than its time limit (--time, activeDeadlineSeconds) and was told to end. What "
+    "it saved at SIGTERM is there; submit it again with more time.",
+    "Evicted": "Its node was drained, or its place went to others. A job of windlass run or submit runs "
+    "again by itself.",
+    "OOMKilled": "It used more memory than its limit (--memory, resources.limits) and was killed. Submit it again with "
+    "more memory.",
+}
+"""What ended a pod, in Kubernetes' words, that was not its own doing."""
+
+
 def exit_words(code: int, cause: str = "") -> str:
-    """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``."""
+    """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``;
+    ``DeadlineExceeded, exit 0`` for what was ended and left in peace."""
+    if cause and not code:
+        return f"{cause}, exit 0"
     if cause:
         return f"exit {code} ({cause})"
     if 128 < code < 160:

@@ -14,7 +14,11 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs
+from windlass.cli.why import ENDS
+from windlass.cli.words import plural
 
+_SYSTEMS = {"Volcano": "volcano", "Kueue": "kueue", "Slurm": "slurm"}
+"""Those whose words for the reasons are known, and the field of ``Facts`` that holds them."""
 _HELPS = {
     "yes": "Waiting helps.",
     "no": "Waiting does not help; something has to change.",
@@ -62,9 +66,21 @@ def _record(word: str) -> dict[str, Any]:
                 "code": reason.value,
                 "title": facts.meaning,
                 "text": _HELPS[facts.waiting_helps],
-                "words": {"Volcano": facts.volcano, "Kueue": facts.kueue, "Slurm": facts.slurm},
+                "words": {system: getattr(facts, field) for system, field in _SYSTEMS.items()},
             }
-    known = [*CODES, *(reason.value for reason in Reason)]
+    for end, text in ENDS.items():
+        if end.lower() == word.lower():
+            return {"code": end, "title": "what ended a pod", "text": text}
+    for system, field in _SYSTEMS.items():
+        theirs = [reason for reason in Reason if getattr(FACTS[reason], field).lower() == word.lower()]
+        if theirs:
+            return {
+                "code": getattr(FACTS[theirs[0]], field),
+                "title": f"{system}'s word for {plural(len(theirs), 'reason')} here",
+                "text": "Told here as one of these:",
+                "words": {reason.value: FACTS[reason].meaning for reason in theirs},
+            }
+    known = [*CODES, *(reason.value for reason in Reason), *ENDS]
     close = nearest(word, known) or nearest(word.upper(), known)
     raise WindlassError(
         "WL-USE-404",

@@ -128,5 +128,5 @@ def _row(pod: dict[str, object], now: float) -> list[str]:
         str(record["devices"] or "-"),
         str(record["restarts"]),
         age(now - since) if since else "-",
-        exit_words(code, cause_of(pod, code) if code else "") if end else "",
+        exit_words(code, cause_of(pod, code)) if end else "",
     ]
