@@ -33,7 +33,7 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
     """A cluster that has nothing of Windlass."""
-    with serving(tmp_path_factory.mktemp("installkube")) as made:
+    with serving(tmp_path_factory.mktemp("installkube"), gangs=True) as made:
         yield made
 
 
@@ -540,6 +540,7 @@ def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, run
         scene.devices,
         scene.kai,
         scene.coscheduling,
+        scene.native,
         scene.nodes,
         scene.alone,
     ):

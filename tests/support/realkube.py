@@ -138,12 +138,20 @@ def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
 
 class RealKube:
     """``start()`` … ``stop()``. ``connection`` is the administrator's. ``audit``: keep :attr:`audit_log`, which
-    costs the server some time per request. ``readable``: objects lie in etcd as JSON."""
+    costs the server some time per request. ``readable``: objects lie in etcd as JSON. ``gangs``: Kubernetes' own
+    PodGroups (alpha in 1.36) are served."""
 
     def __init__(
-        self, folder: Path, *, controllers: bool = True, audit: bool = True, readable: bool = False
+        self,
+        folder: Path,
+        *,
+        controllers: bool = True,
+        audit: bool = True,
+        readable: bool = False,
+        gangs: bool = False,
     ) -> None:
         self.folder = folder
+        self._gangs = gangs
         self._readable = readable
         self._controllers = controllers
         self._audit = audit
@@ -393,6 +401,11 @@ class RealKube:
                 else ()
             ),
             *(("--storage-media-type=application/json",) if self._readable else ()),
+            *(
+                ("--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+                if self._gangs
+                else ()
+            ),
             "--allow-privileged=true",
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
@@ -413,14 +426,20 @@ class RealKube:
 
 @contextmanager
 def serving(
-    folder: Path, *, controllers: bool = True, audit: bool = True, crds: bool = False
+    folder: Path,
+    *,
+    controllers: bool = True,
+    audit: bool = True,
+    crds: bool = False,
+    gangs: bool = False,
 ) -> Iterator[RealKube]:
     """A server for as long as the block; the test is skipped, by name, where a binary is missing.
 
-    ``controllers`` and ``audit`` as in :class:`RealKube`; ``crds``: with the project's CustomResourceDefinitions.
+    ``controllers``, ``audit``, ``gangs`` as in :class:`RealKube`; ``crds``: with the project's
+    CustomResourceDefinitions.
     """
     need(*(REQUIRED if controllers else REQUIRED[:2]))
-    kube = RealKube(folder, controllers=controllers, audit=audit)
+    kube = RealKube(folder, controllers=controllers, audit=audit, gangs=gangs)
     kube.start()
     try:
         if crds:

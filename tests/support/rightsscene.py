@@ -228,6 +228,20 @@ class RightsScene:
 
         eventually(told)
 
+    def native(self) -> None:
+        """Two gangs of Kubernetes' own API: one has to wait, which is told on it; the other is scheduled."""
+        path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{self.namespace}/podgroups"
+        for name, gpus in (("own-large", 64), ("own-small", 1)):
+            self._make(path, "PodGroup", {"schedulingPolicy": {"gang": {"minCount": 1}}}, name=name)
+            self._bare(f"{name}-0", {**pod_spec(gpus), "schedulingGroup": {"podGroupName": name}})
+
+        def told(name: str) -> list[tuple[str, str, str]]:
+            status = self._api.get(f"{path}/{name}").ok().get("status") or {}
+            return [(one["type"], one["status"], one["reason"]) for one in status.get("conditions") or ()]
+
+        eventually(lambda: told("own-large") == [("PodGroupScheduled", "False", "Unschedulable")])
+        eventually(lambda: told("own-small") == [("PodGroupScheduled", "True", "Scheduled")])
+
     def nodes(self) -> None:
         """A gang that lacks nodes, for which all of them are asked for, until it is gone."""
         queue = {"kind": "Queue", "metadata": {"name": "rights-nodes", "annotations": {CLASS: ATOMIC}}}

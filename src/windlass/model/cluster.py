@@ -238,8 +238,8 @@ class ClusterModel(Translation):
         return Owner(resource, view.namespace, view.name, view.uid)
 
     def object_of(self, group: str) -> tuple[resources.Resource, WrittenGroup] | None:
-        """The object of a group on which is written what is said of it; ``None`` of a group that has none (those of
-        Kubernetes' own API are only read)."""
+        """The object of a group on which is written what is said of it; ``None`` of a group that has none (on
+        those of Kubernetes' own API stands a condition alone)."""
         kind = groups.kind_prefix(group)
         view: WrittenGroup | None
         if kind == groups.KAI:
@@ -249,6 +249,12 @@ class ClusterModel(Translation):
         else:
             resource, view = resources.POD_GROUPS, self.groups.get(group)
         return None if view is None else (resource, view)
+
+    def native_of(self, group: str) -> views.NativeGroup | None:
+        """The PodGroup of Kubernetes' own API that a group is; ``None`` of any other."""
+        if groups.kind_prefix(group) != groups.NATIVE:
+            return None
+        return self.native_groups.get(groups.shown_key(group))
 
     def readable(self) -> Readable:
         """How the engine's keys are called in texts."""

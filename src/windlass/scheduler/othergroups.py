@@ -1,8 +1,9 @@
-"""What is written on groups of other APIs than Volcano's: on those of KAI, and of the coscheduling plug-in.
+"""What is written on groups of other APIs than Volcano's: of KAI, of the coscheduling plug-in, of Kubernetes itself.
 
-On both stands why they wait; on KAI's the same in KAI's own conditions (:mod:`windlass.model.kai_conditions`; not while
-KAI runs beside), and the moments that its policies go by; on the plug-in's the status, unless somebody else keeps it
-(:mod:`windlass.model.coscheduling`).
+On the first two stands why they wait; on KAI's the same in KAI's own conditions (:mod:`windlass.model.kai_conditions`;
+not while KAI runs beside), and the moments that its policies go by; on the plug-in's the status, unless somebody else
+keeps it (:mod:`windlass.model.coscheduling`). On Kubernetes' own stands one condition, and nothing else
+(:mod:`windlass.model.native_conditions`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.reasons import Explanation
 from windlass.client.recorder import ObjectRef
-from windlass.model import adoption, coscheduling, kai_conditions, podgroups
+from windlass.model import adoption, coscheduling, kai_conditions, native_conditions, podgroups
 from windlass.model.cluster import WrittenGroup
 from windlass.model.members import Members
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, record
@@ -26,6 +27,12 @@ class _Echo:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class _ConditionEcho:
+    words: tuple[str, str]
+    at: float
+
+
 class OtherGroups:
     """Keys of the writes are ``group NS/NAME``, as of Volcano's."""
 
@@ -33,10 +40,14 @@ class OtherGroups:
         self._desk = desk
         self._moments: Moments = {}
         self._echoes: dict[str, _Echo] = {}
+        self._condition_echoes: dict[str, _ConditionEcho] = {}
 
     def look(self, key: str, members: Members, *, waits: bool) -> None:
         """Wish the writing of a group's status where it is another. ``waits``: whether anything of the group does: who
         led before may have ended between the start of one that does not, and the end of what it says."""
+        native = self._desk.model.native_of(key)
+        if native is not None and not waits and self._condition_due(key, native, None) is not None:
+            self._desk.wish(f"group {key}")
         found = self._desk.model.object_of(key)
         if found is None:
             return
@@ -73,9 +84,13 @@ class OtherGroups:
         """The group and all its pods are gone."""
         self._moments.pop(key, None)
         self._echoes.pop(key, None)
+        self._condition_echoes.pop(key, None)
 
     async def write(self, key: str, told: Explanation | None, blocked: bool) -> None:
         """``told``: why it waits; ``blocked``: its minimum does."""
+        native = self._desk.model.native_of(key)
+        if native is not None:
+            await self._write_condition(key, native, told if blocked else None)
         found = self._desk.model.object_of(key)
         if found is None:
             return
@@ -91,6 +106,31 @@ class OtherGroups:
         await self._desk.annotate(resource, view.namespace, view.name, view.annotations, text)
         if isinstance(view, views.KaiPodGroup):
             await self._write_conditions(view, told if blocked else None)
+
+    async def _write_condition(self, key: str, view: views.NativeGroup, told: Explanation | None) -> None:
+        wanted = self._condition_due(key, view, told)
+        if wanted is None:
+            return
+        resource, patch = resources.NATIVE_POD_GROUPS, {"status": {"conditions": [wanted]}}
+        await self._desk.client.patch(
+            resource, view.name, patch, view.namespace, kind="strategic", subresource="status"
+        )
+        words = (wanted["status"], wanted["message"])
+        self._condition_echoes[key] = _ConditionEcho(words, self._desk.clock.monotonic())
+        self._desk.metrics.writes.labels("podgroup").inc()
+
+    def _condition_due(
+        self, key: str, view: views.NativeGroup, told: Explanation | None
+    ) -> native_conditions.Condition | None:
+        """What is to be written; ``None``: nothing."""
+        model = self._desk.model
+        if not model.known(key):
+            return None
+        wanted = native_conditions.desired(view, model.members(key), told, self._desk.clock.now())
+        echo = self._condition_echoes.get(key)
+        if wanted is None or echo is None or echo.words != (wanted["status"], wanted["message"]):
+            return wanted
+        return wanted if self._desk.clock.monotonic() - echo.at > ECHO_SECONDS else None
 
     async def _write_conditions(self, view: views.KaiPodGroup, told: Explanation | None) -> None:
         wanted = self._conditions_due(view, told)

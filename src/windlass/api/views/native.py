@@ -9,11 +9,12 @@ and, for replicas of it, a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.wire import intern, interned, kept, metadata, moment, part, split
+from windlass.api.views.wire import EMPTY, intern, interned, kept, metadata, moment, part, split
 
 
 class NativeGroup(msgspec.Struct, gc=False):
@@ -33,6 +34,10 @@ class NativeGroup(msgspec.Struct, gc=False):
     min_count: int
     priority_class: str
     problems: tuple[FieldError, ...]
+    generation: int = 0
+    conditions: tuple[dict[str, Any], ...] = ()
+    condition_writers: frozenset[str] = frozenset()
+    """The field managers of condition ``PodGroupScheduled``."""
 
     @property
     def key(self) -> str:
@@ -53,6 +58,20 @@ class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
     priority_class_name: str | None = None
 
 
+class _StatusWire(msgspec.Struct, gc=False):
+    conditions: tuple[dict[str, Any], ...] | None = None
+
+
+class _ManagedWire(msgspec.Struct, gc=False, rename="camel"):
+    manager: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=EMPTY, name="fieldsV1")
+
+
+class _ManagedMetaWire(msgspec.Struct, gc=False, rename="camel"):
+    managed_fields: tuple[_ManagedWire, ...] | None = None
+
+
 class _PartWire(msgspec.Struct, gc=False):
     name: str = ""
     policy: _PolicyWire | None = None
@@ -63,6 +82,8 @@ class _WorkloadSpecWire(msgspec.Struct, gc=False, rename="camel"):
 
 
 _group_spec_decoder = msgspec.json.Decoder(_GroupSpecWire)
+_status_decoder = msgspec.json.Decoder(_StatusWire)
+_managed_decoder = msgspec.json.Decoder(_ManagedMetaWire)
 _workload_spec_decoder = msgspec.json.Decoder(_WorkloadSpecWire)
 
 
@@ -72,6 +93,8 @@ def decode_native_group(raw: bytes | msgspec.Raw) -> NativeGroup:
     whole = split(raw)
     meta = metadata(whole.metadata, problems)
     spec = part(_group_spec_decoder, whole.spec, "spec", _GroupSpecWire, problems)
+    status = part(_status_decoder, whole.status, "status", _StatusWire, [])
+    managed = part(_managed_decoder, whole.metadata, "metadata", _ManagedMetaWire, [])
     return NativeGroup(
         namespace=intern(meta.namespace),
         name=meta.name,
@@ -84,6 +107,13 @@ def decode_native_group(raw: bytes | msgspec.Raw) -> NativeGroup:
         min_count=_minimum(spec.scheduling_policy, "spec.schedulingPolicy", problems),
         priority_class=intern(spec.priority_class_name or ""),
         problems=tuple(problems),
+        generation=meta.generation,
+        conditions=tuple(status.conditions or ()),
+        condition_writers=frozenset(
+            intern(one.manager)
+            for one in managed.managed_fields or ()
+            if one.subresource == "status" and b"PodGroupScheduled" in bytes(one.fields_v1)
+        ),
     )
 
 
