@@ -93,7 +93,7 @@ def test_rotation_keeps_so_many_files(tmp_path: Path) -> None:
     for number in range(50):
         log.write(lines(f"line {number}"))
     log.close()
-    assert sorted(os.listdir(tmp_path)) == ["0.log", "0.log.1", "0.log.2"]
+    assert sorted(os.listdir(tmp_path)) == ["0.log", "0.log.1", "0.log.2", "0.log.dropped"]
     assert all((tmp_path / name).stat().st_size <= 200 for name in os.listdir(tmp_path))
     assert last_text(tmp_path, 0, lines=2) == "line 48\nline 49\n"
 
@@ -163,6 +163,27 @@ def test_a_full_disk_loses_lines_but_says_so_and_leaves_no_halves(
 
 
 # -- reading ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files", [1, 3])
+async def test_a_log_whose_beginning_is_gone_says_so_to_who_reads_it_from_there(
+    tmp_path: Path, files: int
+) -> None:
+    path = write(tmp_path, 0, b"")
+    log = LogFile(str(path), max_bytes=100, max_files=files)
+    said = [lines(f"line {number}", start=number) for number in range(9)]
+    for one in said[:files]:
+        log.write(one)
+    assert await read(tmp_path) == "".join(f"line {number}\n" for number in range(files)), "nothing is gone"
+    for one in said[files:]:
+        log.write(one)
+    log.close()
+    first, *kept = (await read(tmp_path)).splitlines()
+    gone = len(b"".join(said[: 9 - len(kept)]))
+    assert kept == [f"line {number}" for number in range(9 - len(kept), 9)]
+    assert first == f"[windlass: {gone} bytes of log before this are not kept]"
+    assert await read(tmp_path, tail_lines=1) == "line 8\n"
+    assert (await read(tmp_path, timestamps=True)).startswith("2026-01-01T12:00:0")
 
 
 async def test_whole_tail_since_and_timestamps(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from windlass.node import linux, records
+from windlass.node import linux, records, shim
+from windlass.node.logfile import record
 from windlass.node.namespaces import permitted_namespaces
 from windlass.node.network import Capabilities
 from windlass.node.spawning import start_helper
@@ -349,6 +350,26 @@ def test_memory_above_the_limit_is_killed_and_told(attempts: Any, isolation: dic
     attempt.start()
     found = attempt.wait()
     assert (found["oom"], found["code"]) == (True, 137)
+
+
+def test_what_a_full_disk_took_of_the_log_is_told_before_the_end_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that ends before there is room again writes nothing more that could carry the note."""
+    attempt = Attempt(tmp_path / "a")
+    one = shim._Shim(str(attempt.folder), attempt.record)
+    one.log.write(record("stdout", True, b"kept"))
+
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(records, "write", full)
+    one.log.write(record("stdout", True, b"lost"))
+    monkeypatch.setattr(shim.ticks, "pause", lambda _: monkeypatch.undo())
+    one._finish({"code": 0})
+    assert attempt.text() == f"kept\n[windlass: {one.log.lost_bytes} bytes of log were lost]\n"
+    assert attempt.wait()["lost_log_bytes"] == one.log.lost_bytes > 0
 
 
 def test_the_agent_may_be_gone_when_the_shim_reports(tmp_path: Path) -> None:

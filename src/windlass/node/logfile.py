@@ -1,18 +1,22 @@
 """Container logs as the kubelet's runtimes write them, with rotation.
 
 One line per record: ``<time, nine digits> <stdout|stderr> <P|F> <text>``. ``P`` says that the line goes
-on in the next record of the same stream. A full file moves to ``<name>.1`` (older ones to ``.2`` …).
+on in the next record of the same stream. A full file moves to ``<name>.1`` (older ones to ``.2`` …); what is removed
+then is counted in ``<name>.dropped``.
 Imports stay few: the shim writes with this module. :mod:`windlass.node.logs` reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from windlass.kits import ticks
 
 CHUNK = 16 * 1024
 """Longest text of one record; longer lines are split (the runtimes' own limit)."""
+DROPPED = ".dropped"
+"""Behind the name of a log: how many bytes of its beginning rotation has removed, as a number."""
 
 
 class LogFile:
@@ -24,6 +28,7 @@ class LogFile:
         self.max_files = max(1, max_files)
         self.lost_bytes = 0
         self._untold = 0
+        self._dropped = 0
         self._descriptor = -1
         self._size = 0
         self._open()
@@ -34,16 +39,14 @@ class LogFile:
 
     def write(self, records: bytes) -> None:
         """``records`` is whole lines."""
+        told = b""
         if self._untold:
-            records = (
-                record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode())
-                + records
-            )
-        if self._size and self._size + len(records) > self.max_bytes:
+            told = record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode())
+        if self._size and self._size + len(told) + len(records) > self.max_bytes:
             self._rotate()
         start = self._size
         try:
-            view = memoryview(records)
+            view = memoryview(told + records)
             while view:
                 count = os.write(self._descriptor, view)
                 self._size += count
@@ -53,6 +56,11 @@ class LogFile:
             self.lost_bytes += len(records)
             self._untold += len(records)
             self._cut(start)
+
+    def tell(self) -> None:
+        """Say what was lost, if anything was and there is room again: nothing may come after it that would."""
+        if self._untold:
+            self.write(b"")
 
     def _cut(self, size: int) -> None:
         """Remove half a record, so that the file stays readable."""
@@ -65,9 +73,13 @@ class LogFile:
     def _rotate(self) -> None:
         try:
             if self.max_files == 1:
+                self._drop(self._size)
                 os.ftruncate(self._descriptor, 0)
                 self._size = 0
                 return
+            oldest = f"{self.path}.{self.max_files - 1}"
+            if os.path.exists(oldest):
+                self._drop(os.stat(oldest).st_size)
             for number in range(self.max_files - 2, 0, -1):
                 older = f"{self.path}.{number}"
                 if os.path.exists(older):
@@ -78,6 +90,11 @@ class LogFile:
             os.close(previous)
         except OSError:
             self._size = 0  # could not rotate now: try again after another max_bytes
+
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        with contextlib.suppress(OSError), open(self.path + DROPPED, "w", encoding="ascii") as stream:
+            stream.write(str(self._dropped))
 
     def close(self) -> None:
         if self._descriptor >= 0:

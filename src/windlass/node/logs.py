@@ -17,13 +17,14 @@ from typing import Any, Protocol
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 from windlass.node import records
-from windlass.node.logfile import record
+from windlass.node.logfile import DROPPED, record
 from windlass.node.paths import NodePaths
 
 _BLOCK = 256 * 1024
 _POLL_SECONDS = 0.05
 _IDLE_POLL_SECONDS = 0.25
 _IDLE_AFTER = 40
+_GAP = b"[windlass: lines may be missing here: the log grew faster than it was read]"
 
 
 class LogNotFound(Exception):
@@ -71,6 +72,8 @@ class LogReader:
         try:
             if options.tail_lines is not None:
                 cursor.to_tail(options.tail_lines)
+            elif not since and (text := decoder.decode(cursor.missing())):
+                yield text
             idle = 0
             while True:
                 ended = not options.follow or not _is_running(
@@ -179,6 +182,15 @@ class Cursor:
             if self._open(path):
                 return
 
+    def missing(self) -> bytes:
+        """A record that says how much of the beginning rotation has removed; empty if nothing."""
+        try:
+            count = int(self._path.with_name(self._path.name + DROPPED).read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return b""
+        text = f"[windlass: {count} bytes of log before this are not kept]"
+        return _note_before(self._descriptor, text.encode()) if self._descriptor >= 0 else b""
+
     def close(self) -> None:
         for descriptor in (self._descriptor, self._successor):
             if descriptor >= 0:
@@ -198,7 +210,7 @@ class Cursor:
             os.close(self._descriptor)
             self._descriptor, self._successor = self._successor, -1
             if gap:
-                yield _gap_before(self._descriptor)
+                yield _note_before(self._descriptor, _GAP)
 
     def _find_successor(self) -> bool:
         """Open the file after the one that is open, unless that is the newest. Returns whether files between the two
@@ -250,10 +262,9 @@ def _opened(path: Path) -> int | None:
         return None
 
 
-def _gap_before(descriptor: int) -> bytes:
-    """A record that says that lines may be missing, with the time of the first one in the file."""
+def _note_before(descriptor: int, text: bytes) -> bytes:
+    """A record with a note and the time of the first one in the file."""
     stamp, _, rest = os.pread(descriptor, 64, 0).partition(b" ")
-    text = b"[windlass: lines may be missing here: the log grew faster than it was read]"
     return b"%s stderr F %s\n" % (stamp, text) if rest else record("stderr", True, text)
 
 

@@ -317,12 +317,13 @@ class _Shim:
         }
 
     def _finish(self, result: dict[str, Any]) -> None:
-        self.log.close()
         result["finished_at_ns"] = ticks.now_ns()
         result["lost_log_bytes"] = self.log.lost_bytes
         while True:
+            self.log.tell()
             try:
                 records.write(self.folder, records.EXIT, result)
+                self.log.close()
                 return
             except OSError:  # a full disk: the exit status must not be lost while we live
                 if not os.path.isdir(self.folder):
