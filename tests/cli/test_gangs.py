@@ -131,6 +131,43 @@ def test_cancel_of_a_batch_job_ends_the_job_that_would_make_others(
     assert (PODS, "default", "batch-0") in cluster.objects  # its pods are the garbage collector's
 
 
+def test_cancel_of_any_gang_of_one_batch_job_ends_the_job(windlass: Run, cluster: FakeCluster) -> None:
+    cluster.add(NATIVE_POD_GROUPS, {"metadata": {"name": "grp"}, "spec": {}})
+    cluster.add(BATCH_JOBS, {"metadata": {"name": "train", "uid": "uid-train"}})
+    for i in range(2):
+        owners = {"ownerReferences": [batch_owner("train")]}
+        cluster.add(PODS, native(f"train-{i}", "grp", metadata=owners))
+    assert windlass("cancel", "grp").out == "grp is being ended, with its Job train\n"
+    assert (BATCH_JOBS, "default", "train") not in cluster.objects
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_cancel_says_who_makes_the_pods_anew(windlass: Run, cluster: FakeCluster, seen: bool) -> None:
+    """A Job that a JobSet has made, or one that this user may not look at."""
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "s",
+        "uid": "s",
+        "controller": True,
+    }
+    metadata = {"name": "batch", "uid": "uid-batch", "ownerReferences": [jobset]}
+    cluster.add(BATCH_JOBS, {"metadata": metadata})
+    if not seen:
+        del cluster.objects[(BATCH_JOBS, "default", "batch")]
+    done = windlass("cancel", "batch")
+    assert done.out == "batch 2 pods deleted\n"
+    assert "Job batch may make such pods anew: kubectl -n default delete job.batch batch" in done.err
+
+
+def test_cancel_of_one_pod_of_a_job_says_that_another_comes(windlass: Run, cluster: FakeCluster) -> None:
+    cluster.add(PODS, pod("plain-0", metadata={"ownerReferences": [batch_owner("plain")]}))
+    done = windlass("cancel", "plain-0")
+    assert (done.code, done.out) == (0, "plain-0 deleted\n")
+    assert "Job plain may make such pods anew: kubectl -n default delete job.batch plain" in done.err
+    assert windlass("cancel", "alone").err == ""
+
+
 def test_one_group_of_the_same_name_in_two_apis(windlass: Run, cluster: FakeCluster) -> None:
     for i in range(2):
         cluster.add(PODS, native(f"twin-{i}", "kueue"))

@@ -59,14 +59,12 @@ def _least(notes: dict[str, str]) -> int:
     return 1
 
 
-def batch_job_of(pods: list[Object]) -> Object | None:
-    """The owner reference of the batch Job that would make pods anew; ``None`` where there is none."""
+def makers_of(pods: list[Object]) -> list[Object]:
+    """The owner references of those who control these pods and make them anew, each once: batch Jobs, ReplicaSets …
+    What a node or a PodGroup owns is nobody's to make."""
+    found: dict[str, Object] = {}
     for pod in pods:
         for owner in pod["metadata"].get("ownerReferences") or ():
-            if (
-                owner.get("controller")
-                and owner.get("kind") == "Job"
-                and owner.get("apiVersion") == "batch/v1"
-            ):
-                return owner
-    return None
+            if owner.get("controller") and owner.get("kind") not in ("Node", "PodGroup"):
+                found.setdefault(str(owner.get("uid")), owner)
+    return list(found.values())
