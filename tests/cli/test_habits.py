@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from windlass.cli import habits
 from windlass.cli.loglines import duration_seconds
 from windlass.cli.main import COMMANDS
+from windlass.cli.queuesettings import parse_settings
 
 
 def test_every_command_that_is_named_instead_exists(windlass):
@@ -30,6 +31,19 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         assert all(
             word.strip(",") in known for word in instead.split() if word.startswith("--") and word != "--"
         )
+
+
+@pytest.mark.parametrize("command", ["create", "set"])
+@pytest.mark.parametrize(
+    "typed", ["--weight", "-w", "--capability", "--deserved", "--guarantee", "--quota", "--parent"]
+)
+def test_settings_of_queues_are_written_without_dashes(windlass, command, typed):
+    done = windlass("queue", command, "team", typed, "2")
+    assert done.code == 2
+    (remedy,) = [line for line in done.err.splitlines() if line.startswith("try: ") and "=" in line]
+    words = remedy.removeprefix("try: ").rpartition("as in ")[2]
+    example = words.replace("NUMBER", "2").replace("QUEUE", "root")
+    assert parse_settings([example])[0], example
 
 
 def test_of_other_commands_the_words_of_slurm_say_nothing(windlass):

@@ -346,8 +346,9 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-SERVER-401",
         "the server does not accept the credentials",
-        "The token or the certificate in use is not the server's. After `windlass down --purge` and a new "
-        "`windlass up`, old copies of the kubeconfig no longer fit: `windlass status` names the new one.",
+        "The token or the certificate in use is not the server's, or no longer: log in to the cluster again, "
+        "as you got the kubeconfig. After `windlass down --purge` and a new `windlass up`, old copies of the "
+        "kubeconfig no longer fit: `windlass status` names the new one.",
     ),
     (
         "WL-SERVER-409",

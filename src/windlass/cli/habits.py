@@ -72,13 +72,30 @@ OPTIONS = {
     "--wrap": "windlass submit -- sh -c 'COMMANDS'",
 }
 """Option of sbatch and srun → what to give ``run`` and ``submit`` instead."""
+_QUEUE_OPTIONS = {
+    **{
+        f"--{kind}": f"{kind}.RESOURCE=AMOUNT, as in {kind}.nvidia.com/gpu=8"
+        for kind in ("capability", "deserved", "guarantee")
+    },
+    "--limit": "capability.RESOURCE=AMOUNT, as in capability.nvidia.com/gpu=8",
+    "--quota": "capability.RESOURCE=AMOUNT, as in capability.nvidia.com/gpu=8",
+    "--weight": "weight=NUMBER",
+    "-w": "weight=NUMBER",
+    "--priority": "priority=NUMBER",
+    "--parent": "parent=QUEUE",
+    "--state": "state=Open, or state=Closed",
+    "--reclaimable": "reclaimable=true, or reclaimable=false",
+}
+"""What who comes from vcctl or Kueue gives ``queue create`` and ``queue set`` as an option → the setting."""
 _DIRECTIVE = re.compile(r"#SBATCH\s+(--?[A-Za-z][A-Za-z-]*)")
 _HEAD_BYTES = 16384
 
 
 def option_here(name: str, path: str) -> str:
-    """What to type instead of an option of Slurm that a command (``windlass submit``) does not have; empty if nothing
-    is known."""
+    """What to type instead of an option that a command (``windlass submit``, ``windlass queue create``) does not have:
+    of Slurm's, and of a setting of queues, which is written without dashes; empty if nothing is known."""
+    if path.endswith((" queue create", " queue set")):
+        return _QUEUE_OPTIONS.get(name, "")
     return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
 
 

@@ -255,7 +255,8 @@ class BlockingClient:
             f"{connection.where} does not accept the credentials",
             evidence=f"{problem.message or 'Unauthorized'}; credentials from: {origin}",
             remedies=(
-                "use the kubeconfig of the control plane that runs now: windlass status",
+                "log in to the cluster again, as you got this kubeconfig: its token may have expired",
+                "of a box, use the kubeconfig of the control plane that runs now: windlass status",
                 "kubectl config view --minify",
             ),
         )
