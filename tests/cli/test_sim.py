@@ -428,6 +428,38 @@ def test_seeds_that_change_nothing_or_contradict_are_told(windlass: Run, trace: 
     assert (wrong.code, "no range of seeds" in wrong.err) == (2, True)
 
 
+def test_the_scores_by_which_a_job_was_placed(windlass: Run, trace: str) -> None:
+    """Job 1 waits for job 0, and is placed on the only node."""
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo,kube")
+    done = windlass(*given, "--scores", "1")
+    assert done.code == 0, done.err
+    assert (
+        "\njob 1 under fifo, placed at 100s on node-0000\nscores for 1 pod, weight times points:\n"
+        in done.out
+    )
+    assert "binpack ×1" in done.out
+    assert "job 1 under kube, placed at 100s on node-0000\n" in done.out
+    found = json.loads(windlass(*given, "--scores", "1", "-o", "json").out)
+    assert [(one["policy"], one["seconds"], one["nodes"]) for one in found["scores"]] == [
+        ("fifo", 100.0, ["node-0000"]),
+        ("kube", 100.0, ["node-0000"]),
+    ]
+    (table,) = found["scores"][0]["tables"]
+    assert [(row["node"], row["fits"]) for row in table["nodes"]] == [("node-0000", True)]
+    assert "scores" not in json.loads(windlass(*given, "-o", "json").out)
+
+
+def test_the_scores_of_nobody_are_refused_before_the_work(windlass: Run, trace: str) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x2", "--policy", "fifo")
+    nobody = windlass(*given, "--scores", "17")
+    assert (nobody.code, 'the trace has no job "17"' in nobody.err) == (2, True)
+    table = windlass(*given, "--scores", "1", "-o", "csv")
+    assert (table.code, "-o csv has no room for --scores" in table.err) == (2, True)
+    seeds = windlass(*given, "--scores", "1", "--seeds", "4-5")
+    assert (seeds.code, "--scores is of one run" in seeds.err, "--seed 4" in seeds.err) == (2, True, True)
+    assert "job 0 was never placed" in windlass(*given, "--scores", "0").out
+
+
 def test_what_became_of_each_job_is_written_as_csv(windlass: Run, trace: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "jobs.csv"
     given = ("--trace", trace, "--nodes", "1x8", "--policy", "fifo,kube", "--per-job", str(path))

@@ -126,6 +126,12 @@ def command() -> None:
     metavar="FILE",
     help="Also write what became of each job: CSV, a line for each policy and job.",
 )
+@click.option(
+    "--scores",
+    "scored",
+    metavar="JOB",
+    help="Also how the nodes ranked for this job of the trace (its id) whenever it was placed, score by score.",
+)
 @standard(namespace=False, formats=FORMATS)
 def run(
     invocation: Invocation,
@@ -135,10 +141,11 @@ def run(
     report: str | None,
     plots: str | None,
     per_job: str | None,
+    scored: str | None,
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import reporting, simtables, simulating, tracefiles
+    from windlass.cli import placed, reporting, simtables, simulating, tracefiles
     from windlass.cli.words import plural
 
     given["time_share"] = simulating.who_shares_time(given["time_share"], given.pop("no_time_share"))
@@ -151,7 +158,8 @@ def run(
     jobs = simulating.put_together(read, given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
-    runs = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
+    watch = placed.watch(scored, jobs, invocation.output, setup.seeds)
+    runs = simulating.play_all(invocation, jobs, watch.over(chosen), setup, reports.look)
     results = simulating.of_policies(runs)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in chosen}
@@ -160,9 +168,10 @@ def run(
     elif invocation.output in ("", "table"):
         invocation.out.line(said)
         invocation.out.write(simtables.as_table(results, invocation.out.width))
+        invocation.out.write(watch.as_text())
     else:
         each = {"runs": [run.figures for run in runs]} if len(runs) > len(results) else {}
-        emit(invocation, {"results": [result.figures for result in results], **each})
+        emit(invocation, {"results": [result.figures for result in results], **each, **watch.as_record()})
     for line in simtables.left_over(results):
         invocation.warn(line)
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
