@@ -30,7 +30,6 @@ class SchedulerApi(FakeApi):
         self.bindings: list[tuple[str, str]] = []
         self.refuse_bind: Callable[[str, str, str], BaseException | None] = lambda *_: None
         self.refuse_eviction: Callable[[str, str], BaseException | None] = lambda *_: None
-        self.lose_answers = False
         self.under_way = 0
         self.most_under_way = 0
 

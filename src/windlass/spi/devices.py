@@ -213,23 +213,8 @@ class CardView(Protocol):
         ...
 
     @property
-    def whole_free(self) -> BoolArray:
-        """Healthy, and nobody has any of it."""
-        ...
-
-    @property
     def sharers(self) -> IntArray:
         """How many pods share or slice the card."""
-        ...
-
-    @property
-    def layout(self) -> IntArray:
-        """What is taken of a sliced card: one number per distinct state of its model's geometry; 0 is a
-        free card, -1 a card that cannot be sliced."""
-        ...
-
-    def slices_left(self, profile: str) -> IntArray:
-        """How many more slices of the profile each card could hold, alone."""
         ...
 
 

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.cards.cards import (
-    COMPUTE,
     FIELDS,
-    MEDIA,
     MIB,
     MILLI,
     PLACES,
@@ -148,46 +146,6 @@ class CardArrays:
     @cached_property
     def sharers(self) -> IntArray:
         return self._sums[:, :, SHARES] + self._sums[:, :, SLICES]
-
-    @cached_property
-    def whole_free(self) -> BoolArray:
-        counted = self._spread("counted", lambda card: int(card.counted), 1) > 0
-        return self._shareable & (self.sharers == 0) & counted
-
-    @cached_property
-    def layout(self) -> IntArray:
-        found = np.full(self._cells.shape[:2], -1, dtype=np.int64)
-        self._each_sliceable(lambda at, slot, card, state: found.__setitem__((at, slot), state))
-        return found
-
-    def slices_left(self, profile: str) -> IntArray:
-        found = np.zeros(self._cells.shape[:2], dtype=np.int64)
-        shares, open_to = self._sums[:, :, SHARES], self._shareable
-
-        def enter(at: int, slot: int, card: Card, state: int) -> None:
-            geometry = card.geometry
-            if (
-                geometry is not None
-                and profile in geometry.codes
-                and open_to[at, slot]
-                and not shares[at, slot]
-            ):
-                found[at, slot] = geometry.more(state)[geometry.codes[profile]]
-
-        self._each_sliceable(enter)
-        return found
-
-    def _each_sliceable(self, enter: Callable[[int, int, Card, int], object]) -> None:
-        masks, sums = self._masks, self._sums
-        for at, code in enumerate(self._kits.tolist()):
-            for slot, card in enumerate(self._table.kits[code].cards):
-                if card.geometry is not None:
-                    state = card.geometry.state(
-                        int(masks[at, slot]),
-                        int(sums[at, slot, COMPUTE]),
-                        media=bool(sums[at, slot, MEDIA] > 0),
-                    )
-                    enter(at, slot, card, state)
 
 
 def _width(cards: CardTable) -> NDArray[np.int64]:
