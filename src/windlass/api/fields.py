@@ -88,7 +88,7 @@ def review_struct(struct: Struct, obj: dict[str, Any], *, custom: bool = False) 
 
 
 def enforce(
-    resource: Resource, report: FieldReport, validation: str = "", *, patch: bool = False, name: str = ""
+    resource: Resource, report: FieldReport, validation: str = "", *, patch: bool = False
 ) -> list[str]:
     """Turn a report into warnings, or raise the StatusError that the real server answers.
 
@@ -101,7 +101,7 @@ def enforce(
     if validation == "Strict" and strict:
         raise _refusal(resource, f"strict decoding error: {', '.join(strict)}", patch=patch)
     if report.invalid:
-        raise errors.invalid(resource, name or _name(report.object), report.invalid)
+        raise errors.invalid(resource, _name(report.object), report.invalid)
     return strict if validation != "Ignore" else []
 
 

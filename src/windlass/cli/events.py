@@ -40,13 +40,9 @@ def when(event: Mapping[str, Any]) -> float:
     return max(moment(text) for text in (*stamps, metadata.get("creationTimestamp")))
 
 
-def lines(
-    invocation: Invocation, objects: Iterable[Mapping[str, Any]], *, most: int = 0, indent: str = ""
-) -> str:
+def lines(invocation: Invocation, objects: Iterable[Mapping[str, Any]], *, indent: str = "") -> str:
     """A table of the latest events; empty when there are none."""
     events = of(invocation, objects)
-    if most:
-        events = events[-most:]
     if not events:
         return ""
     now = invocation.clock.now()

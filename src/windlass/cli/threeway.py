@@ -20,24 +20,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 def merge_patch(original: Object, modified: Object, live: Object) -> dict[str, Any]:
     """A JSON merge patch (RFC 7396); empty when nothing is to be done."""
-    patch: dict[str, Any] = {}
-    for key, value in modified.items():
-        if value is None:
-            if key in live:
-                patch[key] = None
-        elif key not in live:
-            patch[key] = value
-        elif isinstance(value, Mapping) and isinstance(live[key], Mapping):
-            before = original.get(key)
-            inner = merge_patch(before if isinstance(before, Mapping) else {}, value, live[key])
-            if inner:
-                patch[key] = inner
-        elif value != live[key]:
-            patch[key] = value
-    for key in original:
-        if key not in modified and key in live:
-            patch[key] = None
-    return patch
+    return _maps({}, original, modified, live)
 
 
 def strategic_patch(struct: Struct, original: Object, modified: Object, live: Object) -> dict[str, Any]:
@@ -46,6 +29,7 @@ def strategic_patch(struct: Struct, original: Object, modified: Object, live: Ob
 
 
 def _maps(fields: Mapping[str, Node], original: Object, modified: Object, live: Object) -> dict[str, Any]:
+    """``fields``: what is known of their shapes; of others a list is whole."""
     patch: dict[str, Any] = {}
     for key, value in modified.items():
         node = fields.get(key)

@@ -75,12 +75,12 @@ def resource_words(name: str, amount: str) -> str:
     return f"{amount} {name}"
 
 
-def joined(words: Iterable[str], last: str = "and") -> str:
+def joined(words: Iterable[str]) -> str:
     """``a, b and c``."""
     items = list(words)
     if len(items) < 2:
         return "".join(items)
-    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def key_of(obj: Object) -> str:

@@ -120,9 +120,9 @@ class Connection:
         )
 
 
-def over_socket(path: str | Path, namespace: str = "default") -> Connection:
+def over_socket(path: str | Path) -> Connection:
     """The control plane of this box over its Unix socket: whoever may open it is admin."""
-    return Connection(unix_socket=str(path), namespace=namespace)
+    return Connection(unix_socket=str(path))
 
 
 def ssl_context(connection: Connection, client_cert: bytes = b"", client_key: bytes = b"") -> ssl.SSLContext:

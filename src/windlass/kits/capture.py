@@ -21,7 +21,6 @@ def capture(
     argv: Sequence[str],
     *,
     extra_env: Mapping[str, str] | None = None,
-    cwd: str | None = None,
     timeout_seconds: float = 60.0,
 ) -> Captured:
     """Raises ``OSError`` (it cannot be started) and ``TimeoutError`` (it took too long and was killed)."""
@@ -30,7 +29,6 @@ def capture(
         done = subprocess.run(
             list(argv),
             env=env,
-            cwd=cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_seconds,

@@ -36,15 +36,15 @@ def is_alive(pid: int, started: int | None = None) -> bool:
     return found is not None and (started is None or found == started)
 
 
-def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> bool:
-    """Ask the kernel to send ``signum`` to this process when its parent dies.
+def die_with_parent(parent: int) -> bool:
+    """Ask the kernel to kill this process when its parent dies.
 
     ``False`` if ``parent`` is gone already (the caller should end at once). Children do not inherit it.
     """
     import ctypes  # not needed by those who only start processes
 
     library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
+    if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     return os.getppid() == parent
 
@@ -70,9 +70,9 @@ def rotate(path: Path, keep: int = 3) -> None:
             os.replace(newer, older)
 
 
-def copy_and_truncate(path: Path, keep: int = 1) -> None:
-    """Rotate a log that is being written in append mode: copy it aside, then empty it in place."""
-    aside = path.with_name(f"{path.name}.{keep}")
+def copy_and_truncate(path: Path) -> None:
+    """Rotate a log that is being written in append mode: copy it aside (``x.log.1``), then empty it in place."""
+    aside = path.with_name(f"{path.name}.1")
     with open(path, "rb") as source, open(aside, "wb") as target:
         os.fchmod(target.fileno(), 0o600)
         while block := source.read(1 << 20):

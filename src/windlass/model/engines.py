@@ -19,9 +19,9 @@ _OF_ALLOCATE = ("backfill",)
 """Of the default policy: what ``allocate`` does besides, as ``EngineConfig.backfill`` says."""
 
 
-def default_engine(config: EngineConfig | None = None) -> Engine:
+def default_engine() -> Engine:
     """An engine with the built-in policies."""
-    return make_engine(SchedulerConfig(), base=config)
+    return make_engine(SchedulerConfig())
 
 
 def make_engine(

@@ -4,7 +4,7 @@ and explanations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,11 +92,9 @@ class Snapshot:
     ignored: dict[str, int] = field(default_factory=dict)
 
 
-def from_objects(
-    objects: Iterable[Mapping[str, Any]], *, scheduler_names: Collection[str] = EVERY_SCHEDULER
-) -> Snapshot:
+def from_objects(objects: Iterable[Mapping[str, Any]]) -> Snapshot:
     """``objects`` with ``apiVersion`` and ``kind``; ``List``s are opened. Raises :class:`SnapshotError`."""
-    model = ClusterModel(scheduler_names)
+    model = ClusterModel(EVERY_SCHEDULER)
     placed = ((f"object {position}", obj) for position, obj in enumerate(objects))
     ignored = load(model, placed)
     return Snapshot(model, model.take(), ignored)

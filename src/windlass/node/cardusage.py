@@ -7,7 +7,7 @@ A process belongs to a pod by the mark that every process of an attempt carries 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +48,9 @@ class Finding:
     message: str
 
 
-def processes(nvml: Nvml, cards: Mapping[str, Card], owner: Callable[[int], str] | None = None) -> list[Use]:
-    """All compute processes on these cards (by name in the ledger). Blocks. ``owner``: pid → pod's uid."""
+def processes(nvml: Nvml, cards: Mapping[str, Card]) -> list[Use]:
+    """All compute processes on these cards (by name in the ledger). Blocks."""
     lib = nvml.library
-    find = owner or pod_of
     found: list[Use] = []
     for device, card in cards.items():
         seen: set[int] = set()
@@ -73,7 +72,7 @@ def processes(nvml: Nvml, cards: Mapping[str, Card], owner: Callable[[int], str]
                     Use(
                         device,
                         pid,
-                        find(pid),
+                        pod_of(pid),
                         name_of(pid),
                         -1 if used is None else int(used) // _MIB,
                         -1 if instance is None or int(instance) == 0xFFFFFFFF else int(instance),

@@ -76,12 +76,11 @@ def own_address() -> str:
             return "127.0.0.1"
 
 
-def usable_memory(meminfo: str | None = None, limit: str | None = None) -> int:
+def usable_memory() -> int:
     """Bytes of memory: the machine's, or the limit of the control group that we are in if that is less."""
-    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
-    match = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
+    match = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     total = int(match[1]) * 1024 if match else 0
-    bound = _first_line("/sys/fs/cgroup/memory.max") if limit is None else limit
+    bound = _first_line("/sys/fs/cgroup/memory.max")
     return min(total, int(bound)) if bound.isdecimal() else total
 
 

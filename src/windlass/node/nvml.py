@@ -325,10 +325,10 @@ def link_groups(cards: list[CardFacts]) -> dict[int, int]:
     }
 
 
-def machine_name(path: Path = Path("/sys/class/dmi/id/product_name")) -> str:
+def machine_name() -> str:
     """The machine's product name, dashes for spaces; ``unknown`` where it is not told."""
     try:
-        return path.read_text().strip().replace(" ", "-") or "unknown"
+        return Path("/sys/class/dmi/id/product_name").read_text().strip().replace(" ", "-") or "unknown"
     except OSError:
         return "unknown"
 

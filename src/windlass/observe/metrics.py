@@ -153,8 +153,6 @@ class Family:
     ) -> Histogram:
         return Histogram(f"{self._prefix}_{name}", meaning, labels, buckets=buckets, registry=self._registry)
 
-    def timings(
-        self, name: str, meaning: str, labels: Sequence[str] = (), bounds: Sequence[float] = FAST
-    ) -> Timings:
+    def timings(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Timings:
         """A histogram for what happens often."""
-        return Timings(f"{self._prefix}_{name}", meaning, labels, bounds, registry=self._registry)
+        return Timings(f"{self._prefix}_{name}", meaning, labels, FAST, registry=self._registry)

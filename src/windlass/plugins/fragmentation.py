@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -306,11 +306,6 @@ def choose(free: IntArray, asked: IntArray, count: int) -> tuple[BoolArray, Bool
     return fits.sum(axis=1) >= count, taken
 
 
-def by_model(
-    mix: Mix, codes: IntArray, names: Sequence[str], seen: Collection[int] | None = None
-) -> IntArray:
+def by_model(mix: Mix, codes: IntArray, names: Sequence[str]) -> IntArray:
     """The group of each entry of ``codes``, codes of the models ``names``."""
-    groups = np.zeros(len(names), dtype=np.int64)
-    for code in seen if seen is not None else range(len(names)):
-        groups[code] = mix.group(names[code])
-    return groups[codes]
+    return np.array([mix.group(name) for name in names], dtype=np.int64)[codes]

@@ -142,9 +142,9 @@ class Table:
             low = max(low, bisect_left(keys, start))
         return keys, low, high
 
-    def snapshot(self, namespace: str | None, start: str = "") -> list[Entry]:
+    def snapshot(self, namespace: str | None) -> list[Entry]:
         """The committed versions of ``namespace`` (``None``: all) in key order."""
-        keys, low, high = self.span(namespace, start)
+        keys, low, high = self.span(namespace)
         if low == 0 and high == len(keys):
             return list(map(self.current.__getitem__, keys))
         return [self.current[key] for key in keys[low:high]]

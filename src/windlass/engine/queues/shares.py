@@ -45,10 +45,10 @@ class Shares:
         self._demands: dict[str, Mapping[str, int]] = {}
         """Queue → its demand when its level was divided last."""
 
-    def refresh(self, *, anew: bool = False) -> None:
-        """Bring all shares up to date. ``anew``: divide every level, not only what has moved."""
+    def refresh(self) -> None:
+        """Bring all shares up to date: every level where queues themselves have changed, else what has moved."""
         queues = self._queues
-        if queues.redivide or anew:
+        if queues.redivide:
             queues.redivide = False
             queues.demanding = {}
             self._everything()

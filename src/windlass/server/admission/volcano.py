@@ -91,7 +91,7 @@ def _made_by_controller(obj: dict[str, Any]) -> bool:
     return any(owner.get("controller") for owner in owners)
 
 
-def queue_problem(review: Review, name: str, where: str = "spec.queue") -> FieldError | None:
+def queue_problem(review: Review, name: str) -> FieldError | None:
     """Why no work may enter queue ``name``, with the remedy; ``None`` when it may."""
     queue = review.objects.get(QUEUES, "", name)
     if queue is None:
@@ -100,13 +100,15 @@ def queue_problem(review: Review, name: str, where: str = "spec.queue") -> Field
         shown = ", ".join(usable[:_SHOWN_QUEUES]) + (", …" if len(usable) > _SHOWN_QUEUES else "")
         hint = f"; or use one of: {shown}" if shown else ""
         return FieldError(
-            where,
+            "spec.queue",
             f'Not found: "{name}": queue {name} does not exist: create it (windlass queue create {name}){hint}',
             "FieldValueNotFound",
         )
     if name == ROOT:
         return FieldError.invalid(
-            where, name, "root is the sum of all queues and takes no work itself: name a queue below it"
+            "spec.queue",
+            name,
+            "root is the sum of all queues and takes no work itself: name a queue below it",
         )
     children = sorted(
         q["metadata"]["name"]
@@ -115,14 +117,14 @@ def queue_problem(review: Review, name: str, where: str = "spec.queue") -> Field
     )
     if children:
         return FieldError.invalid(
-            where,
+            "spec.queue",
             name,
             f"queue {name} has child queues and takes no work itself: use one of: {', '.join(children)}",
         )
     state = (queue.get("status") or {}).get("state") or "Open"
     if state != "Open":
         return FieldError.invalid(
-            where,
+            "spec.queue",
             name,
             f"queue {name} is {state} and takes no new work: open it (windlass queue set {name} state=Open) or use "
             "another queue",
