@@ -35,8 +35,8 @@ class Scores:
 
     @staticmethod
     def of(dialect: Dialect, scores: Sequence[spi.Score], relative: Sequence[spi.RelativeScore]) -> Scores:
-        own = [p for p in scores if _speaks(p, dialect)]
-        others = tuple(p for p in relative if _speaks(p, dialect))
+        own = [p for p in scores if speaks(p, dialect)]
+        others = tuple(p for p in relative if speaks(p, dialect))
         return Scores(
             tuple(p for p in own if p.footprint is Footprint.STATIC),
             tuple(p for p in own if p.footprint is Footprint.ROW),
@@ -48,7 +48,8 @@ class Scores:
         )
 
 
-def _speaks(plugin: object, dialect: Dialect) -> bool:
+def speaks(plugin: object, dialect: Dialect) -> bool:
+    """Whether a policy has a word on pods of this dialect: all, where it names none."""
     dialects = getattr(plugin, "dialects", None)
     return dialects is None or dialect in dialects
 

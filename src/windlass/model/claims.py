@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -27,6 +27,7 @@ from windlass.api.errors import FieldError
 from windlass.api.views.claims import FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
+from windlass.kits.dicts import put
 from windlass.kits.timestamps import rfc3339
 from windlass.model import capacities
 from windlass.model.claimdevices import NOTHING, Apart, Shelf
@@ -39,7 +40,6 @@ MOST_CONSUMERS = 256
 """So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
 _NOTHING: Mapping[str, None] = {"allocation": None, "reservedFor": None}
 Json = dict[str, Any]
-Value = TypeVar("Value")
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
 
 
@@ -93,14 +93,14 @@ class ClaimBook:
             case views.ResourceSlice():
                 return self.shelf.upsert(item)
             case views.DeviceClass():
-                return _put(self.classes, item.name, item)
+                return put(self.classes, item.name, item)
             case views.ClaimTemplate():
-                return _put(self.templates, item.key, item)
+                return put(self.templates, item.key, item)
             case views.DeviceClaim():
                 self._leave_nodes(item)
                 for node in item.nodes:
                     self._allocated.setdefault(node, {})[item.key] = None
-                return _put(self.claims, item.key, item)
+                return put(self.claims, item.key, item)
 
     def _forget(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice | views.DeviceClass):
@@ -570,10 +570,3 @@ def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:
     users.pop(pod, None)
     if not users:
         book.pop(claim, None)
-
-
-def _put(into: dict[str, Value], key: str, value: Value) -> bool:
-    if into.get(key) == value:
-        return False
-    into[key] = value
-    return True

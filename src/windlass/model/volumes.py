@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from windlass.api import selectors, views
 from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, Requirement
 from windlass.api.views.storage import SELECTED_NODE
+from windlass.kits.dicts import put
 from windlass.plugins.labels import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
@@ -41,14 +42,6 @@ class StorageWrite:
 Item = (
     views.Claim | views.Volume | views.StorageClass | views.CsiNode | views.CsiDriver | views.StorageCapacity
 )
-Value = TypeVar("Value")
-
-
-def _put(into: dict[str, Value], key: str, value: Value) -> bool:
-    if into.get(key) == value:
-        return False
-    into[key] = value
-    return True
 
 
 class VolumeBook:
@@ -85,21 +78,21 @@ class VolumeBook:
                 if item.volume:
                     self._take_back(item.key, item.volume)
                 self._file(item.key, item)
-                return _put(self.claims, item.key, item)
+                return put(self.claims, item.key, item)
             case views.Volume():
                 if item.claim:
                     self._given.pop(item.name, None)
-                return _put(self.volumes, item.name, item)
+                return put(self.volumes, item.name, item)
             case views.StorageClass():
-                return _put(self.classes, item.name, item)
+                return put(self.classes, item.name, item)
             case views.CsiNode():
                 limits = {LIMIT + driver: count for driver, count in item.limits.items()}
-                return _put(self.limits, item.name, limits)
+                return put(self.limits, item.name, limits)
             case views.CsiDriver():
-                return _put(self.counting, item.name, item.counts)
+                return put(self.counting, item.name, item.counts)
             case views.StorageCapacity():
                 before = self.pools.get(item.key)
-                return _put(self.pools, item.key, item) and self._pool_matters(before, item)
+                return put(self.pools, item.key, item) and self._pool_matters(before, item)
 
     def remove(self, item: Item) -> bool:
         """The object is gone; whether it was known."""

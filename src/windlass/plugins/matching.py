@@ -58,6 +58,14 @@ def term_mask(term: NodeTerm, nodes: NodeView) -> BoolArray:
     return mask
 
 
+def any_term_mask(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
+    """The nodes that satisfy at least one of the terms."""
+    mask = np.zeros(nodes.size, dtype=np.bool_)
+    for term in terms:
+        mask |= term_mask(term, nodes)
+    return mask
+
+
 def describe(expression: Expression) -> str:
     """``tier in (a, b)``, ``!gone``, ``cores > 4``: for people."""
     key, values = expression.key, ", ".join(expression.values)

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.plugins.matching import describe, expression_mask, term_mask
+from windlass.plugins.matching import any_term_mask, describe, expression_mask, term_mask
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
-from windlass.spi.objects import Dialect, Expression, Needs, NodeTerm
+from windlass.spi.objects import Dialect, Expression, Needs
 from windlass.spi.plugins import Finding, Footprint, Trend
 
 
@@ -33,7 +33,7 @@ class NodeAffinity:
         for key, value in needs.node_selector:
             mask &= expression_mask(Expression(key, "In", (value,)), nodes)
         if needs.node_terms is not None:
-            mask &= _any_term(needs.node_terms, nodes)
+            mask &= any_term_mask(needs.node_terms, nodes)
         return mask
 
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
@@ -45,7 +45,7 @@ class NodeAffinity:
                 detail = describe(expression) + _taint_is_no_label(key, blocked, nodes)
                 found.append(Finding(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
         if needs.node_terms is not None:
-            blocked = ~_any_term(needs.node_terms, nodes)
+            blocked = ~any_term_mask(needs.node_terms, nodes)
             if blocked.any():
                 text = " or ".join(
                     " and ".join(describe(e) for e in (*term.labels, *term.fields)) or "nothing"
@@ -65,13 +65,6 @@ class NodeAffinity:
         for preferred in needs.preferred_nodes:
             score += term_mask(preferred.term, nodes) * (100.0 * preferred.weight / whole)
         return score
-
-
-def _any_term(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
-    mask = np.zeros(nodes.size, dtype=np.bool_)
-    for term in terms:
-        mask |= term_mask(term, nodes)
-    return mask
 
 
 def _taint_is_no_label(key: str, blocked: BoolArray, nodes: NodeView) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.plugins.matching import describe, term_mask
+from windlass.plugins.matching import any_term_mask, describe
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs, NodeTerm, VolumeNeed
 from windlass.spi.plugins import Finding
@@ -122,7 +122,7 @@ class Volumes:
         if volume.problem:
             found.append((everywhere, _finding(everywhere, volume.problem)))
         if volume.terms is not None:
-            blocked = ~_any_term(volume.terms, nodes)
+            blocked = ~any_term_mask(volume.terms, nodes)
             detail = f"the volume of claim {volume.claim} is reached from {_text(volume.terms)} only"
             if volume.size:
                 detail = f"{volume.size} for claim {volume.claim} can be had where {_text(volume.terms)} only"
@@ -150,7 +150,7 @@ class Volumes:
     def _served(self, volume: VolumeNeed, nodes: NodeView) -> BoolArray:
         mask = np.zeros(nodes.size, dtype=np.bool_)
         for terms in self._left(volume):
-            mask |= True if terms is None else _any_term(terms, nodes)
+            mask |= True if terms is None else any_term_mask(terms, nodes)
         return mask
 
     def _full(self, volume: VolumeNeed, nodes: NodeView) -> tuple[BoolArray, Finding]:
@@ -169,7 +169,7 @@ class Volumes:
     def _reaches(self, terms: tuple[NodeTerm, ...] | None, row: int) -> bool:
         if self._nodes is None:
             raise RuntimeError("the plugin is not attached to an engine")
-        return terms is None or bool(_any_term(terms, self._nodes)[row])
+        return terms is None or bool(any_term_mask(terms, self._nodes)[row])
 
 
 def _finding(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> Finding:
@@ -192,13 +192,6 @@ def _keys(volumes: Iterable[VolumeNeed]) -> set[tuple[str, str]]:
             found.add(("limit", volume.limit))
         found.update(("volume", option.volume) for option in volume.options or ())
     return found
-
-
-def _any_term(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
-    mask = np.zeros(nodes.size, dtype=np.bool_)
-    for term in terms:
-        mask |= term_mask(term, nodes)
-    return mask
 
 
 def _text(terms: Sequence[NodeTerm]) -> str:

@@ -10,15 +10,10 @@ from windlass.engine.cards.devices import WHOLE, bits
 from windlass.engine.cards.fit import Choose
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.policies import Policies
+from windlass.engine.policies import Policies, speaks
 from windlass.engine.seating.said import CardsSaid, Rankers
 from windlass.spi.devices import CardChoice, CardState, DeviceNeed
 from windlass.spi.objects import Dialect, Needs
-
-
-def _speaks(plugin: CardChoice, dialect: Dialect) -> bool:
-    dialects = getattr(plugin, "dialects", None)
-    return dialects is None or dialect in dialects
 
 
 class CardWord:
@@ -28,7 +23,7 @@ class CardWord:
         self._policies = policies
         self._heard = heard
         self._choosers = {
-            dialect: [p for p in policies.card_choices if _speaks(p, dialect)] for dialect in Dialect
+            dialect: [p for p in policies.card_choices if speaks(p, dialect)] for dialect in Dialect
         }
 
     def chooses(self, needs: Needs) -> bool:

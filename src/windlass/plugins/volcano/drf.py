@@ -5,8 +5,9 @@ A group's share is the largest, over the cluster's resources, of what it holds d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from windlass.plugins.volcano.amounts import plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Purpose, TaskView
@@ -49,20 +50,13 @@ class DrfSpares:
         if purpose is Purpose.RECLAIM:
             return None
         total = claimer.gang.path[-1].cluster
-        mine = dominant_share(_plus(claimer.gang.holding, claimer.request, 1), total)
+        mine = dominant_share(plus(claimer.gang.holding, claimer.request), total)
         left: dict[str, Resources] = {}
         found = []
         for candidate in candidates:
             key = candidate.gang.spec.key
-            held = _plus(left.get(key, candidate.gang.holding), candidate.request, -1)
+            held = plus(left.get(key, candidate.gang.holding), candidate.request, -1)
             left[key] = held
             if mine <= dominant_share(held, total) + TOLERANCE:
                 found.append(candidate)
         return found
-
-
-def _plus(held: Mapping[str, int], more: Mapping[str, int], sign: int) -> dict[str, int]:
-    found = dict(held)
-    for name, units in more.items():
-        found[name] = found.get(name, 0) + sign * units
-    return found

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from fractions import Fraction
 
+from windlass.plugins.volcano.amounts import plus
 from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, KeptTree, Key, key_of
-from windlass.spi.objects import Dialect, Resources
+from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.tiers import GangView, Purpose, TaskView
 
@@ -80,7 +81,7 @@ class HdrfSpares:
                 moved.append((candidate.request, -1))
             open_ones = self._plain.open_with(moved)
             by_open.setdefault(frozenset(open_ones), []).append(candidate)
-        grown = _plus(mine.holding, claimer.request, 1)
+        grown = plus(mine.holding, claimer.request)
         going: set[str] = set()
         for open_ones, alike in by_open.items():
             tree = self._tree(open_ones)
@@ -88,7 +89,7 @@ class HdrfSpares:
             with tree.holding(mine.path[0], mine, grown):
                 for candidate in alike:
                     theirs = candidate.gang
-                    left = _plus(theirs.holding, candidate.request, -1)
+                    left = plus(theirs.holding, candidate.request, -1)
                     known = self._knows(theirs)
                     with tree.holding(theirs.path[0], theirs, left) if known else nullcontext():
                         if before(key_of(root, mine.path[0]), key_of(root, theirs.path[0])):
@@ -115,10 +116,3 @@ def before(first: Key, second: Key) -> bool:
         if abs(share - other_share) > TOLERANCE:
             return share < other_share
     return False
-
-
-def _plus(held: Resources, more: Resources, sign: int) -> dict[str, int]:
-    found = dict(held)
-    for name, units in more.items():
-        found[name] = found.get(name, 0) + sign * units
-    return found
