@@ -163,7 +163,10 @@ def test_resources_nobody_has_fit_nowhere_and_over_commitment_is_no_negative_roo
     nodes._table.planes[0, USED, nodes._table.column(GPU)] = 5000
     assert ResourcesFit().capacity(needs("gpu=1"), nodes).tolist() == [0]
     assert ResourcesFit().capacity(needs("fpga=1"), nodes).tolist() == [0]
-    assert ResourcesFit().findings(needs("gpu=1"), nodes)[0].available.tolist() == [0]
+    (found,) = ResourcesFit().findings(needs("gpu=1"), nodes)
+    assert (found.available.tolist(), found.most_available) == ([-4000], 0), (
+        "what it lacks is told, and is no room"
+    )
 
 
 def test_a_request_for_several_pods_counts_as_such(view) -> None:
