@@ -12,7 +12,6 @@ from liveload import pod
 from realkube import RealKube
 
 from windlass.api.annotations import ADOPTED, ADOPTED_SUFFIX
-from windlass.api.errors import StatusError
 from windlass.api.resources import POD_GROUPS, QUEUES
 from windlass.cli import installing
 from windlass.client.transport import Request
@@ -35,7 +34,6 @@ class Guarded(Foreign):
         self._posts: list[GuardPost] = []
         self._asked: list[str] = []
         """Configurations that are in force."""
-        self._refused = 0
         self._unasked = 0.0
 
     def scheduler_options(self, kube: RealKube) -> list[str]:
@@ -53,15 +51,6 @@ class Guarded(Foreign):
             self._asked.append(name)
         super().keep()
 
-    def bind(self, name: str, node: str) -> bool:
-        try:
-            return super().bind(name, node)
-        except StatusError as error:
-            if error.code != 403 or "has no room" not in error.message:
-                raise
-            self._refused += 1
-            return False
-
     def _so_often_unasked(self) -> float:
         told = self.stage.eyes.surely("call", Request("GET", "/metrics")).decode()
         counts = (line.rsplit(" ", 1)[1] for line in told.splitlines() if line.startswith(f"{UNASKED}{{"))
@@ -74,7 +63,7 @@ class Guarded(Foreign):
         return [f"{one.node} held too much though everybody was asked: {one.what}" for one in found]
 
     def told(self) -> str:
-        return f"{self._refused} binds refused" if self._refused else ""
+        return f"{self.refused} binds refused" if self.refused else ""
 
     def clear(self) -> None:
         for name in self._asked:
@@ -139,8 +128,7 @@ class HandedOver(Binds):
         waiting = [key.partition("/")[2] for key, entry in mine.items() if not entry.node]
         node = self.room(len(waiting)) if len(mine) >= least else ""
         for name in waiting if node else ():
-            self.bind(name, node)
-            self._by_volcano += 1
+            self._by_volcano += self.bind(name, node)
 
     def problems(self) -> list[str]:
         """Whose the gangs are is written on them."""

@@ -272,6 +272,18 @@ class _Round:
             time.sleep(0.1)
         return None if self.outcome.stalled and self._pace.slowness < SLOW else found
 
+    def led_by_another(self, former: WindlassPart, begun: float) -> float | None:
+        """A moment just before another led; None where none does within 60 s. (Of the former one some binds may be on
+        their way for a while on a slow machine.)"""
+        before = now = begun
+        while now < begun + 60.0:
+            self.restart_who_lost_the_lease()
+            if who_leads([part for part in self.schedulers if part is not former]):
+                return before
+            time.sleep(0.05)
+            before, now = now, time.monotonic()
+        return None
+
     def ask_for_one(self) -> None:
         """A gang of one that takes no GPU."""
         name = f"{self._namespace}-one"
@@ -445,16 +457,17 @@ def _leader(r: _Round) -> float:
         leader.signal(signal.SIGSTOP)
     else:
         proxy.faults = Faults(silent=True)
-    _take_over(r, begun)
+    _take_over(r, leader, begun)
     leader.signal(signal.SIGCONT)
     proxy.mend()
     return time.monotonic()
 
 
-def _take_over(r: _Round, begun: float) -> None:
+def _take_over(r: _Round, former: WindlassPart, begun: float) -> None:
     """Wait for the other's first bind; there is a pod for it, whatever the load does."""
     r.ask_for_one()
-    at = r.next_bind(begun + 0.5, 60.0)
+    led = r.led_by_another(former, begun)
+    at = None if led is None else r.next_bind(led, 60.0)
     if at is None:
         r.outcome.problems.append("nobody took over within 60 s")
     else:
@@ -481,7 +494,7 @@ def _clock(r: _Round) -> float:
     r.allowed_to_end.append(leader)
     begun = time.monotonic()
     leader.kill()
-    _take_over(r, begun)
+    _take_over(r, leader, begun)
     return time.monotonic()
 
 
