@@ -186,16 +186,7 @@ class SchedulerService:
             alone=self._alone,
             turns=HamiLocks(client, model, clock=clock),
         )
-        self._evictor = Evictor(
-            client,
-            model.pods,
-            self.recorder,
-            lambda result: self._returns.evicted(result),
-            sure=lambda: self._sure(),
-            waits=lambda order, why: self._returns.eviction_waits(order, why),
-            clock=clock,
-            rng=rng,
-        )
+        self._evictor = self._evicts(client, rng)
         self._rush = Rush(clock, self._pressed)
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0 or self._rush())
         told = (self.recorder, self.metrics, options, self.explain)
@@ -214,6 +205,18 @@ class SchedulerService:
             changed=lambda key: self._showing.group(key, clock.monotonic()),
         )
         return self._crew_made()
+
+    def _evicts(self, client: Client, rng: Random) -> Evictor:
+        return Evictor(
+            client,
+            self.model.pods,
+            self.recorder,
+            lambda result: self._returns.evicted(result),
+            sure=lambda: self._sure(),
+            waits=lambda order, why: self._returns.eviction_waits(order, why),
+            clock=self._clock,
+            rng=rng,
+        )
 
     def _node_requests(self, client: Client, rng: Random) -> NodeRequests:
         return NodeRequests(
