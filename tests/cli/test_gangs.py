@@ -121,6 +121,8 @@ def test_cancel_ends_all_its_pods(windlass: Run, cluster: FakeCluster) -> None:
     assert windlass("cancel", "kueue", "--wait").out == "kueue 2 pods deleted\n"
     assert not [key for key in cluster.objects if key[2].startswith("k-")]
     assert "kueue" not in told(windlass)
+    cluster.add(PODS, pod("last-0", labels={"kueue.x-k8s.io/pod-group-name": "last"}))
+    assert windlass("cancel", "last").out == "last 1 pod deleted\n"
 
 
 def test_cancel_of_a_batch_job_ends_the_job_that_would_make_others(

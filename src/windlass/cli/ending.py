@@ -7,6 +7,7 @@ from windlass.cli.failures import aimed_remedy, where_served
 from windlass.cli.gangs import makers_of
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, Object
+from windlass.cli.words import plural
 
 
 def terminate(invocation: Invocation, name: str, namespace: str, reason: str) -> None:
@@ -50,7 +51,7 @@ def end(invocation: Invocation, job: Job, reason: str) -> str:
     for owner in makers:
         remedy = aimed_remedy(_ending_of(owner, job.namespace), invocation.surroundings.aim)
         invocation.warn(f"{owner['kind']} {owner['name']} may make such pods anew: {remedy}")
-    return "deleted" if job.kind == "Pod" else f"{len(job.pods)} pods deleted"
+    return "deleted" if job.kind == "Pod" else f"{plural(len(job.pods), 'pod')} deleted"
 
 
 def _is_own_master(invocation: Invocation, owner: Object, namespace: str) -> bool:
