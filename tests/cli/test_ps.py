@@ -15,6 +15,7 @@ from windlass.api.resources import EVENTS, PODS
 from windlass.cli import tables
 from windlass.cli.commands.ps import give_way
 from windlass.cli.why import short_names
+from windlass.kits.clock import FakeClock
 
 
 @pytest.fixture
@@ -187,6 +188,24 @@ def test_a_queue_that_is_not_there_is_no_empty_list(windlass):
     done = windlass("ps", "-q", "reseach")
     assert done.code == 3
     assert done.err.startswith('error[WL-QUEUE-404]: queue "reseach" does not exist\n')
+
+
+@pytest.mark.parametrize(
+    ("created", "told"), [("11:59:55", "InsufficientResources: No room."), ("11:30:00", "WaitingForMembers")]
+)
+def test_of_a_job_that_has_just_been_submitted_the_word_on_all_of_its_pods_is_waited_for(
+    cluster, windlass, monkeypatch, created, told
+):
+    def passes(clock, seconds):
+        clock.jump(seconds)
+        clusterscenes.explain(cluster, "big", Explanation(Reason.INSUFFICIENT_RESOURCES, "No room."))
+
+    monkeypatch.setattr(FakeClock, "pause", passes)
+    clusterscenes.explain(cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods."))
+    for obj in cluster.objects.values():
+        if obj["metadata"]["name"] == "big":
+            obj["metadata"]["creationTimestamp"] = f"2026-01-01T{created}Z"
+    assert told in windlass("explain", "big").out
 
 
 def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):

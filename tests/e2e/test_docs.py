@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,10 @@ WORK = {"train.py": 'print("training")\n'}
 """What the reader of a page has in the current folder."""
 
 ROOMY_SECONDS = 400
+LOOK_SECONDS = 60
+LOOKS = ("windlass explain ", "windlass get ", "windlass gpu", "windlass node ls", "windlass node tree", "windlass ps",
+         "windlass queue ls", "windlass queue tree", "windlass show ", "kubectl get ")  # fmt: skip
+"""Commands that change nothing."""
 
 
 def pages() -> list[Path]:
@@ -96,7 +101,15 @@ class Reader:
         return re.sub(rf"(?<![\w.-]){node}(?![\w.-])", "box", line, flags=re.IGNORECASE)
 
     def follow(self, step: Step) -> str | None:
-        return check(step, self.shell.run(step.command), self.translate)
+        """What is wrong, in words. Who looks looks again while something else is shown than on the page: on a slow
+        machine it takes longer until it is so."""
+        deadline = time.monotonic() + LOOK_SECONDS
+        looks = step.command.rpartition("; done; ")[2].startswith(LOOKS)
+        while True:
+            fault = check(step, self.shell.run(step.command), self.translate)
+            if fault is None or not looks or time.monotonic() > deadline:
+                return fault
+            time.sleep(0.5)
 
     def leave(self) -> list[int]:
         """End everything; the processes that would not."""

@@ -163,12 +163,12 @@ async def test_a_hook_that_fails_and_a_command_that_is_late_say_so(box: NodeBox)
         "exec": {"command": ["sleep", "30"]},
         "periodSeconds": 1,
         "timeoutSeconds": 1,
-        "failureThreshold": 9,
+        "failureThreshold": 900,
     }
     hooks = {"postStart": {"exec": {"command": ["sh", "-c", "exit 3"]}}}
-    await box.create(pod("post", "sleep", "60", container={"lifecycle": hooks}))
+    await box.create(pod("post", "sleep", "600", container={"lifecycle": hooks}))
     hooks = {"preStop": {"httpGet": {"port": 9, "path": "/"}}}
-    await box.create(pod("pre", "sleep", "60", container={"lifecycle": hooks, "startupProbe": late}))
+    await box.create(pod("pre", "sleep", "600", container={"lifecycle": hooks, "startupProbe": late}))
     await told(box, "post", "FailedPostStartHook", "PostStartHook failed")
     await box.phase("post", "Failed")
     assert ("Killing", "FailedPostStartHook") in await events(box, "post")
@@ -193,7 +193,7 @@ async def test_a_stop_hook_that_an_agent_left_is_carried_out_by_the_next(
     word = f"echo bye >> {told_by}; while test ! -e {end}; do sleep 0.1; done"
     hooks = {"preStop": {"exec": {"command": ["sh", "-c", word]}}}
     await box.create(
-        pod("p", "sleep", "60", container={"lifecycle": hooks}, terminationGracePeriodSeconds=50)
+        pod("p", "sleep", "600", container={"lifecycle": hooks}, terminationGracePeriodSeconds=50)
     )
     await until(box, "p", lambda c: c["ready"])
     await box.client.delete(PODS, "p", "default")
@@ -206,7 +206,7 @@ async def test_a_stop_hook_that_an_agent_left_is_carried_out_by_the_next(
 
 
 async def test_readiness_gates_wait_for_whoever_sets_them(box: NodeBox) -> None:
-    await box.create(pod("g", "sleep", "60", readinessGates=[{"conditionType": "example.com/warm"}]))
+    await box.create(pod("g", "sleep", "600", readinessGates=[{"conditionType": "example.com/warm"}]))
     found = await until(box, "g", lambda c: c["ready"])
     assert ready_condition(found)["reason"] == "ReadinessGatesNotReady"
     change = {"status": {"conditions": [{"type": "example.com/warm", "status": "True"}]}}
@@ -229,7 +229,7 @@ async def test_what_an_agent_without_probes_left_stays_ready_and_is_probed_from_
         "periodSeconds": 2,
         "failureThreshold": 1,
     }
-    await box.create(pod("old", "sleep", "60"))
+    await box.create(pod("old", "sleep", "600"))
     found = await until(box, "old", lambda c: c["ready"])
     await box.kill_agent()
     folder = box.state.node / "pods" / found["metadata"]["uid"]

@@ -142,7 +142,7 @@ class SideBySide:
                     + parts[1].text()[-2000:]
                 )
             time.sleep(0.1)
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 120.0
         while not self._settled() and time.monotonic() < deadline:
             time.sleep(0.1)
         self._stopped.set()

@@ -91,13 +91,18 @@ def _scores_text(invocation: Invocation, job: Job) -> str:
 
 
 def _judged(invocation: Invocation, job: Job) -> Job:
-    """The job once the scheduler has spoken: one that has just been submitted is given a moment."""
+    """The job once the scheduler has spoken, of all of its pods: one that has just been submitted is given a moment."""
     until = invocation.clock.monotonic() + _PATIENCE_SECONDS
     fresh = invocation.clock.now() - job.created < _FRESH_SECONDS
-    while fresh and job.waiting and job.explanation is None and invocation.clock.monotonic() < until:
+    while fresh and job.waiting and _too_early(job.explanation) and invocation.clock.monotonic() < until:
         invocation.clock.pause(_PAUSE_SECONDS)
         job = refresh(invocation, job) or job
     return job
+
+
+def _too_early(told: Explanation | None) -> bool:
+    """Whether nothing is told yet, or only that pods are still to be made."""
+    return told is None or told.code is Reason.WAITING_FOR_MEMBERS
 
 
 def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
