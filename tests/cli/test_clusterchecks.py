@@ -14,8 +14,6 @@ import pytest
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
     CONFIG_MAPS,
-    COSCHEDULING_POD_GROUPS,
-    KAI_POD_GROUPS,
     KAI_QUEUES,
     LEASES,
     NAMESPACES,
@@ -31,6 +29,7 @@ from windlass.cli.checks import FAIL, OK, WARN
 from windlass.cli.failures import translate
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
 from windlass.cli.invocation import Invocation, Surroundings, Target
+from windlass.cli.jobs import OTHER_GROUPS
 from windlass.client.answers import ListResult
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
@@ -94,8 +93,7 @@ class Cluster:
         if resource in (
             QUEUES,
             KAI_QUEUES,
-            KAI_POD_GROUPS,
-            COSCHEDULING_POD_GROUPS,
+            *OTHER_GROUPS,
             POD_GROUPS,
             VOLCANO_JOBS,
         ):
