@@ -93,7 +93,7 @@ class Cluster:
         if resource in (
             QUEUES,
             KAI_QUEUES,
-            *OTHER_GROUPS,
+            *OTHER_GROUPS.values(),
             POD_GROUPS,
             VOLCANO_JOBS,
         ):
