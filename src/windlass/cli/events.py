@@ -40,9 +40,11 @@ def when(event: Mapping[str, Any]) -> float:
     return max(moment(text) for text in (*stamps, metadata.get("creationTimestamp")))
 
 
-def lines(invocation: Invocation, objects: Iterable[Mapping[str, Any]], *, indent: str = "") -> str:
-    """A table of the latest events; empty when there are none."""
-    events = of(invocation, objects)
+def lines(
+    invocation: Invocation, objects: Iterable[Mapping[str, Any]], *, most: int = 0, indent: str = ""
+) -> str:
+    """A table of the latest events, of at most ``most`` of them (0: all); empty when there are none."""
+    events = of(invocation, objects)[-most:]
     if not events:
         return ""
     now = invocation.clock.now()
