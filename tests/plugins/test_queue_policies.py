@@ -8,11 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from cluster_dsl import GPU, Cluster, queue, resources
+from cluster_dsl import GPU, Cluster, needs, queue, resources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.reasons import Reason
+from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
@@ -28,7 +29,7 @@ from windlass.plugins.volcano.queue_orders import (
     capacity_share,
     proportion_share,
 )
-from windlass.spi.objects import Dialect, Group, Queue
+from windlass.spi.objects import Dialect, Group, Queue, TaskState
 from windlass.spi.plugins import StepView
 from windlass.spi.shares import Cause
 
@@ -245,6 +246,50 @@ def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantee
     assert waits is not None
     assert (waits.code, waits.waiting_helps) == (Reason.WAITING_FOR_QUOTA, "yes")
     assert "Wait until work that holds nvidia.com/gpu ends." in waits.remedies
+
+
+@pytest.mark.parametrize("news", ["node", "ready", "end", "rule"])
+def test_who_waits_for_what_is_guaranteed_to_others_is_woken_by_whatever_leaves_him_some(news: str) -> None:
+    """Also by what is free where he could not run himself: it covers what others are guaranteed."""
+    c = Cluster().queues("a guarantee.gpu=4", "b", "c").nodes("n1 gpu=4 zone=x")
+    if news in ("end", "rule"):
+        c.nodes("n2 gpu=4 zone=y").gang("c", 4, needs("gpu=1", node_selector={"zone": "y"}), queue="c")
+    elif news == "ready":
+        c.nodes("n2 gpu=4 zone=y notready")
+    c.cycle()
+    c.gang("b", 1, needs("gpu=1", node_selector={"zone": "x"}), queue="b")
+    c.cycle()
+    assert c.where("b") == {}
+    if news == "end":
+        c.finish("c")
+    elif news == "rule":
+        c.queues("a guarantee.gpu=3")
+    else:
+        c.nodes("n2 gpu=4 zone=y")
+    c.cycle()
+    assert c.where("b") == {"n1": 1}
+
+
+@pytest.mark.parametrize("asked_to_go", [True, False])
+def test_room_that_somebody_leaves_of_what_is_guaranteed_to_others_is_had_as_soon_as_he_has_gone(
+    asked_to_go: bool,
+) -> None:
+    """Though he leaves neither the node nor the queue of who waits for it."""
+    c = Cluster(EngineConfig(actions=("allocate", "reclaim") if asked_to_go else ("allocate",)))
+    c.queues("idle guarantee.gpu=2", "over", "due deserved.gpu=2", "more deserved.gpu=4")
+    c.nodes("n1 gpu=4 zone=x", "n2 gpu=2 zone=y")
+    c.gang("over", 4, needs("gpu=1", node_selector={"zone": "x"}), min=1, queue="over")
+    c.gang("more", 4, needs("gpu=1", node_selector={"zone": "z"}), queue="more")  # "over" has too much for it
+    c.cycle()
+    if not asked_to_go:
+        c.change_task("over-3", state=TaskState.RELEASING)
+    c.gang("due", 1, needs("gpu=1", node_selector={"zone": "y"}), queue="due")
+    decision = c.cycle()
+    assert [eviction.task for eviction in decision.evictions] == ["ns/over-3"] * asked_to_go
+    assert [(one.task, one.node) for one in decision.nominations] == [("ns/due-0", "n2")]
+    c.remove_task("over-3")
+    c.cycle()
+    assert c.where("due") == {"n2": 1}
 
 
 def test_any_resource_of_a_step_may_be_guaranteed_to_another_queue() -> None:

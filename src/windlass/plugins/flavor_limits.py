@@ -64,6 +64,7 @@ def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView)
                 needed=units,
                 available=left,
                 detail=f"{told} that are free or to come are guaranteed to other queues",
+                elsewhere=True,
             )
     return None
 

@@ -73,4 +73,5 @@ def _refusal(
             f"(windlass queue ls, windlass queue set NAME guarantee.{resource}=AMOUNT).",
             *(("Add nodes.",) if never else (f"Wait until work that holds {resource} ends.",)),
         ),
+        elsewhere=True,
     )

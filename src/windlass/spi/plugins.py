@@ -78,8 +78,9 @@ class Refusal(msgspec.Struct, frozen=True):
     """A policy's no to a whole step. ``queue`` is the queue (the group's or an ancestor) that says it.
 
     The step is tried again when that queue gives something back or is changed; with an empty
-    ``queue``, whenever anything in the cluster is given back or changed. ``permanent``: no waiting
-    helps, only a change of the group or of the queue.
+    ``queue``, or where it hangs on what there is ``elsewhere`` too (what other queues hold or are due, what nodes
+    have), whenever anything in the cluster is given back or changed. ``permanent``: no waiting helps, only a change
+    of the group or of the queue.
     """
 
     code: Reason
@@ -90,6 +91,7 @@ class Refusal(msgspec.Struct, frozen=True):
     detail: str = ""
     permanent: bool = False
     remedies: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cluster_dsl import may_claim
+from cluster_dsl import Cluster, may_claim, needs
 from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
@@ -157,6 +157,18 @@ def test_who_waits_is_told_what_is_guaranteed_to_others() -> None:
     scene.finish("four")
     scene.rest()
     assert scene.where("five") == {"h": 5}
+
+
+def test_who_waits_for_a_model_that_is_guaranteed_to_others_is_woken_by_another_node_of_it() -> None:
+    """Also where he could not run there: what is free of a model anywhere covers what others are guaranteed."""
+    c = Cluster().queues("other").nodes(f"h1 gpu=8 zone=x {PRODUCT}={MODELS['h']}")
+    c.engine.apply([QueueUpserted(Queue("own", guarantee=due(H100=8)))])
+    c.gang("here", 1, needs("gpu=1", node_selector={"zone": "x"}), queue="other")
+    c.settle()
+    assert c.where("here") == {}
+    c.nodes(f"h2 gpu=8 zone=y {PRODUCT}={MODELS['h']}")
+    c.cycle()
+    assert c.where("here") == {"h1": 1}
 
 
 def test_reclaim_leaves_what_is_guaranteed_of_a_model() -> None:

@@ -397,7 +397,8 @@ def keep_waiting(m: Machinery, ctx: CycleContext, group: GroupEntry) -> None:
     bucket = group.bucket
     if bucket is None or bucket.parked or group.step is None:
         return
-    waits = waits_for(group, group.step, (), m.placer)
+    refusals = m.allocation.refusals_of(group, whole_step(group, group.step))
+    waits = waits_for(group, group.step, refusals, m.placer)
     waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
     m.lot.park(bucket, waits)
     ctx.parked[bucket] = None

@@ -66,7 +66,10 @@ class Allocation:
             for entry in kept:
                 statement.unpromise(entry)
         later = self.attempt(statement, group, step, future=True)
-        return later if later.done else attempt
+        if not later.done:
+            return attempt
+        later.refusals += attempt.refusals  # it may wait for them rather than for its nodes
+        return later
 
     def redeem(self, statement: Statement, group: GroupEntry, step: Step) -> list[Refusal]:
         """Let a group have what it is promised and nothing else, as far as that is free by now; what does not hold
@@ -293,7 +296,7 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
     for refusal in refusals:
         if refusal.queue:
             waits.queues.add(refusal.queue)
-        elif not refusal.permanent:
+        if refusal.elsewhere or not (refusal.queue or refusal.permanent):
             waits.anything = True
     classes = {run.cls for run in step.runs}
     for cls in classes:
