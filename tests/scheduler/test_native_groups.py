@@ -44,6 +44,12 @@ def condition(api: SchedulerApi, name: str) -> Json:
     return found
 
 
+def record(api: SchedulerApi, name: str) -> str:
+    """What ``windlass explain`` reads: on the oldest pod that waits, as the PodGroup is not written on."""
+    notes = api.object(PODS, f"default/{name}")["metadata"].get("annotations") or {}
+    return notes.get("windlass.dev/explanation") or ""
+
+
 async def test_a_gang_is_told_unschedulable_then_scheduled_and_that_stays(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1))
     api.put(NATIVE_POD_GROUPS, group("a"))
@@ -60,11 +66,13 @@ async def test_a_gang_is_told_unschedulable_then_scheduled_and_that_stays(api: S
         assert "2 pods of 1 nvidia.com/gpu must run together" in told["message"]
         assert told["observedGeneration"] == 3
         assert "annotations" not in api.object(NATIVE_POD_GROUPS, "default/a")["metadata"]
+        assert [name for name in ("a0", "a1") if record(api, name)] == ["a0"]
         api.add(node("n2", gpus=1))
         await running.settle(8.0)
         assert api.bound() == ["a0", "a1"]
         told = condition(api, "a")
         assert (told["status"], told["reason"], told["message"]) == ("True", "Scheduled", "")
+        assert not record(api, "a0")
         written = len(api.writes("podgroups"))
         for number in range(2):
             api.run(f"a{number}")

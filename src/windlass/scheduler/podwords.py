@@ -13,6 +13,7 @@ from windlass.client.recorder import ObjectRef
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import is_implicit
 from windlass.model.kubewords import GATED, PLACED, UNSCHEDULABLE, pod_reason, with_summary
+from windlass.model.members import oldest_of
 from windlass.scheduler.desk import ECHO_SECONDS, Desk, record
 from windlass.scheduler.podconditions import condition
 from windlass.scheduler.waits import Wait, Waits
@@ -128,8 +129,16 @@ class PodWords:
         node = assumed.node if assumed is not None and awaits else nominated
         by_request = wait is not None and (wait.whole or self._desk.nodes.asked_elsewhere(pod, group))
         await self._write_status(pod, told, node, by_request)
-        if is_implicit(group):
+        if is_implicit(group) or self._speaks_for(group, pod):
             await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, record(told))
+
+    def _speaks_for(self, group: str, pod: views.Pod) -> bool:
+        """Whether the record of a gang whose object is not written on stands on this pod: its oldest that waits, and
+        who has carried it."""
+        if self._desk.model.object_of(group) is not None:
+            return False
+        oldest = oldest_of(self._waiting(group))
+        return names.EXPLANATION in pod.annotations or (oldest is not None and oldest.key == pod.key)
 
     async def _write_status(
         self, pod: views.Pod, told: Explanation | None, nominated: str, by_request: bool
