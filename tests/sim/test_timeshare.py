@@ -11,6 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.books.statement import Statement
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.steps import Step
+from windlass.engine.placing.allocate import Allocation
 from windlass.sim import metrics
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import NodeFailures
@@ -151,6 +155,30 @@ def test_who_was_only_just_started_makes_way_as_soon_as_that_is_known() -> None:
 
 
 @cache
+@pytest.mark.parametrize("policy", ["windlass", "srtf"])
+def test_one_task_is_promised_room_without_ceremony_where_it_would_be_with_it(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise_at, promised = Allocation.promise_at, list[int]()
+
+    def both(self: Allocation, statement: Statement, group: GroupEntry, step: Step, row: int) -> bool:
+        mark = statement.checkpoint()
+        attempt = self.attempt(statement, group, step, future=True)
+        there = statement.placements(mark)
+        statement.rollback(mark)
+        done = promise_at(self, statement, group, step, row)
+        if done:
+            assert attempt.done
+            assert attempt.pipelined
+            assert statement.placements(mark) == there
+            promised.append(row)
+        return done
+
+    monkeypatch.setattr(Allocation, "promise_at", both)
+    played(generate(Profile(jobs=150, days=0.1), seed=3), policy, shape="3x8")
+    assert len(promised) > 20
+
+
 def trace(name: str) -> list[TraceJob]:
     path = TRACES / name
     if not path.exists():

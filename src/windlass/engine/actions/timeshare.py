@@ -255,12 +255,11 @@ class TimeShare:
                 if told == before and not any([least <= rank < below for _, least, below in fresh]):
                     failed[head.key] = rank, heard
                     continue
-            if self._may_claim(head, account, now):
-                queue = bucket.queue.name
-                if queue not in worst:
-                    worst[queue] = self._sharing.worst(queue, now)
-                if worst[queue] > account.base:
-                    found.append(head)
+            queue = bucket.queue.name
+            if queue not in worst:
+                worst[queue] = self._sharing.worst(queue, now)
+            if worst[queue] > account.base and self._may_claim(head, account, now):
+                found.append(head)
         self._heard = heard
         return found
 
@@ -425,13 +424,24 @@ class TimeShare:
     def _take(self, group: GroupEntry, step: Step, going: list[Account]) -> bool:
         """Have these go, and the group's step stand in the statement. Whether it does; else nothing stands."""
         m = self._machinery
+        full = self._full(step)
+        rows = set[int]()
         for one in going:
             for entry in _entries(one.group):
+                rows.add(entry.row)
                 m.statement.evict(entry, ACTION, group.key)
+        if full and len(rows) == 1 and m.allocation.promise_at(m.statement, group, step, rows.pop()):
+            return True
         if m.allocation.attempt(m.statement, group, step, future=True).done:
             return True
         m.statement.rollback()
         return False
+
+    def _full(self, step: Step) -> bool:
+        """Whether by amounts no node takes a task of the step, even once all that terminates is gone."""
+        cls = step.runs[0].cls
+        wish = self._wish(cls)
+        return not self._leftover.outlook(cls, -1 if wish is None else wish.column).total
 
     def _plain(self, group: GroupEntry, step: Step) -> bool:
         """Whether the group's room is a matter of amounts alone."""

@@ -427,6 +427,12 @@ class NodeFit:
         count = self.count.item
         return any(count(row) > 0 or self._future_at(row, ranked=False)[0] > 0 for row in rows.tolist())
 
+    def opens(self, row: int) -> bool:
+        """Whether a row takes no task now, but one once all that terminates is gone; only where a row as it will be can
+        be judged in plain integers."""
+        self.refresh()
+        return not self.count.item(row) and self._future_at(row, ranked=False)[0] > 0
+
     def _future_at(self, row: int, *, ranked: bool = True) -> tuple[int, int]:
         """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
         if not self.static[row]:

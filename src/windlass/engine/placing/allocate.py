@@ -119,6 +119,14 @@ class Allocation:
             self._promise_again(statement, mine)
         return attempt
 
+    def promise_at(self, statement: Statement, group: GroupEntry, step: Step, row: int) -> bool:
+        """:meth:`attempt` with ``future`` of one task, on a row that is the only one to take it once all that
+        terminates is gone, without the ceremony. Not done is not a no."""
+        if step.members != 1 or not self.by_amounts(group, step) or not step.runs[0].cls.fit.opens(row):
+            return False
+        statement.pipeline(step.runs[0].entries[0], row)
+        return True
+
     def by_amounts(self, group: GroupEntry, step: Step) -> bool:
         """Whether nothing but what nodes have left decides where and when the step goes: tasks of one class, of which
         no other pod, no domain, no card and no queue has a say."""

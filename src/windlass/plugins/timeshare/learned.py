@@ -127,8 +127,10 @@ class LearnedSharing(Sharing):
 
     def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
         begun = super().spared_until(victim, claimer, rank, crowd, now)
+        if begun > now:
+            return begun
         habit = habit_of(victim)
-        if habit.free or begun > now:
+        if habit.free:
             return begun
         each = max(victim.devices, 1.0) / max(claimer.devices, 1.0)
         price = max(each, 1.0) * (crowd.waiting + crowd.running) / max(crowd.before(rank), 1)
