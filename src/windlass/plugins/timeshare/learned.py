@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
 import msgspec
@@ -192,8 +192,8 @@ class LearnedSharing(Sharing):
         counts = self._of_size(size)
         if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
             counts.reckoned_at = counts.seen
-            chances = list(self._chances(*self._known(counts)))
-            counts.ways = [self._ways(chances[at:], at) for at in range(STRETCHES)]
+            known = self._known(counts)
+            counts.ways = [self._ways(known, at) for at in range(STRETCHES)]
             counts.costs = list(map(least, counts.ways))
         return counts
 
@@ -201,24 +201,19 @@ class LearnedSharing(Sharing):
         """What chances rest on, the nearest last."""
         return (self._all.ended, self._all.outlived), (counts.ended, counts.outlived)
 
-    def _chances(self, *known: _Known, at: int = 0) -> Iterator[float]:
-        """By stretch, from ``at`` on: the chance that a run that reaches it ends in it. Each that is ``known`` rests on
-        the one before, which weighs as much as ``prior`` runs."""
-        prior, assumed = self.tuning.prior, 1.0 - 1.0 / self.tuning.factor
+    def _ways(self, known: Iterable[_Known], at: int) -> list[tuple[float, float]]:
+        """See :meth:`ways`. Of what is ``known`` each rests on the one before, which weighs as much as ``prior`` runs;
+        within a stretch runs end in its middle."""
+        prior, assumed, widths = self.tuning.prior, 1.0 - 1.0 / self.tuning.factor, self._widths
+        there, endings, spent = 1.0, 0.0, 0.0
+        found: list[tuple[float, float]] = []
         for stretch in range(at, STRETCHES):
-            chance = assumed
+            chance = assumed  # that a run which reaches the stretch ends in it
             for ended, outlived in known:
                 ends = ended[stretch]
                 chance = (ends + prior * chance) / (ends + outlived[stretch] + prior)
-            yield chance
-
-    def _ways(self, chances: Iterable[float], at: int) -> list[tuple[float, float]]:
-        """See :meth:`ways`. ``chances``: from the stretch ``at`` on. Within a stretch runs end in its middle."""
-        there, endings, spent = 1.0, 0.0, 0.0
-        found: list[tuple[float, float]] = []
-        for width, chance in zip(self._widths[at:], chances, strict=False):
             ends = there * chance
-            spent += width * (there - ends / 2.0)
+            spent += widths[stretch] * (there - ends / 2.0)
             endings += ends
             there -= ends
             found.append((spent, endings))

@@ -37,7 +37,7 @@ class PredictedSharing(LearnedSharing):
         if not runs:
             return super().ways(stint, at, size)
         known = self._known(self._of_size(size))
-        return self._ways(self._chances(*known, self._counted(runs), at=at), at)
+        return self._ways((*known, self._counted(runs)), at)
 
     def _runs(self, group: Group) -> tuple[float, ...]:
         """The seconds of runs that are likely to tell how long this one is."""
