@@ -9,8 +9,8 @@ from claimobjects import NVIDIA, claim, claimer, exactly, gpu_node
 from kubeobjects import group, queue
 from schedapi import Running, SchedulerApi
 
-from windlass.api.errors import conflict
-from windlass.api.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from windlass.api.errors import conflict, failure
+from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, Resource
 from windlass.kits.clock import FakeClock
 from windlass.model.claimneeds import ClaimNeeds
 
@@ -87,3 +87,40 @@ async def test_nothing_is_bound_while_the_devices_that_were_chosen_do_not_serve_
         await running.settle(30.0)
         assert api.bound() == [f"g-{i}" for i in range(members)]
     assert consumers(api) == [f"g-{i}" for i in range(members)]
+
+
+async def test_a_claim_is_not_given_back_under_those_whose_binds_nobody_has_shown_yet(
+    api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one who carries it is refused, the others are bound: now they use what it was allocated for."""
+    changed = api._changed
+
+    def pods_are_late(resource: Resource, *change: Any) -> None:
+        api.lagging = resource is PODS
+        changed(resource, *change)
+
+    def refuse(namespace: str, name: str, where: str) -> Exception | None:
+        if name != "g-0" or len(refused) == 1:
+            return None
+        refused.append(name)
+        return failure(403, "Injected", "not now")
+
+    refused: list[str] = []
+    api.refuse_bind = refuse
+    api.add(gpu_node("n"), group("g", 3), *[claimer(f"g-{i}", claim="c", group="g") for i in range(3)])
+    async with Running(api, stands_by=True) as running:
+        monkeypatch.setattr(api, "_changed", pods_are_late)
+        running.service.lead()
+        await running.settle(5.0)
+        assert refused == ["g-0"]
+        assert api.bound() == ["g-1", "g-2"]
+        given = status(api)["allocation"]
+        await running.settle(5.0)
+        assert status(api)["allocation"] == given
+        monkeypatch.setattr(api, "_changed", changed)
+        api.lagging = False
+        api.catch_up()
+        await running.settle(5.0)
+        assert api.bound() == ["g-0", "g-1", "g-2"]
+    assert status(api)["allocation"] == given
+    assert consumers(api) == ["g-0", "g-1", "g-2"]

@@ -42,7 +42,7 @@ def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> Cl
     from windlass.api import views
     from windlass.model.claims import ClaimBook
 
-    book = ClaimBook()
+    book = ClaimBook({})
     for item in slices:
         book.upsert(views.decode_resource_slice(views.encode(item)))
     with suppress(StatusError):

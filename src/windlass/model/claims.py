@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -67,10 +67,22 @@ class ClaimsChanged(Exception):
     """What was chosen for a pod's claims cannot be written."""
 
 
-class ClaimBook:
-    """``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
+class Decided(Protocol):
+    """A bind that was decided and is not yet seen."""
 
-    def __init__(self) -> None:
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+class ClaimBook:
+    """``assumed``: pods (by key) whose binds are on their way, or made and not yet shown: they use their claims.
+    ``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
+
+    def __init__(self, assumed: Mapping[str, Decided]) -> None:
+        self._assumed = assumed
         self.generated = False
         self.claims: dict[str, views.DeviceClaim] = {}
         self.templates: dict[str, views.ClaimTemplate] = {}
@@ -172,7 +184,7 @@ class ClaimBook:
             if key == claim.key or given.isdisjoint(held):
                 continue
             for user in (pods[user] for user in self.users_of(key) if user in pods):
-                if user.node_name or not ours(user):
+                if self._placed(user) or not ours(user):
                     names = ", ".join(sorted(device for _, _, device in given & held))
                     raise ClaimsChanged(f"claim {key} of pod {user.key} holds {names} on {node} by now")
             yield other
@@ -304,10 +316,20 @@ class ClaimBook:
         return min(names, default=""), found
 
     def carrier_of(self, claim: str, pods: Mapping[str, views.Pod]) -> views.Pod | None:
-        """Of the pods that name a claim (by key) the one that carries it: bound before waiting, old before young."""
+        """Of the pods that name a claim (by key) the one that carries it: bound before about to be, before waiting; old
+        before young."""
         users = self.users.get(claim, ())
         living = [pods[key] for key in users if key in pods and stays(pods[key])]
-        return min(living, key=lambda one: (not one.node_name, one.created, one.key), default=None)
+        return min(
+            living,
+            key=lambda one: (not one.node_name, not self._placed(one), one.created, one.key),
+            default=None,
+        )
+
+    def _placed(self, pod: views.Pod) -> bool:
+        """Whether it is bound, or its bind is decided: nobody knows yet that it was not made."""
+        assumed = self._assumed.get(pod.key)
+        return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
 
     def lends(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]

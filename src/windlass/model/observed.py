@@ -83,7 +83,7 @@ class Observed:
         """Pods that use claims."""
         self._users: dict[str, dict[str, None]] = {}
         """Claim for storage (by key) → the pods that name it."""
-        self.claims = ClaimBook()
+        self.claims = ClaimBook(self.assumed)
         self._claim_pods: dict[str, None] = {}
         """Pods that name claims for devices."""
         self._kinds_stale: dict[str, None] = {}
@@ -394,6 +394,8 @@ class Observed:
             return False
         del self.assumed[key]
         self.awaited.pop(key, None)
+        if key in self._claim_pods:  # who carries what it shares may be another now
+            self._dirty_pods.update(self._sharers(self.pods[key]))
         return True
 
     def _touch_classes(self) -> None:
