@@ -17,7 +17,7 @@ _NAMES = {
     "windlass": "Windlass",
     "together": "Windlass, one process",
 }
-_HEAD = (
+_HEAD: tuple[str, ...] = (
     "| nodes | pods | | all bound after | pods/s | p50 / p99 s | CPU s | MiB | Scheduled events | all told after |",
     "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
 )

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.packing_tables import arguments, kept_figure, made, put, variants_of
-from windlass.cli.packing import chosen_seeds, read_cluster
+from windlass.cli.packing import read_cluster
+from windlass.cli.seeds import chosen_seeds
 from windlass.kits.rng import seeded
 from windlass.sim.bounds import packing_bound, repacked
 from windlass.sim.packing import WITH_MOVES, Cluster, Packed, sequence
@@ -39,7 +40,7 @@ HEAD = (
 
 def main() -> int:
     given = arguments(__doc__, seeds="42")
-    seeds = chosen_seeds(given.seeds)
+    seeds = chosen_seeds(given.seeds, "--seeds 42-51")
     rows: dict[int, list[list[str]]] = {at: [] for at in AT}
     parts: dict[int, list[tuple[float, float]]] = {at: [] for at in AT}
     for variant in given.variants.split(",") if given.variants else variants_of(given.folder):

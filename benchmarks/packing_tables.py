@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from windlass.cli.packing import Work, bounds, chosen_seeds, read_cluster, run_one
+from windlass.cli.packing import Work, bounds, read_cluster, run_one
+from windlass.cli.seeds import chosen_seeds
 from windlass.kits.pool import in_processes
 from windlass.sim.packing import Cluster, Packed
 
@@ -47,7 +48,7 @@ def published(folder: Path) -> dict[tuple[str, str, int], float]:
 
 def main() -> int:
     given = arguments(__doc__)
-    seeds, names = chosen_seeds(given.seeds), given.policies.split(",")
+    seeds, names = chosen_seeds(given.seeds, "--seeds 42-51"), given.policies.split(",")
     variants = given.variants.split(",") if given.variants else variants_of(given.folder)
     found: Runs = {}
     most: dict[str, float] = {}
