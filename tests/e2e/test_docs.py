@@ -40,6 +40,7 @@ PROSE = {
     "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
+    "docs/operations/performance.md",
     "docs/operations/gpus.md",
     "docs/operations/fuzzing.md",
     "docs/operations/gpu-nodes.md",
