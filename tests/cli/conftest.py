@@ -55,6 +55,25 @@ def windlass(
 
 
 @pytest.fixture
+def completed(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[str]]:
+    """What the shell is offered for the last word of a command line."""
+
+    def complete(line: str) -> list[str]:
+        monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
+        told = capsys.readouterr()
+        assert not told.err
+        return [line.partition(",")[2] for line in told.out.splitlines() if line]
+
+    return complete
+
+
+@pytest.fixture
 def transcript(windlass: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Compare command lines and their output on a terminal of 80 cells with a file; ``UPDATE_GOLDEN=1`` writes it
     anew."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 from importlib import import_module
+from types import SimpleNamespace
 
 import click
 import clusterscenes
@@ -267,6 +269,7 @@ def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
             "windlass --state /s down && windlass --state /s up --detach",
         ),
         ("kubectl get pods", "kubectl --context lab get pods", "kubectl get pods"),
+        ("kubectl config get-contexts", "kubectl config get-contexts", "kubectl config get-contexts"),
         ("windlass help WL-GPU-413", "windlass help WL-GPU-413", "windlass help WL-GPU-413"),
         ("windlass up --state DIR", "windlass up --state DIR", "windlass up --state DIR"),
         ("df -h .", "df -h .", "df -h ."),
@@ -278,6 +281,58 @@ def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
     assert aimed_remedy(remedy, "") == remedy
     assert aimed_remedy(remedy, "--context lab") == cluster
     assert aimed_remedy(remedy, "--state /s") == box
+
+
+def test_contexts_are_looked_up_in_the_file_that_was_named():
+    from windlass.cli.failures import aimed_remedy
+
+    wanted = "kubectl --kubeconfig /k config get-contexts"
+    for flags in ("--kubeconfig /k", "--kubeconfig /k --context nosuch"):
+        assert aimed_remedy("kubectl config get-contexts", flags) == wanted
+
+
+SAID = "2026-11-23T08:40:15Z supervisor: "
+
+
+@pytest.mark.parametrize("command", [["ps"], ["status"]])
+@pytest.mark.parametrize(
+    ("log", "record", "why"),
+    [
+        ("ready on https://x\n", {"pid": 0}, "No such file or directory"),
+        (f"{SAID}stopped\n", {"port": 1, "stopped": "2026-11-23T08:40:15Z"}, "No such file or directory"),
+        (
+            f"{SAID}stopped\n{SAID}giving up: /s is on a full disk: No space left on device\n",
+            {"pid": 1 << 22},
+            "why: it gave up at 2026-11-23T08:40:15Z: /s is on a full disk: No space left on device\n",
+        ),
+        (
+            f"{SAID}ready on https://x\n",
+            {"pid": 1 << 22, "startTicks": 1},
+            f"why: its process, {1 << 22}, ended without a word: it was killed, or the machine went down\n",
+        ),
+    ],
+    ids=["never ran", "was ended", "gave up", "was killed"],
+)
+def test_why_nothing_runs_on_this_box_is_told(tmp_path, monkeypatch, capsys, command, log, record, why):
+    from windlass.cli.main import run
+
+    monkeypatch.setenv("WINDLASS_STATE", str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "supervisor.log").write_text(log)
+    (tmp_path / "supervisor.json").write_text(json.dumps(record))
+    assert run(command) == 7
+    said = "".join(capsys.readouterr())
+    assert why in said
+    assert ("try: windlass status" in said) == (command == ["ps"])
+
+
+def test_a_disk_that_is_full_is_told_though_nothing_of_it_could_be_written(tmp_path, monkeypatch, capsys):
+    from windlass.cli.main import run
+
+    monkeypatch.setenv("WINDLASS_STATE", str(tmp_path))
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=2, f_frsize=4096))
+    assert run(["status"]) == 7
+    assert f"why: the disk of {tmp_path} is full\n" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -199,3 +199,10 @@ def test_pods_that_do_not_start_together_stay_pods(windlass: Run, cluster: FakeC
 def test_a_coscheduling_group_that_is_there_is_no_gang_beside_it(windlass: Run, cluster: FakeCluster) -> None:
     cluster.add(COSCHEDULING_POD_GROUPS, {"metadata": {"name": "co"}, "spec": {"minMember": 2}})
     assert told(windlass)["co"]["kind"] == "PodGroup"
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("k", ["kueue"]), ("b", ["batch"]), ("ow", ["own"]), ("c", ["co"])]
+)
+def test_their_names_are_completed(completed, start, expected):
+    assert completed(f"windlass explain {start}") == expected

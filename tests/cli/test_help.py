@@ -66,30 +66,13 @@ def test_completion_is_for_the_shell_that_one_has(windlass, monkeypatch):
         ("windlass que", ["queue"]),
     ],
 )
-def test_live_names_are_completed(cluster, monkeypatch, capsys, words, expected):
-    from windlass.cli import main
-    from windlass.cli.invocation import Surroundings
-
-    monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", words)
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    with pytest.raises(SystemExit):
-        main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
-    found = [line.partition(",")[2] for line in capsys.readouterr().out.splitlines() if line]
-    assert found == expected
+def test_live_names_are_completed(completed, words, expected):
+    assert completed(words) == expected
 
 
-def test_completion_is_silent_when_nothing_answers(cluster, monkeypatch, capsys):
-    from windlass.cli import main
-    from windlass.cli.invocation import Surroundings
-
+def test_completion_is_silent_when_nothing_answers(completed, cluster):
     cluster.down = True
-    monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "windlass logs ")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    with pytest.raises(SystemExit):
-        main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
-    assert capsys.readouterr() == ("\n", "")
+    assert completed("windlass logs ") == []
 
 
 def test_crds_are_yaml(windlass):

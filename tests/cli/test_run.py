@@ -128,6 +128,27 @@ def test_where_it_ran_is_told_also_of_what_ends_between_two_looks(
     assert done.err.splitlines() == ["j: starting on box", "j: running on box"]
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("command", [("submit",), ("run", "--quiet")])
+def test_data_piped_to_a_job_is_told_once_though_it_comes_late(windlass, cluster, monkeypatch, command, late):
+    reader, writer = os.pipe()
+
+    def looked(*given: Any) -> Any:
+        os.write(writer, b"late")
+        return refresh(*given)
+
+    monkeypatch.setattr(following, "refresh", looked)
+    if not late:
+        os.write(writer, b"x")
+    cluster.on_create.append(ends(0))
+    with os.fdopen(reader) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        done = windlass(*command, "--", "true")
+    os.close(writer)
+    assert done.code == 0
+    assert done.err.count("Warning: a job has no standard input") == (not late or command[0] == "run")
+
+
 def test_several_ranks_have_their_rank_in_front(windlass, cluster):
     cluster.on_create.append(ends(0, lines=b"2026-01-01T12:00:00Z x\n"))
     done = windlass("run", "--nodes", "2", "--", "true")
@@ -445,6 +466,93 @@ def test_ranks_lie_near_one_another_and_in_zones():
         "kueue.x-k8s.io/podset-required-topology": "rack",
         "volcano.sh/numa-topology-policy": "single-numa-node",
     }
+
+
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            ("--gpus", "1", "--gpu-model", "A100"),
+            [
+                "error[WL-GPU-413]: no node has a GPU of model A100",
+                "why: GPUs there are: Tesla-T4 (8), NVIDIA-H100-80GB-HBM3 (4); a part of a model's name will do; "
+                "the job was not submitted",
+                "try: windlass gpu",
+            ],
+        ),
+        (
+            ("--gpu-memory", "4Gi", "--gpu-model", "H10O"),
+            ["error[WL-GPU-413]: no node has a GPU of model H10O", "try: --gpu-model NVIDIA-H100-80GB-HBM3"],
+        ),
+        (
+            ("--gpus", "8", "--gpu-model", "h100"),
+            [
+                "error[WL-JOB-413]: no node has 8 GPUs of model h100",
+                "try: ask for at most 4 GPUs of model h100 a node",
+            ],
+        ),
+        (
+            ("--gpus", "3", "--nodes", "2", "--gpu-model", "H100"),
+            [
+                "error[WL-JOB-413]: the cluster can never hold 2 ranks of this size at once",
+                "why: each needs 3 GPUs of model H100; all nodes together, empty, hold 1",
+                "try: windlass COMMAND --nodes 1 …",
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_models_that_no_node_has_are_refused_before(windlass, cluster, command, flags, told):
+    cluster.objects.pop((NODES, "", "box"), None)
+    cluster.add(NODES, node("a", 4, **H100))
+    cluster.add(NODES, node("b", 8, **T4))
+    done = windlass(command, *flags, "--", "true")
+    assert done.code == 6
+    assert (
+        set(told)
+        - {one.replace(f"windlass {command} ", "windlass COMMAND ") for one in done.err.splitlines()}
+        == set()
+    )
+    assert not [one for one in cluster.requests if one[0] == "CREATE"]
+
+
+@pytest.mark.parametrize(
+    ("model", "labels"),
+    [("h100", H100), ("A100,H100", H100), ("TESLA-T4", T4), ("A100", {})],
+    ids=["a part, in any case", "one of several", "all of it", "nobody tells what it is"],
+)
+def test_models_that_some_node_may_have_are_submitted(windlass, cluster, model, labels):
+    cluster.objects.pop((NODES, "", "box"), None)
+    cluster.add(NODES, node("a", 4, **labels))
+    assert windlass("submit", "--gpus", "4", "--gpu-model", model, "--", "true").code == 0
+    assert created(cluster)["spec"]["tasks"][0]["template"]["metadata"]["annotations"] == {
+        "windlass.dev/gpu-model": model
+    }
+
+
+def test_a_cluster_may_get_cards_of_a_model_that_it_does_not_have_yet(windlass, cluster):
+    words = ("--context", "lab", "--image", "i", "--gpus", "1", "--gpu-model", "A100", "--", "true")
+    cluster.objects.pop((NODES, "", "box"), None)
+    cluster.add(NODES, node("a", 4, **H100))
+    done = windlass("submit", *words)
+    assert (done.code, done.err) == (
+        0,
+        "note: no node has a GPU of model A100; it waits for nodes that have it\n",
+    )
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_remedies_name_the_command_that_was_given(windlass, command):
+    done = windlass(command, "--context", "lab", "--", "true")
+    assert f"try: windlass --context lab {command} --image IMAGE -- …" in done.err
+    assert (
+        f"try: windlass {command} --workdir DIR -- …"
+        in windlass(command, "--workdir", "/no", "--", "true").err
+    )
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,9 @@ class TestBad:
         error = self.refused(file, config(**{"current-context": "x"}))
         assert 'there is no context "x"' in error.message
         assert "main" in error.evidence
+        assert error.remedies == ("kubectl config get-contexts",)
+        mistyped = self.refused(file, config(**{"current-context": "mian"}))
+        assert mistyped.remedies == ("did you mean main?", "kubectl config get-contexts")
 
     def test_no_such_cluster_or_user(self, file: Path) -> None:
         error = self.refused(file, config(context={"cluster": "lost"}))

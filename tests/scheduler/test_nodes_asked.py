@@ -72,6 +72,13 @@ def say(api: SchedulerApi, kind: str, message: str = "", status: str = "True") -
     api.change(PROVISIONING_REQUESTS, key, status={"conditions": [*kept, new]})
 
 
+def refuses_requests(api: SchedulerApi) -> None:
+    refused = errors.forbidden(PROVISIONING_REQUESTS, "g", "not today")
+    api.reject = lambda verb, kind, obj: (
+        refused if verb == "create" and kind is PROVISIONING_REQUESTS else None
+    )
+
+
 def shown(api: SchedulerApi, name: str = "g") -> Explanation:
     notes = api.object(POD_GROUPS, f"default/{name}")["metadata"]["annotations"]  # type: ignore[index]
     return Explanation.from_dict(msgspec.json.decode(notes[names.EXPLANATION]))
@@ -360,10 +367,7 @@ async def test_a_gang_that_is_another_one_now_is_asked_for_anew(api: SchedulerAp
 
 
 async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) -> None:
-    refused = errors.forbidden(PROVISIONING_REQUESTS, "g", "not today")
-    api.reject = lambda verb, kind, obj: (
-        refused if verb == "create" and kind is PROVISIONING_REQUESTS else None
-    )
+    refuses_requests(api)
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(20.0)
@@ -378,10 +382,7 @@ async def test_a_server_that_refuses_is_told_and_asked_again(api: SchedulerApi) 
 
 
 async def test_templates_that_no_request_counts_go_once_nothing_is_wanted(api: SchedulerApi) -> None:
-    refused = errors.forbidden(PROVISIONING_REQUESTS, "g", "not today")
-    api.reject = lambda verb, kind, obj: (
-        refused if verb == "create" and kind is PROVISIONING_REQUESTS else None
-    )
+    refuses_requests(api)
     api.add(group("g", 2), *members(2))
     async with asks(api) as running:
         await running.settle(20.0)

@@ -39,7 +39,7 @@ def test_the_longer_form_of_philly_counts_from_its_first_job() -> None:
 
 def test_muri_is_in_milliseconds() -> None:
     text = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval\n7,4,1500,99,bert,4,2000,1\n"
-    assert read(text) == [TraceJob("7", 1.5, 2.0, 4, iterations=99, model="bert", name="bert")]
+    assert read(text) == [TraceJob("7", 1.5, 2.0, 4, model="bert", name="bert")]
 
 
 def test_openb_leaves_out_what_never_ran_and_keeps_parts_of_cards() -> None:

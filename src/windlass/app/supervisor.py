@@ -30,7 +30,7 @@ from windlass.app.options import UpOptions
 from windlass.app.reporting import Reporter
 from windlass.app.running import READY_SECONDS
 from windlass.app.watchers import Courier, Readiness
-from windlass.cli.starting import last_words, state_problem
+from windlass.cli.starting import GIVING_UP, last_words, state_problem
 from windlass.kits import processes
 from windlass.kits import rng as chance
 from windlass.kits.backoff import Backoff
@@ -141,7 +141,7 @@ class Supervisor:
         finally:
             self._stop(keep_pods=self._ready and failure is not None and failure.code in _DISK_FULL)
         if failure is not None:
-            self._log(f"giving up: {failure.message}: {failure.evidence}")
+            self._log(f"{GIVING_UP}{failure.message}: {failure.evidence}")
             self._reporter.error(failure)
             return exit_status_of(failure.code)
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -62,18 +63,28 @@ def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> lis
     try:
         client = around.connect(aim)
         found: list[str] = []
+        of_jobs = kinds is _KINDS["jobs"]
         for resource in kinds:
             space = (given.get("namespace") or "default") if resource.namespaced else None
             if given.get("all_namespaces"):
                 space = None
             for item in client.list(resource, space).items:
-                if resource in (POD_GROUPS, PODS) and len(tuple(kinds)) > 1 and _owned(item):
-                    continue
-                found.append(item["metadata"]["name"])
+                if gang := _gang_of(item) if resource is PODS and of_jobs else "":
+                    found.append(gang)
+                elif not (resource in (POD_GROUPS, PODS) and of_jobs and _owned(item)):
+                    found.append(item["metadata"]["name"])
         client.close()
     except (StatusError, WindlassError):
         return []
     return [name for name in dict.fromkeys(found) if name.startswith(start)][:_MOST]
+
+
+def _gang_of(pod: dict[str, Any]) -> str:
+    """The name of the gang of a pod that has no object to list; empty for one that is in none."""
+    from windlass.cli.gangs import key_of, name_of
+
+    key = key_of(pod)
+    return name_of(key) if key else ""
 
 
 def _owned(item: dict[str, dict[str, object]]) -> bool:

@@ -15,6 +15,7 @@ from windlass.api.errors import StatusError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.api.resources import Resource
+    from windlass.cli.invocation import Surroundings
     from windlass.client.blocking import BlockingClient
 
 Answer = TypeVar("Answer")
@@ -64,19 +65,22 @@ _NO_CLUSTER = _OFFLINE | {"up", "down"}
 """Commands that have nothing to do with which cluster was meant."""
 
 
-def aimed(error: WindlassError, flags: str) -> WindlassError:
+def aimed(error: WindlassError, around: Surroundings) -> WindlassError:
     """The error with remedies that name the cluster or the box that was meant (``--context NAME``, ``--state DIR``), so
-    that they can be copied.
+    that they can be copied; and why nothing runs on this box, as far as it can be told.
 
     Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
     """
-    remedies = [aimed_remedy(remedy, flags) for remedy in error.remedies]
-    if error.code == _NOT_RUNNING and not flags:
+    evidence, remedies = error.evidence, [aimed_remedy(remedy, around.aim) for remedy in error.remedies]
+    if error.code == _NOT_RUNNING:
+        from windlass.cli.starting import why_down
         from windlass.client.kubeconfig import search_path
 
-        if any(file.is_file() for file in search_path()):
+        if around.box is not None and (told := why_down(around.box)):
+            evidence = told
+        if not around.aim and any(file.is_file() for file in search_path()):
             remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
-    return WindlassError(error.code, error.message, evidence=error.evidence, remedies=remedies)
+    return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
 
 
 def aimed_remedy(remedy: str, flags: str) -> str:
@@ -92,7 +96,9 @@ def _aimed_command(line: str, flags: str) -> str:
     takes, apart = (("windlass",), _OFFLINE) if box else (("windlass", "kubectl"), _NO_CLUSTER)
     if command not in takes or not rest or "--context" in rest or "--state" in rest:
         return line
-    return line if rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
+    if line.startswith("kubectl config "):  # of the file, whichever contexts it has
+        flags = flags.partition("--context ")[0].rstrip()
+    return line if not flags or rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
 
 
 # Words and short names of the kinds in codes and commands.

@@ -31,7 +31,7 @@ def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
             "WL-RUN-404",
             f"the working directory {folder} does not exist",
             evidence=f"--workdir {wish.workdir}",
-            remedies=("windlass run --workdir DIR -- …",),
+            remedies=(f"{wish.command_line} --workdir DIR -- …",),
         )
     if "/" in program:
         candidate = folder / program
@@ -47,7 +47,7 @@ def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
     path = environ.get("PATH", os.defpath)
     if any(os.access(Path(part) / program, os.X_OK) for part in path.split(os.pathsep) if part):
         return
-    hint = f"windlass run -- ./{program}" if (folder / program).is_file() else f"which {program}"
+    hint = f"{wish.command_line} -- ./{program}" if (folder / program).is_file() else f"which {program}"
     raise WindlassError(
         "WL-RUN-404", f'there is no program "{program}"', evidence=f"PATH is {path}", remedies=(hint,)
     )
@@ -144,11 +144,17 @@ def _check_nodes(wish: Wish, everywhere: Sequence[Mapping[str, Any]]) -> None:
     nodes = [node for node in everywhere if not (wish.followed and is_simulated(node))]
     if nodes != everywhere and not nodes:
         raise _only_simulated(len(everywhere))
-    have = {node["metadata"]["name"]: amounts.allocatable(node) for node in nodes}
+    have = {node["metadata"]["name"]: dict(amounts.allocatable(node)) for node in nodes}
     if (wish.gpus or wish.gpu_memory) and not any(
         amounts.devices(amounts.allocatable(node)) or cards.read(notes_of(node)).cards for node in nodes
     ):
         raise no_gpus(max(1, wish.gpus))
+    if wish.gpu_model:
+        from windlass.cli import cardmodels
+
+        for node, count in cardmodels.counts(wish, nodes).items():
+            of_model = quantities.to_units(GPU, str(count))
+            have[node][GPU] = min(have[node].get(GPU, 0), of_model)
     for name, units in need.items():
         largest = max(have, key=lambda node: have[node].get(name, 0), default=None)
         most = have[largest].get(name, 0) if largest is not None else 0
@@ -158,7 +164,7 @@ def _check_nodes(wish: Wish, everywhere: Sequence[Mapping[str, Any]]) -> None:
         raise WindlassError(
             "WL-JOB-413",
             "no node has all that one rank needs",
-            evidence=f"{_words(need)} at once; the largest nodes have one or the other, not together",
+            evidence=f"{_words(wish, need)} at once; the largest nodes have one or the other, not together",
             remedies=("windlass node ls", "ask for less"),
         )
     rank = {**need, "pods": quantities.to_units("pods", "1")}
@@ -167,8 +173,11 @@ def _check_nodes(wish: Wish, everywhere: Sequence[Mapping[str, Any]]) -> None:
         raise WindlassError(
             "WL-JOB-413",
             f"the cluster can never hold {wish.nodes} ranks of this size at once",
-            evidence=f"each needs {_words(need) or 'a place'}; all nodes together, empty, hold {places}",
-            remedies=(f"windlass run --nodes {places} …" if places else "ask for less", "windlass node ls"),
+            evidence=f"each needs {_words(wish, need) or 'a place'}; all nodes together, empty, hold {places}",
+            remedies=(
+                f"{wish.command_line} --nodes {places} …" if places else "ask for less",
+                "windlass node ls",
+            ),
         )
 
 
@@ -196,9 +205,14 @@ def _copies(need: Mapping[str, int], free: Mapping[str, int]) -> int:
     return min(counts, default=0)
 
 
-def _words(need: Mapping[str, int]) -> str:
-    shown = [resource_words(name, quantities.from_units(name, units)) for name, units in need.items()]
-    return ", ".join(shown)
+def _words(wish: Wish, need: Mapping[str, int]) -> str:
+    return ", ".join(_amount(wish, name, units) for name, units in need.items())
+
+
+def _amount(wish: Wish, name: str, units: int) -> str:
+    """``2 GPUs of model H100``, ``4 CPUs``."""
+    of_model = f" of model {wish.gpu_model}" if name == GPU and wish.gpu_model else ""
+    return resource_words(name, quantities.from_units(name, units)) + of_model
 
 
 def _too_large(wish: Wish, name: str, units: int, largest: str | None, most: int) -> WindlassError:
@@ -206,12 +220,12 @@ def _too_large(wish: Wish, name: str, units: int, largest: str | None, most: int
     amount = quantities.from_units(name, most)
     return WindlassError(
         "WL-JOB-413",
-        f"no node has {resource_words(name, quantities.from_units(name, units))}",
+        f"no node has {_amount(wish, name, units)}",
         evidence=(
             f"{each} {name} {quantities.from_units(name, units)}; the largest node"
             f"{f', {largest},' if largest else ''} has {amount}; the job was not submitted"
         ),
-        remedies=("windlass node ls", f"ask for at most {resource_words(name, amount)} a node"),
+        remedies=("windlass node ls", f"ask for at most {_amount(wish, name, most)} a node"),
     )
 
 

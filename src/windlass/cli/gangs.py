@@ -35,12 +35,17 @@ def key_of(pod: Object) -> str:
     return key if kind_prefix(key) in BY_PODS else ""
 
 
-def stand_in(key: str, pods: list[Object]) -> Object:
-    """What stands for the object of such a gang: as old as the oldest of its ``pods``, with what is written on it."""
+def name_of(key: str) -> str:
+    """How people call the gang of a key."""
     from windlass.model.groups import shown_key
 
+    return shown_key(key).partition("/")[2]
+
+
+def stand_in(key: str, pods: list[Object]) -> Object:
+    """What stands for the object of such a gang: as old as the oldest of its ``pods``, with what is written on it."""
     oldest = min(pods, key=lambda pod: (created(pod), pod["metadata"]["name"]))
-    namespace, _, name = shown_key(key).partition("/")
+    namespace, name = oldest["metadata"].get("namespace", ""), name_of(key)
     kept = {name: oldest["metadata"].get(name) or {} for name in ("labels", "annotations")}
     metadata = {"name": name, "namespace": namespace, "uid": key, **kept}
     return {

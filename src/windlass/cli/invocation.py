@@ -75,7 +75,9 @@ class Surroundings:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Options given before the command's name; the command's own win."""
     aim: str = ""
-    """The flags by which the command line named a cluster."""
+    """The flags by which the command line named a cluster or a box."""
+    box: StateFolder | None = None
+    """Of this box's control plane, where that is meant."""
     last_client: BlockingClient | None = None
     """Whom the command talked to, so that a failure can name the nearest names."""
 

@@ -236,7 +236,7 @@ def _run(given: list[str], around: Surroundings) -> int:
     except (click.Abort, KeyboardInterrupt):
         return failures.INTERRUPTED
     except WindlassError as error:
-        return report(failures.aimed(error, around.aim), as_json=wants_json(given))
+        return report(failures.aimed(error, around), as_json=wants_json(given))
     except StatusError as error:
         told = failures.translate(error, around.last_client)
-        return report(failures.aimed(told, around.aim), as_json=wants_json(given))
+        return report(failures.aimed(told, around), as_json=wants_json(given))

@@ -79,9 +79,11 @@ def standard(
             around = surroundings_of(context)
             aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
             around.aim = _aim(aims)
+            aim = target(aims["state"], aims["kubeconfig"], aims["context_name"])
+            around.box = None if aim.remote else aim.state
             invocation = Invocation(
                 around,
-                target(aims["state"], aims["kubeconfig"], aims["context_name"]),
+                aim,
                 namespace=given.pop("namespace", None) or around.defaults.get("namespace") or "",
                 all_namespaces=given.pop("all_namespaces", False),
                 output=check_format(given.pop("output", "") or "", formats),

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windlass.api.errors import WindlassError
+from windlass.kits.processes import is_alive
 from windlass.kits.state import Problem, StateError, StateFolder
 
 if TYPE_CHECKING:
     from windlass.kits.processes import Child
 
 _ENDING_SECONDS = 5.0
+_FULL_BYTES = 64 << 10
+GIVING_UP = "giving up: "
+"""What the supervisor's log ends with when it could not go on, before the reason."""
 _ELSEWHERE = "windlass up --state DIR   (or set WINDLASS_STATE)"
 
 
@@ -106,6 +110,27 @@ def last_words(log: Path, size: int = 4000) -> str:
     except OSError:
         return "(no log)"
     return next((line.strip() for line in reversed(lines) if line.strip()), "(empty)")
+
+
+def why_down(state: StateFolder) -> str:
+    """Why no control plane runs there, as far as the folder tells: that its disk is full, what it said when it gave up,
+    that it was killed. Empty where it ended in good order or was never there."""
+    stamp, _, words = last_words(state.log("supervisor")).partition(" supervisor: ")
+    found = f"it gave up at {stamp}: {words.removeprefix(GIVING_UP)}" if words.startswith(GIVING_UP) else ""
+    if _is_full(state.path):
+        return f"{found}; it is full now" if found else f"the disk of {state.path} is full"
+    record = state.read_supervisor() or {}
+    if found or not record.get("pid") or is_alive(record["pid"], record.get("startTicks")):
+        return found
+    return f"its process, {record['pid']}, ended without a word: it was killed, or the machine went down"
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < _FULL_BYTES
 
 
 def is_running(state: StateFolder) -> bool:

@@ -60,6 +60,11 @@ class Wish:
     """Its output is awaited, so that on a box it goes only to nodes that run processes (not to simulated ones)."""
 
     @property
+    def command_line(self) -> str:
+        """How the command that was given begins, for remedies."""
+        return "windlass run" if self.followed else "windlass submit"
+
+    @property
     def request(self) -> dict[str, str]:
         """Resources of one pod."""
         whole = str(self.gpus) if self.gpus and not self.gpu_memory else ""

@@ -11,6 +11,7 @@ import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
+from windlass.cli import piped
 from windlass.cli.foreseeing import check_amounts, check_capacity, check_command, check_name, no_gpus
 from windlass.cli.habits import OPTIONS, directives, slurm_time
 from windlass.cli.invocation import Invocation
@@ -113,10 +114,12 @@ def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) ->
             "WL-USE-400",
             "a job on a cluster needs an image",
             evidence="--kubeconfig or --context was given, so the command does not run on this box",
-            remedies=("windlass run --image IMAGE -- …",),
+            remedies=(f"{wish.command_line} --image IMAGE -- …",),
         )
     check_capacity(invocation, wish)
-    return _create(invocation, wish, on_box)
+    created = _create(invocation, wish, on_box)
+    piped.tell(invocation)
+    return created
 
 
 def _note_directives(invocation: Invocation, wish: Wish) -> None:

@@ -186,12 +186,15 @@ class _Merged:
     def _entry(self, section: str, name: str, origin: str) -> _Entry:
         entry = self._entries[section].get(name)
         if entry is None:
+            import difflib  # seldom needed; every command line starts with this file
+
             singular = section.removesuffix("s")
+            close = difflib.get_close_matches(name, self._entries[section], 1)
             raise WindlassError(
                 errors.KUBECONFIG,
                 f'{origin}: there is no {singular} "{name}"',
                 evidence=f"{section} defined: {self._names(section)}",
-                remedies=("kubectl config get-contexts",),
+                remedies=(*(f"did you mean {one}?" for one in close), "kubectl config get-contexts"),
             )
         return entry
 

@@ -34,7 +34,6 @@ class TraceJob:
     user: str = ""
     name: str = ""
     priority: int = 0
-    iterations: int = 0
     model: str = ""
     min_gpus: int = 0
     requested_seconds: float | None = None

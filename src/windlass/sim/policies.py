@@ -15,7 +15,6 @@ from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
-from windlass.kits.rng import Random
 from windlass.model import scheduler_config
 from windlass.model.engines import make_engine
 from windlass.plugins.availability import NodeAvailable
@@ -48,7 +47,6 @@ class Setting:
     jobs: Sequence[TraceJob]
     keys: Sequence[str]
     nodes: Sequence[Node]
-    random: Random
     time_share: bool = True
     restart: RestartCost = field(default_factory=RestartCost)
     checkpoint_seconds: float | None = 0.0

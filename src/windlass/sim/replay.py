@@ -106,7 +106,6 @@ class Replay:
             ordered,
             keys,
             nodes,
-            seeded(options.seed),
             options.time_share,
             effort.restart,
             effort.checkpoint_seconds,

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from windlass.cli import piped
 from windlass.cli.detaching import detach
 from windlass.cli.following import Follower, Phases, summary
 from windlass.cli.invocation import Invocation
@@ -38,6 +39,7 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     except KeyboardInterrupt:
         phases.settle()
         return detach(invocation, job)
+    piped.tell(invocation)  # what came after the job was made
     if code and not quiet:
         invocation.note(summary(follower.job))
     return code

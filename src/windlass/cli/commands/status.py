@@ -56,11 +56,18 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         else:
             (record["server"] if part == "version" else record)[part] = found
             continue
-        record["problems"].append(failures.aimed(told, invocation.surroundings.aim).as_dict())
+        problem = failures.aimed(told, invocation.surroundings).as_dict()
+        problem["remedies"] = [one for one in problem["remedies"] if not _this_command(one)]
+        record["problems"].append(problem)
         if not record["server"].get("version"):
             break  # nobody answers
     record["healthy"] = record.get("readiness") == "ok" and not record["problems"]
     return record
+
+
+def _this_command(remedy: str) -> bool:
+    """``windlass status``, and the same with flags that name a box."""
+    return remedy.startswith("windlass ") and remedy.endswith(" status")
 
 
 def _supervisor(invocation: Invocation) -> dict[str, Any]:

@@ -22,7 +22,6 @@ def read(lines: Iterable[str], file: str) -> list[TraceJob]:
             submit_seconds=row.number("submit_time") / 1000.0,
             duration_seconds=row.number("duration") / 1000.0,
             gpus=row.gpus("num_gpu", least=1),
-            iterations=row.whole("iterations"),
             model=row.text("model_name"),
             name=row.text("model_name"),
         )

@@ -90,7 +90,6 @@ def _job(row: Row) -> TraceJob:
         user=row.text("user"),
         name=row.text("name"),
         priority=row.whole("priority", least=-(1 << 31), default=0),
-        iterations=row.whole("iterations", default=0),
         model=row.text("model"),
         min_gpus=least,
         requested_seconds=_maybe(row, "requested_seconds"),
