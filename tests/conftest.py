@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,11 @@ if not FUZZ:
     # gets would depend on the files that its worker had before, and on every constant of the product.
     providers._get_local_constants = lambda: providers._local_constants  # which nobody else fills
 
+
+MOST_TEMPORARY = 40
+"""Bytes: what tests make below it, sockets among it, have names of up to 60; a socket's address holds 108."""
+if len(os.fsencode(tempfile.gettempdir())) > MOST_TEMPORARY:
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 LONG = (
     "tests/test_quality.py",
