@@ -12,6 +12,7 @@ from windlass.app import settings
 from windlass.app.companions import card_pods_of
 from windlass.cli import deploying, failures, gpusharing, guarding, installing, keeping, removing
 from windlass.cli.installing import DEPLOYMENTS, NAMESPACE, SECRETS, Part, Wishes
+from windlass.cli.invocation import Surroundings
 from windlass.client.answers import ListResult
 from windlass.client.blocking import BlockingClient
 from windlass.scheduler.cardpods import CardPodOptions
@@ -221,7 +222,8 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "did you mean team?",
         "windlass --context b ps",
     )
-    told = failures.aimed(WindlassError("WL-X-404", "gone", evidence="why", remedies=remedies), "--context a")
+    gone = WindlassError("WL-X-404", "gone", evidence="why", remedies=remedies)
+    told = failures.aimed(gone, Surroundings(aim="--context a"))
     assert told.remedies == (
         "windlass --context a install",
         "kubectl --context a get pods",
