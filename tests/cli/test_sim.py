@@ -477,6 +477,22 @@ def test_what_became_of_each_job_is_written_as_csv(windlass: Run, trace: str, tm
     assert sum(waits) / 3 == pytest.approx(figures["queue_seconds"]["mean"], abs=0.1)
 
 
+def test_what_became_of_each_job_may_go_to_a_pipe_and_a_full_device_is_told(
+    windlass: Run, trace: str
+) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--per-job")
+    read_end, write_end = os.pipe()
+    assert windlass(*given, f"/dev/fd/{write_end}").code == 0
+    os.close(write_end)
+    with open(read_end) as pipe:
+        assert len(pipe.readlines()) == 4
+    full = windlass(*given, "/dev/full")
+    assert full.code == 2
+    assert "/dev/full cannot be written" in full.err
+    assert "df -h /dev" in full.err
+    assert Path("/dev/full").is_char_device()
+
+
 def test_of_a_job_that_never_ends_nothing_is_written_that_never_happened(
     windlass: Run, tmp_path: Path
 ) -> None:

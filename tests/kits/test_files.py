@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.kits.files import FileLock, write_atomic
+from windlass.kits.files import FileLock, is_stream, write_atomic, write_named
 
 
 def test_replaces_the_whole_file_and_sets_its_mode(tmp_path: Path):
@@ -27,6 +27,43 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path: Path, monk
         write_atomic(target, "new")
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["token"]
+
+
+def test_what_a_user_named_is_written_whole_and_through_a_link(tmp_path: Path):
+    plain, link = tmp_path / "plain", tmp_path / "link"
+    plain.write_text("old")
+    link.symlink_to(plain)
+    write_named(link, "new")
+    assert (link.is_symlink(), plain.read_text()) == (True, "new")
+    write_named(tmp_path / "fresh", "x")
+    assert (tmp_path / "fresh").read_text() == "x"
+    assert not is_stream(tmp_path / "fresh")
+
+
+def test_a_pipe_and_a_device_stay_what_they_are(tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_named(pipe, "told")
+    assert (os.read(reader, 9), pipe.is_fifo()) == (b"told", True)
+    os.close(reader)
+    read_end, write_end = os.pipe()
+    write_named(Path(f"/dev/fd/{write_end}"), "told")
+    assert os.read(read_end, 9) == b"told"
+    os.close(read_end)
+    os.close(write_end)
+    write_named(Path(os.devnull), "gone")
+    assert Path(os.devnull).is_char_device()
+
+
+def test_an_open_file_gets_what_is_written_behind_what_it_has(tmp_path: Path):
+    """As where standard output leads to a file, and a list is to go to ``/dev/stdout``."""
+    with open(tmp_path / "out", "w+") as out:
+        out.write("table\n")
+        out.flush()
+        write_named(Path(f"/dev/fd/{out.fileno()}"), "list\n")
+        out.seek(0)
+        assert out.read() == "table\nlist\n"
 
 
 def test_a_lock_excludes_others_until_released(tmp_path: Path):

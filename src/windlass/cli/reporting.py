@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from errno import EACCES, EISDIR
+from errno import EACCES, EDQUOT, EISDIR, ENOSPC
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.cli import simtables
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import plural
-from windlass.kits.files import write_atomic
+from windlass.kits.files import is_stream, write_named
 from windlass.sim.metrics import Metrics
 from windlass.sim.outcome import Outcome
 from windlass.sim.report import charts, joblist
@@ -38,10 +38,7 @@ class Reports:
                 _try_out(self._plots)
             for path in (self._report, self._per_job):
                 if path is not None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    if path.is_dir():
-                        raise IsADirectoryError(EISDIR, "it is a folder", str(path))
-                    _try_out(path.parent)
+                    _prepare(path)
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
@@ -89,18 +86,32 @@ def _require_pictures() -> None:
 
 def _write(path: Path, what: str | bytes) -> None:
     try:
-        write_atomic(path, what, 0o644)
+        write_named(path, what)
     except OSError as error:
         raise _unwritable(str(path), error) from error
 
 
 def _unwritable(name: str, error: OSError) -> WindlassError:
+    full = error.errno in (ENOSPC, EDQUOT)
+    another = "windlass sim run --report report.html --plots plots --per-job jobs.csv"
     return WindlassError(
         "WL-USE-400",
         f"{name} cannot be written",
         evidence=error.strerror or "",
-        remedies=("windlass sim run --report report.html --plots plots --per-job jobs.csv",),
+        remedies=(f"df -h {Path(name).parent}" if full else another,),
     )
+
+
+def _prepare(path: Path) -> None:
+    """Raises ``OSError`` where nothing can be written under this name."""
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, "it is a folder", str(path))
+    if not is_stream(path):
+        folder = Path(os.path.realpath(path)).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        _try_out(folder)
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, "it cannot be written to", str(path))
 
 
 def _try_out(folder: Path) -> None:

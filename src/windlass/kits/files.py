@@ -6,6 +6,9 @@ import fcntl
 import os
 from pathlib import Path
 
+_OPEN = ("/dev/", "/proc/")
+"""Names below these lead to what somebody has open, which must not be put in another file's place."""
+
 
 def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: bool = True) -> None:
     """Replace ``path`` by ``data`` in one step; a reader sees the old or the new content, never half.
@@ -27,6 +30,22 @@ def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: b
     except BaseException:
         unlink_if_there(temporary)
         raise
+
+
+def write_named(path: Path, data: bytes | str, mode: int = 0o644) -> None:
+    """Write what a user named: a plain file as :func:`write_atomic` does, through a link to one; a pipe, a device or
+    standard output (``/dev/stdout``) is written to, and stays what it is. Raises ``OSError``."""
+    target = Path(os.path.realpath(path))
+    if is_stream(path):
+        with open(path, "ab") as stream:
+            stream.write(data.encode() if isinstance(data, str) else data)
+    else:
+        write_atomic(target, data, mode)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a name leads to what is written to as it is: a pipe, a device, what a process has open."""
+    return str(path.absolute()).startswith(_OPEN) or (path.exists() and not path.is_file())
 
 
 def unlink_if_there(path: str | Path) -> None:
