@@ -18,6 +18,7 @@ from windlass.api.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from windlass.cli.packing import run_one
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
 
@@ -315,6 +316,23 @@ def test_pack_prints_what_the_contract_says(windlass, files):
     lines = windlass("sim", "pack", *given, "--defrag", "50", "-o", "csv").out.splitlines()
     assert len(lines) == 9
     assert lines[3].startswith("fgd+defrag,42,")
+
+
+def test_pack_tells_what_was_played_before_ctrl_c(windlass, files, monkeypatch):
+    def stopped(work):
+        if (work.policy, work.seed) == ("bestfit", 2):
+            raise KeyboardInterrupt
+        return run_one(work)
+
+    monkeypatch.setattr("windlass.cli.packing.run_one", stopped)
+    given = ("--nodes", files[0], "--pods", files[1], "--policy", "fgd,bestfit,random", "--seeds", "1-2")
+    done = windlass("sim", "pack", *given, "-o", "json")
+    assert done.code == 130
+    told = [(run["policy"], run["seed"]) for run in json.loads(done.out)["results"]]
+    assert told == [("fgd", 1), ("fgd", 2), ("bestfit", 1)]
+    assert (
+        "stopped by Ctrl-C; not played to the end: bestfit (1 of 2 seeds), random (0 of 2 seeds)" in done.err
+    )
 
 
 def test_pack_takes_the_shapes_that_sim_run_takes(windlass, files, tmp_path):

@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from windlass.sim.replay import replay
+
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
 TRACE = "submit_s,duration_s,gpus,vc\n0,100,6,a\n1,10,4,b\n2,10,2,a\n"
@@ -491,6 +493,39 @@ def test_what_became_of_each_job_may_go_to_a_pipe_and_a_full_device_is_told(
     assert "/dev/full cannot be written" in full.err
     assert "df -h /dev" in full.err
     assert Path("/dev/full").is_char_device()
+
+
+def test_what_was_played_before_ctrl_c_is_told(
+    windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs.csv"
+    given = (
+        "sim",
+        "run",
+        "--trace",
+        trace,
+        "--nodes",
+        "1x8",
+        "--per-job",
+        str(path),
+        "-o",
+        "json",
+        "--policy",
+    )
+
+    def stopped(jobs: Any, nodes: Any, policy: Any, *more: Any) -> Any:
+        if policy.name == "sjf":
+            raise KeyboardInterrupt
+        return replay(jobs, nodes, policy, *more)
+
+    monkeypatch.setattr("windlass.cli.simulating.replay", stopped)
+    done = windlass(*given, "fifo,sjf,kube")
+    assert done.code == 130
+    assert [figures["policy"] for figures in json.loads(done.out)["results"]] == ["fifo"]
+    assert "stopped by Ctrl-C; not played to the end: sjf, kube" in done.err
+    assert len(path.read_text().splitlines()) == 4
+    nothing = windlass(*given, "sjf,fifo")
+    assert (nothing.code, nothing.out) == (130, "")
 
 
 def test_of_a_job_that_never_ends_nothing_is_written_that_never_happened(

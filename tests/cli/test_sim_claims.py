@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from windlass.sim.claims.registry import attempt
+
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
 GENAI = "gmt_create,predict_status,exec_time_seconds,groupId,checkpoint_model_version_id\n" + "".join(
@@ -58,3 +60,16 @@ def test_an_experiment_prints_both_sides(windlass: Run, tmp_path: Path, monkeypa
     page = windlass("sim", "claims", "--traces", folder, "--only", "E8", "-o", "markdown")
     assert "| model loads, 33 GPUs | 12 | 3 |" in page.out
     assert "Alibaba" in page.out
+
+
+def test_what_was_tried_before_ctrl_c_is_told(windlass: Run, tmp_path: Path, monkeypatch: Any) -> None:
+    def stopped(tried: Any, *more: Any) -> Any:
+        if tried.id == "E3":
+            raise KeyboardInterrupt
+        return attempt(tried, *more)
+
+    monkeypatch.setattr("windlass.cli.claiming.attempt", stopped)
+    done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", "E1,E2,E3,E4", "-o", "json")
+    assert done.code == 130
+    assert [claim["id"] for claim in json.loads(done.out)["claims"]] == ["E1", "E2"]
+    assert "stopped by Ctrl-C; not played to the end: E3, E4" in done.err

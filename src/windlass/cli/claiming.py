@@ -12,6 +12,7 @@ from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
+from windlass.cli.stopping import until_stopped
 from windlass.cli.tracefiles import read_lines, wrong_trace
 from windlass.kits import garbage
 from windlass.kits.clock import ProcessorClock, SystemClock
@@ -89,13 +90,19 @@ def alone(work: Work) -> Result:
 
 
 def run(invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int) -> list[Result]:
-    """All of them; says on standard error how far it is. Raises :class:`WindlassError`."""
-    done: dict[str, Result] = {}
-    for result in _each(invocation, folder, experiments, jobs):
-        done[result.experiment.id] = result
+    """All of them, or what Ctrl-C left; says on standard error how far it is. Raises :class:`WindlassError`."""
+    results = until_stopped(_told(invocation, folder, experiments, jobs))
+    done = {result.experiment.id: result for result in results}
+    return [done[tried.id] for tried in experiments if tried.id in done]
+
+
+def _told(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> Iterator[Result]:
+    for number, result in enumerate(_each(invocation, folder, experiments, jobs), 1):
         told = f"{result.experiment.id}: {result.verdict}, {result.seconds:.0f} s"
-        invocation.err.line(f"{len(done)}/{len(experiments)} {told}")
-    return [done[tried.id] for tried in experiments]
+        invocation.err.line(f"{number}/{len(experiments)} {told}")
+        yield result
 
 
 def _each(

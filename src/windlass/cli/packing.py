@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -55,9 +56,16 @@ def runs(
         yield found
 
 
-def in_order(policies: Sequence[PackPolicy]) -> list[str]:
-    """The names of results in the order of the policies."""
-    return [policy.name + moves for policy in policies for moves in ("", WITH_MOVES)]
+def in_order(policies: Sequence[PackPolicy], *, moves: bool) -> list[str]:
+    """The names of results in the order of the policies; ``moves``: each without them and with them."""
+    kinds = ("", WITH_MOVES) if moves else ("",)
+    return [policy.name + kind for policy in policies for kind in kinds]
+
+
+def left_over(results: Iterable[Packed], order: Sequence[str], seeds: int) -> list[str]:
+    """What was not played to the end, for people: names of results, with how many of the seeds were."""
+    done = Counter(result.policy for result in results)
+    return [f"{name} ({done[name]} of {plural(seeds, 'seed')})" for name in order if done[name] < seeds]
 
 
 def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:

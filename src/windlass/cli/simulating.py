@@ -278,12 +278,11 @@ def play_all(
     policies: Sequence[Policy],
     setup: Setup,
     look: Look | None = None,
-) -> list[Metrics]:
-    """Every policy with every seed, in this order, with the least wait that there is; of several seeds each run says
-    its own."""
+) -> Iterator[Metrics]:
+    """Every policy with every seed, in this order, as they are done, with the least wait that there is; of several
+    seeds each run says its own."""
     garbage.expect_long_lives()
     least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
-    runs: list[Metrics] = []
     for policy in policies:
         for seed in setup.seeds:
             metrics, outcome = _play(invocation, jobs, policy, setup, seed)
@@ -292,16 +291,15 @@ def play_all(
                 metrics.figures[SEED] = seed
             if look is not None:
                 look(metrics, outcome, seed)
-            runs.append(metrics)
-    return runs
+            yield metrics
 
 
-def of_policies(runs: Sequence[Metrics]) -> list[Metrics]:
-    """One for each policy: the means of its seeds, with their spread."""
+def of_policies(runs: Sequence[Metrics], seeds: int) -> list[Metrics]:
+    """One for each policy that was played with so many seeds: their means, with their spread."""
     by_policy: dict[str, list[Metrics]] = {}
     for run in runs:
         by_policy.setdefault(run.policy, []).append(run)
-    return [over_seeds(found) for found in by_policy.values()]
+    return [over_seeds(found) for found in by_policy.values() if len(found) == seeds]
 
 
 def _play(

@@ -145,7 +145,7 @@ def run(
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import placed, reporting, simtables, simulating, tracefiles
+    from windlass.cli import placed, reporting, simtables, simulating, stopping, tracefiles
     from windlass.cli.words import plural
 
     given["time_share"] = simulating.who_shares_time(given["time_share"], given.pop("no_time_share"))
@@ -159,8 +159,9 @@ def run(
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
     watch = placed.watch(scored, jobs, invocation.output, setup.seeds)
-    runs = simulating.play_all(invocation, jobs, watch.over(chosen), setup, reports.look)
-    results = simulating.of_policies(runs)
+    played = simulating.play_all(invocation, jobs, watch.over(chosen), setup, reports.look)
+    runs = stopping.until_stopped(played)
+    results = simulating.of_policies(runs, len(setup.seeds))
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in chosen}
     if invocation.output == "csv":
@@ -176,7 +177,8 @@ def run(
         invocation.warn(line)
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
-    return 0
+    told = {result.policy for result in results}
+    return stopping.ended(invocation, [policy.name for policy in chosen if policy.name not in told])
 
 
 @command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")
@@ -278,7 +280,7 @@ def pack(
     bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
-    from windlass.cli import packing, simtables
+    from windlass.cli import packing, simtables, stopping
     from windlass.cli.progress import progress
     from windlass.cli.seeds import chosen_seeds
     from windlass.cli.words import plural
@@ -286,14 +288,9 @@ def pack(
     chosen, numbers = packing.chosen(policies), chosen_seeds(seeds, "windlass sim pack --seeds 42-51")
     cluster = packing.read_cluster(nodes, pods, tune)
     most = packing.bounds(cluster, numbers) if bound else None
-    results = []
-    total = len(chosen) * len(numbers) * (2 if defrag else 1)
-    with progress(invocation, "packing", total) as tell:
-        for result in packing.runs(cluster, chosen, numbers, jobs, defrag):
-            results.append(result)
-            if tell is not None:
-                tell(len(results))
-    order = packing.in_order(chosen)
+    order = packing.in_order(chosen, moves=bool(defrag))
+    with progress(invocation, "packing", len(order) * len(numbers)) as tell:
+        results = stopping.until_stopped(packing.runs(cluster, chosen, numbers, jobs, defrag), tell)
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
     kept = packing.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
     if invocation.output == "csv":
@@ -307,7 +304,7 @@ def pack(
         invocation.out.write(packing.as_table(results, most, kept))
     else:
         emit(invocation, packing.document(results, most, kept))
-    return 0
+    return stopping.ended(invocation, packing.left_over(results, order, len(numbers)))
 
 
 @command.command("claims", short_help="Try claims of the field on published traces.")
@@ -325,7 +322,7 @@ def pack(
 @standard(namespace=False, formats=("json", "yaml", "table", "markdown"))
 def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int) -> int:
     """Try claims of the field on published traces: claim, baseline, Windlass. All of them take an hour."""
-    from windlass.cli import claiming
+    from windlass.cli import claiming, stopping
     from windlass.sim.claims import page
 
     experiments = claiming.chosen(ids)
@@ -337,7 +334,8 @@ def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int)
         invocation.out.write(claiming.as_table(results))
     else:
         emit(invocation, claiming.document(results))
-    return 0
+    tried = {result.experiment.id for result in results}
+    return stopping.ended(invocation, [each.id for each in experiments if each.id not in tried])
 
 
 @command.command("generate", short_help="Print a trace drawn at random.")
