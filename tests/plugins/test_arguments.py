@@ -10,13 +10,27 @@ import pytest
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.scheduler_config import parse
 from windlass.plugins import registry
-from windlass.plugins.arguments import BOOLEAN, DURATION, KNOWN, NUMBER, Argument, Known, declared, problems
+from windlass.plugins.arguments import (
+    ANY,
+    BOOLEAN,
+    DURATION,
+    KNOWN,
+    LOW_NODE_UTILIZATION,
+    NUMBER,
+    PERCENT,
+    STRATEGY,
+    Argument,
+    Known,
+    Listed,
+    declared,
+    problems,
+)
 from windlass.plugins.catalogue import CATALOGUE, PLACEMENT
 from windlass.plugins.on_top import ON_TOP
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier
 
 RESOURCE = "nvidia.com/gpu"
-SAMPLES = {NUMBER: "1", BOOLEAN: "true", DURATION: "1m"}
+SAMPLES = {NUMBER: "1", BOOLEAN: "true", DURATION: "1m", PERCENT: "50", STRATEGY: LOW_NODE_UTILIZATION}
 READ_WITH_CARE = {
     **dict.fromkeys(("gpuMemoryWeight", "gpuComputeWeight", "interGPUCommsWeight"), 1),
     "window": "1h",
@@ -30,10 +44,12 @@ class Recorder(dict[str, Any]):
 
     def __init__(self, given: Mapping[str, Any], asked: dict[str, Any], place: str = "") -> None:
         self._asked, self._place = asked, place
-        super().__init__(
-            (name, Recorder(value, asked, f"{place}{name}|") if isinstance(value, dict) else value)
-            for name, value in given.items()
-        )
+        super().__init__((name, self._within(value, f"{place}{name}|")) for name, value in given.items())
+
+    def _within(self, value: Any, place: str) -> Any:
+        if isinstance(value, list):
+            return [self._within(item, place) for item in value]
+        return Recorder(value, self._asked, place) if isinstance(value, dict) else value
 
     def _note(self, name: object, default: object = None) -> None:
         if self._asked.get(f"{self._place}{name}") is None:
@@ -64,6 +80,8 @@ def sample(known: Known, plugin: str) -> dict[str, Any]:
             value = SAMPLES.get(kind.wanted, READ_WITH_CARE.get(name, RESOURCE))
             if name == "weight" and plugin in ON_TOP:
                 value = 1
+        elif isinstance(kind, Listed):
+            value = [sample(kind.section, plugin)]
         else:
             value = sample(kind, plugin)
         given[name.replace("*", RESOURCE)] = value
@@ -93,18 +111,23 @@ def leaves(known: Known, place: str = "") -> dict[str, Argument | None]:
         if isinstance(kind, Argument):
             found[path] = kind
         else:
-            found |= {path: None, **leaves(kind, f"{path}|")}
+            section = kind.section if isinstance(kind, Listed) else kind
+            found |= {path: None, **leaves(section, f"{path}|")}
     return found
 
 
 def is_declared(known: Known, path: str) -> bool:
     name, _, rest = path.partition("|")
     found = declared(known, name)
-    return found is not None and (not rest or (not isinstance(found, Argument) and is_declared(found, rest)))
+    if isinstance(found, Listed):
+        found = found.section
+    if not rest or found is None or isinstance(found, Argument):
+        return found is not None and (not rest or found == ANY)
+    return is_declared(found, rest)
 
 
 def test_every_plugin_that_is_offered_declares_its_arguments() -> None:
-    assert set(KNOWN) == {*CATALOGUE, *PLACEMENT, *ON_TOP} - {"rescheduling"}
+    assert set(KNOWN) == {*CATALOGUE, *PLACEMENT, *ON_TOP}
 
 
 @pytest.mark.parametrize("plugin", sorted(KNOWN))
@@ -118,7 +141,7 @@ def test_what_is_read_is_declared_and_what_is_declared_is_read(plugin: str) -> N
 def test_what_is_said_to_count_is_what_counts(plugin: str) -> None:
     asked = asked_by(plugin)
     for path, argument in leaves(KNOWN[plugin]).items():
-        if argument is not None and argument.wanted in (NUMBER, BOOLEAN):
+        if argument is not None and argument.wanted in (NUMBER, BOOLEAN, PERCENT):
             assert asked[path] == argument.default, path
 
 
@@ -136,6 +159,21 @@ def test_what_is_said_to_count_is_what_counts(plugin: str) -> None:
         ("usage", {"thresholds": {"cpu": "x"}}, "thresholds.cpu is 'x', no number: 80 counts"),
         ("usage", {"thresholds": {"memory": 1}}, "thresholds.memory is not known and not used"),
         ("usage", {"thresholds": 80}, "thresholds is 80, no mapping: it counts as not given"),
+        ("rescheduling", {"interval": "soon"}, "interval is 'soon', no duration such as 90s or 1h30m: 5m counts"),
+        ("rescheduling", {"intervall": "5m"}, "intervall is not known and not used; did you mean interval?"),
+        ("rescheduling", {"strategies": "all"}, "strategies is 'all', no list: it counts as not given"),
+        ("rescheduling", {"strategies": [7]}, "strategies[0] is 7, no mapping: it counts as not given"),
+        (
+            "rescheduling",
+            {"strategies": [{"params": {"thresholds": {"cpu": 101}}}]},
+            "strategies[0].params.thresholds.cpu is 101, no number from 0 to 100: 100 counts",
+        ),
+        (
+            "rescheduling",
+            {"strategies": [{"params": {"targetThresholds": {"memroy": 5}}}]},
+            "strategies[0].params.targetThresholds.memroy is not known and not used; did you mean memory?",
+        ),
+        ("rescheduling", {"labelSelector": {"a": "b"}}, "labelSelector is Volcano's and changes nothing here"),
         ("gang", {"any": 1}, "any is not known and not used"),
         ("deviceshare", {"deviceshare.NodeLockEnable": True}, "NodeLockEnable is Volcano's and changes nothing here"),
     ],

@@ -67,9 +67,10 @@ async def test_prometheus_is_asked_once_about_all_nodes() -> None:
     assert await source.measure(["n1", "n2", "n3"], 1000.0) == {"n1": NodeLoad(40.5, 60.0, 1000.0)}
     assert [(r.method, r.path) for r in transport.asked] == [("POST", "/api/v1/query")] * 2
     forms = [parse_qs(r.body.decode()) for r in transport.asked]
-    assert [form["query"] for form in forms] == [[CPU_QUERY], [MEMORY_QUERY]]
+    queries = [CPU_QUERY.replace("PERIOD", "10m"), MEMORY_QUERY.replace("PERIOD", "10m")]
+    assert [form["query"] for form in forms] == [[query] for query in queries]
     assert forms[0]["time"] == ["1000.000"]
-    assert "[10m:30s]" in CPU_QUERY
+    assert all("[10m:30s]" in query for query in queries)
     await source.close()
     assert transport.closed == 1
 
@@ -168,8 +169,10 @@ class Source:
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.closed = False
+        self.means: list[float] = []
 
-    async def measure(self, nodes: Any, now: float) -> Any:
+    async def measure(self, nodes: Any, now: float, mean_seconds: float) -> Any:
+        self.means.append(mean_seconds)
         found = self.answers.pop(0)
         if isinstance(found, Exception):
             raise found
@@ -209,6 +212,41 @@ async def test_the_feed_asks_whom_the_configuration_names(fake_clock: FakeClock,
     with pytest.raises(asyncio.CancelledError):
         await task
     assert second.closed
+
+
+async def test_each_policy_has_means_over_as_long_as_it_asks_for(
+    fake_clock: FakeClock, monkeypatch: Any
+) -> None:
+    source = Source(40.0, 7.0)
+    monkeypatch.setattr("windlass.scheduler.loads.source_of", lambda metrics: source)
+    usual, short, fed = Taker(), Taker(), []
+    short.mean_seconds = 90.0  # type: ignore[attr-defined]
+    feed = LoadFeed(
+        SchedulerApi(fake_clock),  # type: ignore[arg-type]
+        {"n1": views.decode_node(views.encode(node("n1")))},
+        lambda: [usual, short],
+        lambda: fed.append(1),
+        clock=fake_clock,
+    )
+    feed.use({"address": "a"})
+    task = asyncio.create_task(feed.run())
+    await fake_clock.advance(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert source.means == [600.0, 90.0]
+    assert [taker.got[0]["n1"].cpu_percent for taker in (usual, short)] == [40.0, 7.0]
+    assert fed == [1]
+
+
+async def test_both_sources_are_asked_for_means_over_that_long() -> None:
+    transport = Answers(vector(n1="40.5"), vector(n1="60"))
+    await Prometheus("http://p", transport).measure(["n1"], 1000.0, 300.0)  # type: ignore[arg-type]
+    assert all("[5m:30s]" in parse_qs(r.body.decode())["query"][0] for r in transport.asked)
+    transport = Answers((200, {"aggregations": {"hosts": {"buckets": []}}}))
+    await Elasticsearch("http://e", transport).measure(["n1"], 9.0, 90.0)  # type: ignore[arg-type]
+    (request,) = transport.asked
+    assert json.loads(request.body)["query"]["bool"]["must"][0]["range"]["@timestamp"]["gte"] == "now-90s"
 
 
 # ---------------------------------------------------------------------- a real one

@@ -46,7 +46,8 @@ class Bind(msgspec.Struct, frozen=True):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """``claimer`` is the group that the room is for; ``action`` preempt, reclaim, consolidate or stale-gang."""
+    """``claimer`` is the group that the room is for; ``action`` preempt, reclaim, consolidate, shuffle or stale-gang.
+    ``why``: where nobody's claim says so, in words."""
 
     task: str
     uid: str
@@ -54,6 +55,7 @@ class Eviction(msgspec.Struct, frozen=True):
     node: str
     action: str
     claimer: str = ""
+    why: str = ""
 
 
 class Nomination(msgspec.Struct, frozen=True):

@@ -70,6 +70,8 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     never_preempts: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
     budgets: tuple[str, ...] = ()
+    owned: bool = True
+    guaranteed: bool = False
     state: TaskState = TaskState.PENDING
     node: str = ""
     devices: tuple[int, ...] = ()
@@ -332,6 +334,8 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         never_preempts=task.never_preempts,
         annotations=task.annotations,
         budgets=task.budgets,
+        owned=task.owned,
+        guaranteed=task.guaranteed,
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
@@ -442,6 +446,8 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         never_preempts=record.never_preempts,
         annotations=record.annotations,
         budgets=record.budgets,
+        owned=record.owned,
+        guaranteed=record.guaranteed,
         slices=record.reported_slices,
         zones=record.reported_zones,
     )

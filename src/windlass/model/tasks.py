@@ -110,6 +110,8 @@ def task_of(
         annotations=_read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,
+        owned=pod.controller is not None,
+        guaranteed=pod.shape.guaranteed,
     )
 
 

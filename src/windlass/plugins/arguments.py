@@ -8,6 +8,7 @@ read by a test (``tests/plugins/test_arguments.py``).
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -32,7 +33,19 @@ class Argument:
             return as_number(value) is None
         if self.wanted == BOOLEAN:
             return as_boolean(value) is None
+        if self.wanted == PERCENT:
+            found = as_number(value)
+            return found is None or not 0 <= found <= 100
+        if self.wanted == STRATEGY:
+            return value != LOW_NODE_UTILIZATION
         return self.wanted == DURATION and duration(value) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list of sections."""
+
+    section: Known
 
 
 class Problem(NamedTuple):
@@ -42,10 +55,13 @@ class Problem(NamedTuple):
     text: str
 
 
-Known = Mapping[str, "Argument | Known"]
+Known = Mapping[str, "Argument | Listed | Known"]
 """Name → what it is, or what its section may hold; ``*`` stands for any name of a resource or the like."""
 
 NUMBER, BOOLEAN, DURATION = "no number", "neither true nor false", "no duration such as 90s or 1h30m"
+PERCENT = "no number from 0 to 100"
+LOW_NODE_UTILIZATION = "lowNodeUtilization"
+STRATEGY = f"not the strategy that there is, {LOW_NODE_UTILIZATION}"
 ANY = Argument()
 
 
@@ -119,6 +135,18 @@ KNOWN: Mapping[str, Known] = {
         },
     },
     "nodegroup": {"strict": _boolean(True), "enablePreferredOrder": _boolean(False)},
+    "rescheduling": {
+        "interval": Argument(DURATION, "5m"),
+        "metricsPeriod": Argument(DURATION, "5m"),
+        "strategies": Listed(
+            {
+                "name": Argument(STRATEGY),
+                "params": dict.fromkeys(
+                    ("thresholds", "targetThresholds"), _each("cpu memory", Argument(PERCENT, 100))
+                ),
+            }
+        ),
+    },
     "tdm": {"tdm.revocable-zone.*": ANY, "tdm.evict.period": Argument(DURATION, "1m")},
     "extender": {
         "extender.urlPrefix": ANY,
@@ -151,10 +179,19 @@ KNOWN: Mapping[str, Known] = {
     "scarcity": _WEIGHT,
     "model-grouping": {"window": ANY},
 }
-"""Plug-in → its arguments. Of one that is not here nothing is known: a third party's, or one that is not offered."""
+"""Plug-in → its arguments. Of one that is not here, a third party's, nothing is known."""
 
 UNUSED: Mapping[str, tuple[str, ...]] = {
     "capacity": ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable"),
+    "rescheduling": (
+        "queueSelector",
+        "labelSelector",
+        *(
+            f"strategies[*].params.{name}"
+            for name in ("nodeFit", "thresholdPriorityClassName", "numberOfNodes")
+        ),
+        *(f"strategies[*].params.{name}.pod*" for name in ("thresholds", "targetThresholds")),
+    ),
     "deviceshare": (
         "deviceshare.NodeLockEnable",
         "deviceshare.KnownGeometriesCMName",
@@ -163,7 +200,9 @@ UNUSED: Mapping[str, tuple[str, ...]] = {
         "deviceshare.AscendMindClusterVNPUEnable",
     ),
 }
-"""Plug-in → arguments that Volcano knows, and that nobody has to read here."""
+"""Plug-in → arguments that Volcano knows, and that nobody has to read here; ``*`` stands for any letters, ``[*]`` for
+any place in a list."""
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
@@ -172,7 +211,8 @@ def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
     if known is None:
         return
     for problem in _of_section(known, arguments, ""):
-        if problem.name in UNUSED.get(plugin, ()):
+        name = _INDEX.sub("[*]", problem.name)
+        if any(fnmatchcase(name, unused.replace("[", "[[]")) for unused in UNUSED.get(plugin, ())):
             yield Problem(problem.name, "is Volcano's and changes nothing here")
         else:
             yield problem
@@ -186,6 +226,8 @@ def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterato
             near = difflib.get_close_matches(name, [word for word in known if "*" not in word], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             yield Problem(place + name, f"is not known and not used{hint}")
+        elif isinstance(found, Listed):
+            yield from _of_list(found, value, place + name)
         elif not isinstance(found, Argument):
             if isinstance(value, Mapping):
                 yield from _of_section(found, value, f"{place}{name}.")
@@ -195,7 +237,19 @@ def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterato
             yield Problem(place + name, f"is {value!r}, {found.wanted}: {_counts(found.default)}")
 
 
-def declared(known: Known, name: str) -> Argument | Known | None:
+def _of_list(listed: Listed, value: object, name: str) -> Iterator[Problem]:
+    if not isinstance(value, list):
+        if value is not None:
+            yield Problem(name, f"is {value!r}, no list: it counts as not given")
+        return
+    for at, item in enumerate(value):
+        if isinstance(item, Mapping):
+            yield from _of_section(listed.section, item, f"{name}[{at}].")
+        else:
+            yield Problem(f"{name}[{at}]", f"is {item!r}, no mapping: it counts as not given")
+
+
+def declared(known: Known, name: str) -> Argument | Listed | Known | None:
     """What is known of a name; a ``*`` gives way to the name itself."""
     if name in known:
         return known[name]

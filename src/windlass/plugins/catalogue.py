@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from windlass.plugins.arguments import LOW_NODE_UTILIZATION
 from windlass.plugins.keeping import kept
 from windlass.plugins.node_policies import Counting
 from windlass.plugins.volcano import (
@@ -23,6 +24,7 @@ from windlass.plugins.volcano import (
     overcommit,
     priority,
     proportion,
+    rescheduling,
     resource_strategy_fit,
     resourcequota,
     revocable,
@@ -62,8 +64,10 @@ class Wiring:
         *,
         compatibility: str = "",
         metrics: Mapping[str, str] | None = None,
+        actions: Sequence[str] = (),
     ) -> None:
         self.warn = warn
+        self.actions = actions
         self.metrics: Mapping[str, str] = metrics or {}
         self.counting = Counting()
         self.placement: dict[str, Any] = {}
@@ -98,6 +102,7 @@ class Wiring:
             ("enabledOverused", votes.Overuse, self.tier.overuse),
             ("enabledAllocatable", votes.Allots, self.tier.allots),
             ("enabledVictim", votes.Evicts, self.tier.evicts),
+            ("enabledVictim", votes.Relieves, self.tier.evicts),
         ):
             if isinstance(plugin, protocol) and option.enabled(switch):
                 voters.append(plugin)  # type: ignore[arg-type]
@@ -306,7 +311,13 @@ def _extender(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _enter_for_nodes(
-    found: Sequence[extender.Extender | usage.Usage | nodegroup.NodeGroupAffinity | revocable.RevocableZones],
+    found: Sequence[
+        extender.Extender
+        | usage.Usage
+        | nodegroup.NodeGroupAffinity
+        | revocable.RevocableZones
+        | rescheduling.Rescheduling
+    ],
     option: PluginOption,
     wiring: Wiring,
 ) -> None:
@@ -359,8 +370,22 @@ def _network_topology(option: PluginOption, wiring: Wiring) -> None:
     )
 
 
-def _not_offered(option: PluginOption, wiring: Wiring) -> None:
-    wiring.warn(f"plugin {option.name!r} is known, but not offered: it changes nothing")
+def _rescheduling(option: PluginOption, wiring: Wiring) -> None:
+    """Who leaves loaded nodes (action ``shuffle``), and that who comes in his place does not come back to them."""
+    found = rescheduling.build(option.arguments)
+    if found is None:
+        wiring.warn(f"rescheduling: no strategy is {LOW_NODE_UTILIZATION}: nobody is moved")
+        return
+    if "shuffle" not in wiring.actions:
+        wiring.warn("rescheduling: the action shuffle is not named, which would do it: nobody is moved")
+    if min(found.rules.targets) >= rescheduling.WHOLE:
+        wiring.warn(
+            "rescheduling: no targetThresholds of cpu or memory below 100: no node has more load than that, and nobody "
+            "is moved"
+        )
+    _enter_for_nodes([found], option, wiring)
+    if option.enabled("enabledVictim"):
+        wiring.tier.evicts.append(found)
 
 
 CATALOGUE: dict[str, Enter] = {
@@ -384,7 +409,7 @@ CATALOGUE: dict[str, Enter] = {
     "extender": _extender,
     "network-topology-aware": _network_topology,
     "pdb": _pdb,
-    "rescheduling": _not_offered,
+    "rescheduling": _rescheduling,
     "task-topology": _task_topology,
     "numa-aware": _numa_aware,
     "deviceshare": _deviceshare,

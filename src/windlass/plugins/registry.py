@@ -79,7 +79,7 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
     warn = warn or logging.getLogger("windlass.scheduler").warning
     _check_actions(config.actions)
     tiers, extra = _tiers_of(config)
-    wiring = Wiring(warn, compatibility=config.compatibility, metrics=config.metrics)
+    wiring = Wiring(warn, compatibility=config.compatibility, metrics=config.metrics, actions=config.actions)
     added = [plugin for option in extra for plugin in _extra(option, wiring, warn)]
     if not tiers:
         return [*default_plugins(**wiring.placement), *added], _default_actions(config.actions)

@@ -85,6 +85,8 @@ def order_for(eviction: Eviction) -> Order:
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
         message += f" to make room for {shown_key(eviction.claimer)}"
+    elif eviction.why:
+        message += f": {eviction.why}"
     guarded = eviction.action not in UNGUARDED
     return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
 

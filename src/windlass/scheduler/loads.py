@@ -1,4 +1,4 @@
-"""Measured loads of nodes, for policies that look at them (Volcano's ``usage``).
+"""Measured loads of nodes, for policies that look at them (Volcano's ``usage`` and ``rescheduling``).
 
 They come from the cluster's metrics API (``metrics.k8s.io``, as metrics-server provides it), or from what the
 configuration names (:mod:`windlass.scheduler.loadsources`), and only while a policy in force takes them.
@@ -19,7 +19,7 @@ from windlass.kits.timestamps import parse_rfc3339
 from windlass.observe import logs
 from windlass.scheduler.loadsources import LoadSource, NoLoads, source_of
 from windlass.spi.configuration import measured_every
-from windlass.spi.loads import NodeLoad, TakesLoads
+from windlass.spi.loads import NodeLoad, TakesLoads, mean_seconds_of
 
 log = logs.get("scheduler")
 
@@ -70,12 +70,17 @@ class LoadFeed:
     async def _ask_for_ever(self) -> None:
         while True:
             await self._close_stale()
-            takers = [plugin for plugin in self._plugins() if isinstance(plugin, TakesLoads)]
-            loads = await self._measure() if takers else {}
-            for taker in takers:
-                if loads:
+            by_mean: dict[float, list[TakesLoads]] = {}
+            for plugin in self._plugins():
+                if isinstance(plugin, TakesLoads):
+                    by_mean.setdefault(mean_seconds_of(plugin), []).append(plugin)
+            fed = False
+            for seconds, takers in by_mean.items():
+                loads = await self._measure(seconds)
+                fed |= bool(loads)
+                for taker in takers if loads else ():
                     taker.take_loads(loads)
-            if loads:
+            if fed:
                 self._fed()
             await self._clock.sleep(self._interval)
 
@@ -83,10 +88,11 @@ class LoadFeed:
         while self._stale:
             await self._stale.pop().close()
 
-    async def _measure(self) -> dict[str, NodeLoad]:
+    async def _measure(self, seconds: float) -> dict[str, NodeLoad]:
+        """The loads, averaged over so long where the source can."""
         try:
             if self._source is not None:
-                loads = await self._source.measure(self._nodes, self._clock.now())
+                loads = await self._source.measure(self._nodes, self._clock.now(), seconds)
             else:
                 loads = await self._of_the_cluster()
         except (StatusError, WindlassError, NoLoads) as error:

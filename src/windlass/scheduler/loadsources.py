@@ -1,6 +1,6 @@
 """Where measured loads come from beside the cluster's metrics API: Prometheus, Elasticsearch.
 
-The queries are those of Volcano's ``usage`` plugin: the mean of the last ten minutes, of node exporter's
+The queries are those of Volcano: the mean of the last ten minutes (or as long as is asked for), of node exporter's
 metrics in Prometheus (whose label ``instance`` is the node's name) and of Metricbeat's documents in
 Elasticsearch. One query asks about all nodes at once. Loads are in percent.
 """
@@ -19,18 +19,16 @@ import msgspec
 from windlass.client.connection import Connection
 from windlass.client.http import HttpOptions, HttpTransport
 from windlass.client.transport import Request, Transport
-from windlass.spi.loads import NodeLoad
+from windlass.spi.loads import MEAN_SECONDS, NodeLoad
 
 SECONDS = 10.0
 """So long an answer may take."""
-PERIOD = "10m"
 CPU_QUERY = (
     "avg_over_time((100 - (avg by (instance) "
-    f'(rate(node_cpu_seconds_total{{mode="idle"}}[5m])) * 100))[{PERIOD}:30s])'
+    '(rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100))[PERIOD:30s])'
 )
-MEMORY_QUERY = (
-    f"100*avg_over_time((1-node_memory_MemAvailable_bytes/node_memory_MemTotal_bytes)[{PERIOD}:30s])"
-)
+MEMORY_QUERY = "100*avg_over_time((1-node_memory_MemAvailable_bytes/node_memory_MemTotal_bytes)[PERIOD:30s])"
+"""``PERIOD`` stands for over how long the mean is."""
 INDEX = "metricbeat-*"
 HOST_FIELD = "host.hostname"
 CPU_FIELD = "host.cpu.usage"
@@ -48,8 +46,10 @@ class LoadSource(Protocol):
 
     where: str
 
-    async def measure(self, nodes: Iterable[str], now: float) -> dict[str, NodeLoad]:
-        """The loads of those of the nodes of which it knows any. Raises :class:`NoLoads`, or
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
+        """The loads of those of the nodes of which it knows any, averaged over so long. Raises :class:`NoLoads`, or
         ``WindlassError`` where it cannot be reached."""
         ...
 
@@ -79,10 +79,15 @@ class Prometheus:
         self.where = address
         self._transport = transport
 
-    async def measure(self, nodes: Iterable[str], now: float) -> dict[str, NodeLoad]:
-        wanted = set(nodes)
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
+        wanted, period = set(nodes), _period(mean_seconds)
         cpu, memory = await asyncio.gather(
-            *(self._query(query, wanted, now) for query in (CPU_QUERY, MEMORY_QUERY))
+            *(
+                self._query(query.replace("PERIOD", period), wanted, now)
+                for query in (CPU_QUERY, MEMORY_QUERY)
+            )
         )
         return {name: NodeLoad(cpu[name], memory[name], now) for name in sorted(cpu.keys() & memory.keys())}
 
@@ -139,12 +144,14 @@ class Elasticsearch:
         self._index = index or INDEX
         self._host_field = host_field or HOST_FIELD
 
-    async def measure(self, nodes: Iterable[str], now: float) -> dict[str, NodeLoad]:
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
         wanted = sorted(nodes)[:MOST_NODES]
         if not wanted:
             return {}
         headers = {"content-type": "application/json", "accept": "application/json"}
-        body = msgspec.json.encode(self._search(wanted))
+        body = msgspec.json.encode(self._search(wanted, _period(mean_seconds)))
         path = f"/{quote(self._index, safe='*,')}/_search"
         answer = await _ask(self._transport, Request("POST", path, "", headers, body), _Found)
         if answer.aggregations is None:
@@ -156,8 +163,8 @@ class Elasticsearch:
                 found[bucket.key] = NodeLoad(100.0 * cpu, 100.0 * memory, now)
         return found
 
-    def _search(self, wanted: list[str]) -> dict[str, Any]:
-        recent = {"range": {"@timestamp": {"gte": f"now-{PERIOD}", "lt": "now"}}}
+    def _search(self, wanted: list[str], period: str) -> dict[str, Any]:
+        recent = {"range": {"@timestamp": {"gte": f"now-{period}", "lt": "now"}}}
         means = {"cpu": {"avg": {"field": CPU_FIELD}}, "mem": {"avg": {"field": MEMORY_FIELD}}}
         by_host = {"terms": {"field": self._host_field, "size": len(wanted)}, "aggs": means}
         return {
@@ -168,6 +175,12 @@ class Elasticsearch:
 
     async def close(self) -> None:
         await self._transport.close()
+
+
+def _period(seconds: float) -> str:
+    """As both sources read it: ``10m``, ``90s``."""
+    whole = max(1, round(seconds))
+    return f"{whole}s" if whole % 60 else f"{whole // 60}m"
 
 
 def source_of(metrics: Mapping[str, str]) -> LoadSource | None:

@@ -515,3 +515,7 @@ class Task(msgspec.Struct, frozen=True):
     """What it holds of NUMA zones, as far as the world says."""
     budgets: tuple[str, ...] = ()
     """The PodDisruptionBudgets that protect it, ``namespace/name``."""
+    owned: bool = True
+    """Whether a controller makes it anew once it is gone."""
+    guaranteed: bool = False
+    """Of quality of service Guaranteed: what its containers ask for of CPU and memory is what they are limited to."""

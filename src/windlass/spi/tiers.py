@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
+from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Group, NamespaceQuota, Node, Resources, Task
 from windlass.spi.plugins import GroupView, QueueView, Refusal
 
@@ -189,7 +190,51 @@ class Evicts(Protocol):
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
 
     def next_due(self, now: float) -> float | None:
-        """When to be asked again, if nothing else happens before."""
+        """When to be asked next; it is not asked before."""
+        ...
+
+
+@runtime_checkable
+class SaysWhy(Protocol):
+    """An :class:`Evicts` that says why a pod that it has just named is to go."""
+
+    def why(self, task: TaskView) -> str:
+        """In words that follow ``evicted by shuffle:``."""
+        ...
+
+
+class Relief(Protocol):
+    """What is wanted at one moment by a policy that :class:`Relieves` nodes. Rows are those of the view that it was
+    made with; it counts with what was moved since."""
+
+    @property
+    def candidates(self) -> Sequence[TaskView]:
+        """Who might go, in the order in which they would."""
+        ...
+
+    def why(self, task: TaskView) -> str:
+        """Why the pod is to leave its node, in words; empty where that would not help, or is not needed any more."""
+        ...
+
+    def takes(self, request: Resources, coming: Sequence[tuple[int, Resources]]) -> BoolArray:
+        """Which nodes may take a pod with this request beside those that come with it (row and request each)."""
+        ...
+
+    def moved(self, task: TaskView, row: int) -> None:
+        """The pod goes, and its place is kept there."""
+        ...
+
+
+@runtime_checkable
+class Relieves(Protocol):
+    """Pods that are to leave their nodes for others, as far as those take them (``shuffle``)."""
+
+    def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> Relief | None:
+        """``None``: nobody is to move."""
+        ...
+
+    def next_due(self, now: float) -> float | None:
+        """When to be asked next; it is not asked before."""
         ...
 
 
@@ -247,6 +292,7 @@ class Tiers(Protocol):
 
     def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any: ...
 
-    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
-
-    def next_due(self, now: float) -> float | None: ...
+    @property
+    def evicting(self) -> Sequence[Evicts | Relieves]:
+        """Those who name pods that are to go, tier by tier."""
+        ...

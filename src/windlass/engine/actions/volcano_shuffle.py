@@ -1,6 +1,7 @@
 """The action ``shuffle`` of a tiered configuration (Volcano's): pods that are to go for their own sake.
 
-The voters name them (``tdm``: those on nodes whose time is over); they are asked when they wanted to be.
+The voters name them: those on nodes whose time is over (``tdm``), those that other, less loaded nodes take
+(``rescheduling``). Each is asked when it wanted to be.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.admission.looks import GangLook, TaskLook
+from windlass.engine.evictions.relieving import Reliever
+from windlass.engine.nodes.view import TableView
 from windlass.spi.objects import TaskState
-from windlass.spi.tiers import Tiers
+from windlass.spi.tiers import Evicts, Relieves, SaysWhy, Tiers
+
+SHUFFLE = "shuffle"
 
 
 class VolcanoShuffle:
@@ -18,19 +23,47 @@ class VolcanoShuffle:
     def __init__(self, machinery: Machinery) -> None:
         self._m = machinery
         self._tiers = tiers_of(machinery.policies)
-        self._due: float | None = 0.0
-        """When the voters are to be asked next; ``None`` for never."""
+        self._due: dict[int, float | None] = {}
+        """Voter, by its place → when it is to be asked next; ``None`` for never. Of who is not here: now."""
 
     def run(self, ctx: CycleContext) -> None:
-        tiers = self._tiers
-        if tiers is None or self._due is None:
+        if self._tiers is None:
             return
-        if ctx.now >= self._due:
-            self._ask(tiers, ctx)
-            self._due = tiers.next_due(ctx.now)
-        ctx.wake(self._due)
+        looks: dict[str, TaskLook] | None = None
+        for at, voter in enumerate(self._tiers.evicting):
+            due = self._due.get(at, ctx.now)
+            if due is not None and due <= ctx.now:
+                if looks is None:
+                    looks = self._running(self._tiers, ctx)
+                if isinstance(voter, Relieves):
+                    self._relieve(voter, looks, ctx)
+                else:
+                    self._evict(voter, looks, ctx)
+                due = self._due[at] = voter.next_due(ctx.now)
+            ctx.wake(due)
+        if len(self._m.statement):
+            ctx.commit()
 
-    def _ask(self, tiers: Tiers, ctx: CycleContext) -> None:
+    def _evict(self, voter: Evicts, looks: dict[str, TaskLook], ctx: CycleContext) -> None:
+        for named in voter.due(list(looks.values()), ctx.now):
+            entry = looks[named.task.key].entry
+            if entry.state is TaskState.RUNNING:
+                why = voter.why(named) if isinstance(voter, SaysWhy) else ""
+                self._m.statement.evict(entry, SHUFFLE, why=why)
+
+    def _relieve(self, voter: Relieves, looks: dict[str, TaskLook], ctx: CycleContext) -> None:
+        m = self._m
+        relief = voter.relief(list(looks.values()), TableView(m.world.table), ctx.now)
+        if relief is None:
+            return
+        reliever = Reliever(m.world, m.placer, m.statement, m.allocation.nearness, relief, looks)
+        for candidate in relief.candidates:
+            look = looks[candidate.task.key]
+            with m.reservations.kept_from(look.gang.entry, ctx.now):
+                reliever.relieve(look, SHUFFLE)
+
+    def _running(self, tiers: Tiers, ctx: CycleContext) -> dict[str, TaskLook]:
+        """The pods that run in the queues of the configuration, guests left out."""
         m = self._m
         m.running.update(ctx.touched.values())
         looks: dict[str, TaskLook] = {}
@@ -45,7 +78,4 @@ class VolcanoShuffle:
                 for entry in group.tasks.values():
                     if entry.state is TaskState.RUNNING:
                         looks[entry.key] = TaskLook(entry, gang, ctx.now, m.world.table.nodes[entry.row])
-        for named in tiers.due(list(looks.values()), ctx.now):
-            m.statement.evict(looks[named.task.key].entry, "shuffle")
-        if len(m.statement):
-            ctx.commit()
+        return looks

@@ -46,6 +46,7 @@ class _Evicted(msgspec.Struct):
     before: TaskState
     action: str
     claimer: str
+    why: str
 
 
 class _Spared(msgspec.Struct):
@@ -97,13 +98,14 @@ class Statement:
         self._ledger.assume(group, cls, row, entries, cuts)
         self._log.append(_Allocated(group, cls, row, entries))
 
-    def evict(self, entry: TaskEntry, action: str, claimer: str = "") -> None:
-        """Ask a task that holds resources to leave; it keeps them until the world says it is gone."""
+    def evict(self, entry: TaskEntry, action: str, claimer: str = "", why: str = "") -> None:
+        """Ask a task that holds resources to leave; it keeps them until the world says it is gone. ``why``: in words,
+        where it is for nobody's sake."""
         before = self._before[entry.key] = entry.state
         self._ledger.change_state(entry, TERMINATING)
         if self._budgets is not None and entry.task.budgets:
             self._budgets.evict(entry)
-        self._log.append(_Evicted(entry, before, action, claimer))
+        self._log.append(_Evicted(entry, before, action, claimer, why))
 
     def spare(self, entry: TaskEntry) -> None:
         """A task that was evicted in this statement stays after all."""
@@ -227,7 +229,7 @@ class Statement:
                     binds.append(Bind(task.key, task.uid, key, name, entry.devices, entry.zones))
                 continue
             match operation:
-                case _Evicted(entry, _, action, claimer):
+                case _Evicted(entry, _, action, claimer, why):
                     if entry.state is not TERMINATING:
                         continue  # spared
                     task = entry.task
@@ -235,7 +237,7 @@ class Statement:
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.evictions.append(
-                        Eviction(task.key, task.uid, task.group, table.names[entry.row], action, claimer)
+                        Eviction(task.key, task.uid, task.group, table.names[entry.row], action, claimer, why)
                     )
                 case _Pipelined(entry, row):
                     if entry.group is not None:

@@ -52,7 +52,7 @@ class _Taking:
         self._roles = Counter(group.active_roles)
         self._bounds = group.roles_enforced
         self._spare = group.held_members - group.minimum
-        self._root = tree.root
+        self._tree, self._root = tree, tree.root
         self._held = {part: part.held for part in tree.root.walk()}
         self._active: dict[PartEntry, Unit] = {part: [] for part in tree.root.walk()}
         for entry in active:
@@ -65,6 +65,11 @@ class _Taking:
             extras.append(unit)
         core = [entry for part in self._root.walk() for entry in reversed(self._active[part])]
         return extras, core
+
+    def spares(self, entry: TaskEntry) -> bool:
+        """Whether its part, its role and the group can do without this one task."""
+        part = self._tree.of(entry.task.subgroup)
+        return self._held[part] > part.minimum and self._dispensable([entry])
 
     def _useless(self, part: PartEntry) -> Unit:
         """What a part holds, or one below it, that is not complete."""
@@ -148,3 +153,17 @@ class _Taking:
         for below in part.walk():
             self._take(below, list(self._active[below]))
         return unit
+
+
+def going_with(group: GroupEntry, entry: TaskEntry) -> Unit:
+    """What has to go if this task does: it alone where the group keeps its minimum without it, and each part and role
+    its own; else all that holds something."""
+    active = [each for each in group.tasks.values() if each.state in ACTIVE]
+    if not group.ready():
+        return active
+    if group.parts is not None:
+        return [entry] if _Taking(group, group.parts, active).spares(entry) else active
+    role = entry.task.role
+    bound = group.roles_enforced.get(role)
+    spared = group.held_members > group.minimum and (bound is None or group.active_roles.get(role, 0) > bound)
+    return [entry] if spared else active

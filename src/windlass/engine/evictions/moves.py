@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.disruption.offers import Unit
 from windlass.engine.fitting.classes import TaskClass
-from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.engine.placing.placing import Placer
 from windlass.engine.placing.topology import Demand, Nearness, held_rows
@@ -73,7 +74,9 @@ class Mover:
                 continue
             mark = self._statement.checkpoint()
             to = self._world.table.rows.get(places.get(unit.group.key, ""), -1)
-            where = self._place(unit, move=move, packed=strategy is Strategy.LARGEST_PACKED, to=to)
+            where = self._place(
+                unit.group, unit.entries, move=move, packed=strategy is Strategy.LARGEST_PACKED, to=to
+            )
             if where is None:
                 self._statement.rollback(mark)
                 if unit.view.core:
@@ -99,30 +102,32 @@ class Mover:
                 size[unit.group.key] = max(size.get(unit.group.key, 0.0), *asked, 0.0)
         return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
 
-    def _place(self, unit: Unit, *, move: bool, packed: bool, to: int) -> bool | None:
-        """Whether any task of the unit moves; ``None`` if they cannot all have a place. ``to``: the row that one of a
-        single task goes to if it has room; -1 for any."""
-        only = unit.entries[0] if len(unit.entries) == 1 and not unit.group.near else None
+    def _place(
+        self, group: GroupEntry, entries: Sequence[TaskEntry], *, move: bool, packed: bool, to: int = -1
+    ) -> bool | None:
+        """Whether any of the tasks that go together moves; ``None`` if they cannot all have a place. ``to``: the row
+        that a single one goes to if it has room; -1 for any."""
+        only = entries[0] if len(entries) == 1 and not group.near else None
         if only is not None and to not in (-1, only.row) and self._best(only.cls, to) == to:
             self._statement.pipeline(only, to)
             return True
         moves = False
         homeless: list[TaskEntry] = []
-        for entry in unit.entries:
+        for entry in entries:
             fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry)
-            if fits and (not unit.group.near or self._is_allowed(entry)):
+            if fits and (not group.near or self._is_allowed(entry)):
                 self._statement.spare(entry)
             else:
                 homeless.append(entry)
         if homeless and not move:
             return None
         for at, entry in enumerate(homeless):
-            if unit.group.near:
-                row = self._best_near(unit, homeless[at:])
+            if group.near:
+                row = self._best_near(group, homeless[at:])
             else:
                 row = self._best(entry.cls) if entry.cls not in self._full else -1
             if row < 0:
-                if len(unit.entries) == 1 and not unit.group.near:
+                if only is not None:
                     self._full.add(entry.cls)
                 return None
             if row == entry.row and entry.cls.seats.could_stay(entry):
@@ -155,9 +160,9 @@ class Mover:
         scope = self._nearness.allowed(group, entry.task.subgroup)
         return scope is None or bool(scope.mask[entry.row])
 
-    def _best_near(self, unit: Unit, homeless: Sequence[TaskEntry]) -> int:
+    def _best_near(self, group: GroupEntry, homeless: Sequence[TaskEntry]) -> int:
         """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
-        entry, group = homeless[0], unit.group
+        entry = homeless[0]
         scope = self._nearness.allowed(group, entry.task.subgroup)
         need = group.spec.topology
         if need is not None and need.required >= 0 and not held_rows(group):
@@ -174,8 +179,7 @@ class Mover:
     def _best(self, cls: TaskClass, wanted: int = -1) -> int:
         """The best row for one more task of the class once all promises are kept, ``wanted`` if that takes it; -1 if
         there is none."""
-        rows = np.arange(self._world.table.height, dtype=np.int64)
-        _, key = cls.future(rows)
+        key = self._keys(cls)
         domains = self._placer.constraints(cls)
         if domains:
             with self._placer.vacated(self._statement):
@@ -186,3 +190,9 @@ class Mover:
             return wanted
         row = int(key.argmax()) if len(key) else -1
         return row if row >= 0 and key[row] >= 0 else -1
+
+    def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
+        """How good each row is for one more task of the class once all promises are kept; below 0 where it takes
+        none."""
+        rows = np.arange(self._world.table.height, dtype=np.int64)
+        return cls.future(rows)[1]

@@ -43,6 +43,10 @@ class RevocableEvictions:
                 going.setdefault(task.gang.spec.key, []).append(task)
         return [task for tasks in going.values() for task in tasks[: _budget(tasks[0].gang)]]
 
+    def why(self, task: TaskView) -> str:
+        zone = task.node.labels.get(LABEL, "") if task.node is not None else ""
+        return f"the hours of revocable zone {zone} are over"
+
     def next_due(self, now: float) -> float | None:
         """Every period; a node may be labelled at any time."""
         return now + self._period

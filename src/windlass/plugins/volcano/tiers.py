@@ -27,6 +27,7 @@ from windlass.spi.tiers import (
     HearsAdmitted,
     Overuse,
     Purpose,
+    Relieves,
     Spares,
     Starves,
     TaskView,
@@ -47,7 +48,7 @@ class Tier:
     overuse: list[Overuse] = field(default_factory=list)
     allots: list[Allots] = field(default_factory=list)
     victim_queues: list[VictimQueues] = field(default_factory=list)
-    evicts: list[Evicts] = field(default_factory=list)
+    evicts: list[Evicts | Relieves] = field(default_factory=list)
 
 
 _Ask = Callable[[Any], Sequence[TaskView] | None]
@@ -173,16 +174,9 @@ class VolcanoTiers:
             [voter.victim_queue_key(claimer, path) for tier in self._tiers for voter in tier.victim_queues]
         )
 
-    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]:
-        found: dict[str, TaskView] = {}
-        for tier in self._tiers:
-            for voter in tier.evicts:
-                found.update((task.task.key, task) for task in voter.due(running, now))
-        return list(found.values())
-
-    def next_due(self, now: float) -> float | None:
-        moments = [voter.next_due(now) for tier in self._tiers for voter in tier.evicts]
-        return min((moment for moment in moments if moment is not None), default=None)
+    @property
+    def evicting(self) -> Sequence[Evicts | Relieves]:
+        return [voter for tier in self._tiers for voter in tier.evicts]
 
 
 def _first_named(tiers: Sequence[Sequence[Any]], ask: _Ask) -> Sequence[TaskView]:

@@ -16,14 +16,11 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.volcano.arguments import Arguments, number
-from windlass.spi.loads import NodeLoad
+from windlass.spi.loads import FRESH_SECONDS, MEASURED, NodeLoad
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Finding, Footprint
 from windlass.spi.quantities import to_units
-
-FRESH_SECONDS = 300.0
-MEASURED = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
