@@ -527,6 +527,15 @@ def test_what_was_played_before_ctrl_c_is_told(
     nothing = windlass(*given, "sjf,fifo")
     assert (nothing.code, nothing.out) == (130, "")
 
+    def second(jobs: Any, nodes: Any, policy: Any, options: Any, *more: Any) -> Any:
+        if options.seed == 2:
+            raise KeyboardInterrupt
+        return replay(jobs, nodes, policy, options, *more)
+
+    monkeypatch.setattr("windlass.cli.simulating.replay", second)
+    part = windlass(*given, "fifo", "--seeds", "1-2", "--mtbf", "10h")
+    assert (part.code, part.out, "not played to the end: fifo" in part.err) == (130, "", True)
+
 
 def test_of_a_job_that_never_ends_nothing_is_written_that_never_happened(
     windlass: Run, tmp_path: Path

@@ -162,6 +162,10 @@ def run(
     played = simulating.play_all(invocation, jobs, watch.over(chosen), setup, reports.look)
     runs = stopping.until_stopped(played)
     results = simulating.of_policies(runs, len(setup.seeds))
+    told = {result.policy for result in results}
+    missing = [policy.name for policy in chosen if policy.name not in told]
+    if not results:
+        return stopping.ended(invocation, missing)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in chosen}
     if invocation.output == "csv":
@@ -177,8 +181,7 @@ def run(
         invocation.warn(line)
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
-    told = {result.policy for result in results}
-    return stopping.ended(invocation, [policy.name for policy in chosen if policy.name not in told])
+    return stopping.ended(invocation, missing)
 
 
 @command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")
