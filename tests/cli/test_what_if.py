@@ -204,9 +204,31 @@ def test_of_what_nobody_knows_an_end_of(windlass: Run_, cluster: FakeCluster) ->
     done = windlass("what-if", "--add", "1x8")
     assert "never" in done.out
     assert "only then" in done.out
-    assert "2 of the 2 jobs that run have no known end" in done.out
+    assert "2 of 2 jobs that run have no known end and never end here" in done.out
+    assert "that wait has" not in done.out
     jobs = asked(windlass, "--add", "1x8", "--run-time", "3h")
     assert middle(jobs["c"], "before") == 2 * 3600.0
+
+
+def test_of_what_waits_and_nobody_knows_an_end_of(windlass: Run_, cluster: FakeCluster) -> None:
+    """It may be why what comes behind it never starts."""
+    del cluster.objects[(PODS, "default", "c")]
+    cluster.add(PODS, work("c", 8))
+    told = (
+        "1 of 1 job that waits has no known end and once started never ends here; --run-time 2h assumes one"
+    )
+    assert told in windlass("what-if", "--remove-job", "b").out
+    found = json.loads(windlass("what-if", "--remove-job", "b", "-o", "json").out)
+    assert (found["waiting"], found["waitingWithoutKnownEnd"], found["running"]) == (1, 1, 2)
+    assert told not in windlass("what-if", "--remove-job", "b", "--run-time", "1h").out
+
+
+def test_of_an_empty_cluster_it_is_said_that_nothing_is_there(windlass: Run_, cluster: FakeCluster) -> None:
+    for name in "abcd":
+        cluster.objects.pop((PODS, "default", name), None)
+    assert "nothing runs and nothing waits" in windlass("what-if", "--add", "1x8").out
+    gone = windlass("what-if", "--remove-job", "a")
+    assert (gone.code, "nothing runs and nothing waits" in gone.err) == (3, True)
 
 
 def test_for_people(windlass: Run_) -> None:
@@ -264,7 +286,7 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
         (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
         (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
-        (("--remove-job", "default/x"), 'job "default/x" does not exist'),
+        (("--remove-job", "default/x"), 'no job "default/x" runs or waits'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),
         (("--drain", "n11"), "did you mean n1?"),
         (("--add", "many"), "not COUNTxGPUS"),

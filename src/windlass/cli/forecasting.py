@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.cli import planning, tables
-from windlass.cli.failures import missing
+from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
 from windlass.cli.recording import history_of
@@ -29,11 +29,12 @@ from windlass.predict.history import History
 from windlass.scheduler import configuration
 from windlass.scheduler.runtimes import learns
 from windlass.sim import changes
-from windlass.sim.forward import RUNS, State, state_of
+from windlass.sim.forward import OVER, RUNS, State, state_of
 from windlass.sim.policies import KAI, VOLCANO
 from windlass.sim.runtimes import RunTimes, learn
 from windlass.sim.whatif import Band, Comparison, Draws, Shift, World, compare, kind_of
 from windlass.spi.configuration import BACKFILLS, SchedulerConfig, foreign_queue
+from windlass.spi.objects import Task
 
 NAMED = {"default": "", "volcano-like": VOLCANO, "kai-like": KAI} | {
     name: f"configurations:\n- name: backfill\n  arguments:\n    reservations: {name}\n" for name in BACKFILLS
@@ -67,14 +68,21 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``said``: what is different. ``both``: both APIs have queues. ``endless``: how much of what runs has no known
-    end."""
+    """``said``: what is different. ``both``: both APIs have queues."""
 
     said: Sequence[str]
     comparison: Comparison
     both: bool
-    endless: int
-    running: int
+    running: Ends
+    waiting: Ends
+
+
+@dataclass(slots=True)
+class Ends:
+    """How many groups there are, and of how many of them nobody knows an end."""
+
+    count: int = 0
+    unknown: int = 0
 
 
 def answer(invocation: Invocation, question: Question) -> Answer:
@@ -110,8 +118,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         comparison = compare(before, after, draws, tell)
     said = [change.said for change in changed]
     said += [f"with policy {question.policy}"] if question.policy else []
-    endless, running = _endless(before.state, run_times)
-    return Answer(said, comparison, found.model.both_apis(), endless, running)
+    return Answer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times))
 
 
 def _changes(question: Question) -> list[changes.Change]:
@@ -138,9 +145,22 @@ def _make(change: changes.Change, state: State) -> None:
     try:
         change.make(state)
     except changes.ChangeError as error:
+        if error.kind == "jobs":
+            raise _no_such_job(error) from None
         raise missing(error.kind, error.name, error.known) from None
     except QuantityError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+
+
+def _no_such_job(error: changes.ChangeError) -> WindlassError:
+    """It may be there, and have ended."""
+    shown = ", ".join(error.known[:8]) + (f" and {len(error.known) - 8} more" if len(error.known) > 8 else "")
+    return WindlassError(
+        "WL-JOB-404",
+        f'no job "{error.name}" runs or waits',
+        evidence=f"jobs that do: {shown}" if shown else "nothing runs and nothing waits",
+        remedies=(*(f"did you mean {one}?" for one in nearest(error.name, error.known)), "windlass ps"),
+    )
 
 
 def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
@@ -212,16 +232,19 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _endless(state: State, run_times: RunTimes) -> tuple[int, int]:
-    """How many groups run of which nobody knows an end, and how many run at all."""
-    running = {task.group: task.run_limit for task in state.tasks.values() if task.state in RUNS}
-    known = {key: limit for key, limit in running.items() if key in state.groups}
-    endless = [
-        key
-        for key, limit in known.items()
-        if limit is None and run_times.draw(state.groups[key], "", 0.0) is None
-    ]
-    return len(endless), len(known)
+def _ends(state: State, run_times: RunTimes) -> tuple[Ends, Ends]:
+    """Of what runs, and of what waits."""
+    running, waiting = Ends(), Ends()
+    tasks: dict[str, list[Task]] = {key: [] for key in sorted(state.groups.keys() & state.alive())}
+    for task in state.tasks.values():
+        if task.group in tasks and task.state not in OVER:
+            tasks[task.group].append(task)
+    for key, some in tasks.items():
+        ends = running if any(task.state in RUNS for task in some) else waiting
+        ends.count += 1
+        if all(task.run_limit is None for task in some) and run_times.draw(state.groups[key], "") is None:
+            ends.unknown += 1
+    return running, waiting
 
 
 # ---------------------------------------------------------------------- printing
@@ -235,8 +258,10 @@ def document(found: Answer) -> dict[str, Any]:
         "kind": "WhatIf",
         "changes": list(found.said),
         "samples": comparison.samples,
-        "runningWithoutKnownEnd": found.endless,
-        "running": found.running,
+        "runningWithoutKnownEnd": found.running.unknown,
+        "running": found.running.count,
+        "waitingWithoutKnownEnd": found.waiting.unknown,
+        "waiting": found.waiting.count,
         "totals": {
             **{kind: comparison.count(kind) for kind in ("sooner", "later")},
             "same": _unchanged(comparison),
@@ -297,13 +322,23 @@ def as_text(found: Answer) -> str:
     stopped = sum(1 for shift in told if _stopped(shift))
     if stopped:
         lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
-    if found.endless:
-        lines.append(
-            f"{found.endless} of the {plural(found.running, 'job')} that run"
-            f" {'has no known end and never ends' if found.endless == 1 else 'have no known end and never end'} here;"
-            " --run-time 2h assumes one\n"
-        )
+    lines += _unknown_ends(found)
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
+
+
+def _unknown_ends(found: Answer) -> Iterator[str]:
+    """Why something never starts, as a rule: what is before it never ends."""
+    if not found.running.count and not found.waiting.count:
+        yield "nothing runs and nothing waits\n"
+    for ends, what, when in ((found.running, "run", ""), (found.waiting, "wait", " once started")):
+        if ends.unknown:
+            one = (
+                "has no known end and{} never ends"
+                if ends.unknown == 1
+                else "have no known end and{} never end"
+            )
+            who = f"{ends.unknown} of {plural(ends.count, 'job')} that {what}{'s' if ends.count == 1 else ''}"
+            yield f"{who} {one.format(when)} here; --run-time 2h assumes one\n"
 
 
 def _unchanged(comparison: Comparison) -> int:
