@@ -108,7 +108,8 @@ class NodeAgent:
         self._clock = clock
         self._options = options or AgentOptions()
         self._paths = NodePaths(state.node)
-        self._runner = runner or ProcessRunner()
+        self._nursery = spawning.Nursery()
+        self._runner = runner or ProcessRunner(self._nursery)
         self._informers = SharedInformers(client, clock, rng)
         self._rng = rng
         self.workers: dict[str, PodWorker] = {}
@@ -131,6 +132,7 @@ class NodeAgent:
         lock = FileLock(self._paths.root / "lock")
         await self._take(lock)
         try:
+            self._nursery.open(self._paths.root)
             host = await self._set_up()
             self.host = host
             self._pods = self._informers.informer(PODS, decode=PodDecoder(host.node_name))
@@ -168,6 +170,7 @@ class NodeAgent:
                 for task in tuple(self._gone):
                     task.cancel()
             finally:
+                self._nursery.close()
                 if self._nvml is not None:
                     self._nvml.close()
                 lock.release()
@@ -257,6 +260,7 @@ class NodeAgent:
             limiter=limiter,
             zones=zones,
             runner=self._runner,
+            nursery=self._nursery,
             allocatable=allocatable,
             own_environment=dict(os.environ),
             host_address=found.address,

@@ -29,6 +29,7 @@ from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.podevents import Note
 from windlass.node.runner import Runner
+from windlass.node.spawning import Nursery
 
 _FETCHED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 _COALESCE_SECONDS = 0.004
@@ -52,6 +53,7 @@ class Host:
     cards: CardKeeper
     limiter: Limiter
     runner: Runner
+    nursery: Nursery
     allocatable: Mapping[str, str]
     own_environment: Mapping[str, str]
     host_address: str

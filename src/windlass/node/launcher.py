@@ -51,7 +51,7 @@ class ContainerLauncher:
         self.uid: str = pod["metadata"]["uid"]
         self.folder = folder
         self.address = ""
-        self.sandbox = PodSandbox(host.network, self.uid, folder, pod["spec"], self.hostname)
+        self.sandbox = PodSandbox(host.network, host.nursery, self.uid, folder, pod["spec"], self.hostname)
         self._spawn = spawn
         self._volumes: dict[str, volumes.Volume] = {}
         self._placeholders: set[str] = set()

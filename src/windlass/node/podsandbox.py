@@ -11,7 +11,7 @@ from typing import Any
 from windlass.kits.files import unlink_if_there
 from windlass.node import records, sandbox
 from windlass.node.network import Network
-from windlass.node.spawning import read_to_end, start_helper, wait_exit
+from windlass.node.spawning import Nursery, read_to_end, wait_exit
 from windlass.node.volumes import Volume
 
 
@@ -19,9 +19,16 @@ class PodSandbox:
     """Namespaces of one pod: made when they are first needed, found again after a restart of the agent."""
 
     def __init__(
-        self, network: Network, uid: str, folder: Path, spec: Mapping[str, Any], hostname: str
+        self,
+        network: Network,
+        nursery: Nursery,
+        uid: str,
+        folder: Path,
+        spec: Mapping[str, Any],
+        hostname: str,
     ) -> None:
         self._network = network
+        self._nursery = nursery
         self._uid = uid
         self._folder = folder
         self._spec = spec
@@ -68,7 +75,7 @@ class PodSandbox:
         records.write(str(self._folder), sandbox.SPEC, spec)
         unlink_if_there(self._folder / sandbox.RECORD)
         errors = self._folder / "sandbox.err"
-        pid, reader = start_helper("sandbox", str(self._folder), errors=errors)
+        pid, reader = self._nursery.start_helper("sandbox", str(self._folder), errors=errors)
         started = records.identity(pid)["start_time"]
         said = await read_to_end(reader)
         record = records.read(str(self._folder), sandbox.RECORD)

@@ -18,7 +18,7 @@ from windlass.kits.files import write_atomic
 from windlass.node import linux, records
 from windlass.node.blueprint import ATTEMPT_MARK
 from windlass.node.podevents import Exit
-from windlass.node.spawning import read_to_end, start_helper, wait_exit
+from windlass.node.spawning import Nursery, read_to_end, wait_exit
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the agent came back; how it ended is not known"
@@ -67,9 +67,13 @@ class Runner(Protocol):
 class ProcessRunner:
     """Attempts as processes of this machine under a shim each."""
 
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+
     async def start(self, spec: AttemptSpec) -> Handle:
         write_atomic(spec.folder / records.SPEC, records.encode(spec.record), durable=False)
-        pid, reader = start_helper("shim", str(spec.folder), errors=spec.folder / "shim.err")
+        errors = spec.folder / "shim.err"
+        pid, reader = self._nursery.start_helper("shim", str(spec.folder), errors=errors)
         return ProcessHandle(spec.folder, records.identity(pid), reader)
 
     def adopt(self, folder: Path) -> Handle | None:

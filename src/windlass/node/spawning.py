@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import windlass
 from windlass.node import linux
+
+_log = logging.getLogger("windlass.node")
 
 _ROOT = str(Path(windlass.__file__).parent.parent)
 _BOOT = (
@@ -16,6 +22,7 @@ _BOOT = (
     "from windlass.node.{module} import main; sys.exit(main(sys.argv[2]))"
 )
 _POLL_SECONDS = 0.2
+_NURSERY_SECONDS = 5.0
 _children: set[int] = set()
 
 
@@ -25,29 +32,99 @@ def start_helper(module: str, argument: str, *, errors: Path | None = None) -> t
     Isolated (``-I -S``), so that it starts in milliseconds and nothing of the user's site is in it.
     Returns its pid and the read end of its stdout. Raises ``OSError``.
     """
+    return _heard(lambda out, err: _spawn(module, argument, out, err), errors)
+
+
+def _heard(start: Callable[[int, int], int], errors: Path | None) -> tuple[int, int]:
+    """The pid that ``start`` returns, given descriptors for stdout and stderr, and the read end of the former."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    errors_to = str(errors) if errors is not None else os.devnull
-    argv = [sys.executable, "-I", "-S", "-c", _BOOT.format(module=module), _ROOT, argument]
     try:
-        pid = os.posix_spawn(
-            sys.executable,
-            argv,
-            {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, writer, 1),
-                (os.POSIX_SPAWN_OPEN, 2, errors_to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            ],
-            setsid=True,
-            setsigmask=(),
-        )
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        errors_to = os.open(errors if errors is not None else os.devnull, flags, 0o600)
+        try:
+            return start(writer, errors_to), reader
+        finally:
+            os.close(errors_to)
     except BaseException:
         os.close(reader)
         raise
     finally:
         os.close(writer)
+
+
+def _spawn(module: str, argument: str, out: int, errors: int, given: int | None = None) -> int:
+    """The pid of an interpreter that runs the module; ``given`` is its stdin."""
+    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-c", _BOOT.format(module=module), _ROOT, argument],
+        {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+        file_actions=[
+            null if given is None else (os.POSIX_SPAWN_DUP2, given, 0),
+            (os.POSIX_SPAWN_DUP2, out, 1),
+            (os.POSIX_SPAWN_DUP2, errors, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+    )
     track(pid)
-    return pid, reader
+    return pid
+
+
+class Nursery:
+    """The agent's end of a :mod:`~windlass.node.nursery`. Closed, or when it does not answer, helpers are interpreters
+    of their own: pods then start somewhat slower."""
+
+    def __init__(self) -> None:
+        self._connection: socket.socket | None = None
+
+    def open(self, folder: Path) -> None:
+        """Start it, for the agent of that folder; it is ready when it has loaded what it is to fork."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with its:
+                _, reader = _heard(
+                    lambda out, err: _spawn("nursery", str(folder), out, err, its.fileno()),
+                    folder / "nursery.err",
+                )
+            os.close(reader)
+        except OSError as error:
+            ours.close()
+            _log.warning("pods start without a nursery: %s", error)
+            return
+        ours.settimeout(_NURSERY_SECONDS)
+        self._connection = ours
+
+    def close(self) -> None:
+        """The process ends; what it has started goes on."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def start_helper(self, module: str, argument: str, *, errors: Path) -> tuple[int, int]:
+        """As :func:`start_helper`, of :data:`nursery.MODULES`. Raises ``OSError``."""
+        return _heard(
+            lambda out, err: self._born(module, argument, out, err) or _spawn(module, argument, out, err),
+            errors,
+        )
+
+    def _born(self, module: str, argument: str, out: int, errors: int) -> int:
+        """The pid; 0 where nobody answers."""
+        if self._connection is None:
+            return 0
+        try:
+            request = json.dumps([module, argument]).encode()
+            socket.send_fds(self._connection, [request], [out, errors])
+            pid = int(self._connection.recv(64) or 0)
+        except OSError as error:
+            _log.warning("the nursery of pods is lost: %s", error)
+            pid = 0
+        if pid > 0:
+            return pid
+        if pid < 0:
+            raise OSError(-pid, os.strerror(-pid))
+        self.close()
+        return 0
 
 
 def track(pid: int) -> None:
