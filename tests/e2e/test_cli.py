@@ -49,6 +49,14 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
+def title(pid: int) -> str:
+    """What a process calls itself, if it is there."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 # Running.
 
 
@@ -362,6 +370,7 @@ def test_a_killed_supervisor_leaves_only_the_pods_which_are_taken_up_again():
         os.kill(old["pid"], signal.SIGKILL)
         roles = [process["pid"] for process in old["processes"].values()]
         box.wait_for("the others went too", lambda: not any(map(alive, roles)))
+        box.wait_for("and the agent's nursery", lambda: "windlass-birth" not in map(title, box.processes()))
         shims = box.processes()
         assert shims, "the pod is gone"
         box.windlass("up", "--detach")

@@ -6,12 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import windlass
+from windlass.kits import ticks
 from windlass.node import linux
 
 _log = logging.getLogger("windlass.node")
@@ -77,13 +79,14 @@ class Nursery:
 
     def __init__(self) -> None:
         self._connection: socket.socket | None = None
+        self._pid = 0
 
     def open(self, folder: Path) -> None:
         """Start it, for the agent of that folder; it is ready when it has loaded what it is to fork."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with its:
-                _, reader = _heard(
+                self._pid, reader = _heard(
                     lambda out, err: _spawn("nursery", str(folder), out, err, its.fileno()),
                     folder / "nursery.err",
                 )
@@ -96,10 +99,15 @@ class Nursery:
         self._connection = ours
 
     def close(self) -> None:
-        """The process ends; what it has started goes on."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """The process ends, and is waited for; what it has started goes on."""
+        if self._connection is None:
+            return
+        self._connection.close()
+        self._connection = None
+        deadline = ticks.monotonic() + _NURSERY_SECONDS
+        while self._pid in _children and ticks.monotonic() < deadline:
+            collect(self._pid)
+            ticks.pause(0.001)
 
     def start_helper(self, module: str, argument: str, *, errors: Path) -> tuple[int, int]:
         """As :func:`start_helper`, of :data:`nursery.MODULES`. Raises ``OSError``."""
@@ -118,12 +126,14 @@ class Nursery:
             pid = int(self._connection.recv(64) or 0)
         except OSError as error:
             _log.warning("the nursery of pods is lost: %s", error)
+            if self._pid in _children:
+                os.kill(self._pid, signal.SIGKILL)
             pid = 0
         if pid > 0:
             return pid
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
-        self.close()
+        self.close()  # before somebody else starts the same
         return 0
 
 
