@@ -215,3 +215,92 @@ def test_when_kai_is_gone_pods_wait_for_its_pod_grouper() -> None:
     for name in ("a", "b"):
         put_pod(model, kai_pod(name, "g", queue="q"))
     assert tasks(model.take()) == {"default/a": "default/kai:g", "default/b": "default/kai:g"}
+
+
+# ---------------------------------------------------------------------- pods that name Windlass in a gang of the other
+
+
+def told(model: ClusterModel) -> tuple[str, str, tuple[str, ...]] | None:
+    model.take()
+    found = model.explanation("default/g")
+    return None if found is None else (str(found.code), found.message, found.remedies)
+
+
+NOBODYS = (
+    "Misconfigured",
+    "Volcano decides on PodGroup default/g, since its queue q is not handed over to Windlass; nobody places 1 pod of "
+    "it that names schedulerName windlass",
+    (
+        "hand the queue over: windlass install --adopt volcano -q q",
+        "or have Volcano place it: schedulerName: volcano in its pod template",
+    ),
+)
+
+
+@pytest.mark.parametrize("group_first", [True, False])
+def test_a_pod_that_nobody_places_is_told_so(group_first: bool) -> None:
+    """It names windlass, and its gang is in a queue that was not handed over."""
+    model = beside()
+    steps = [
+        lambda: put_group(model, ours=False),
+        lambda: put_pod(model, pod("a", group="g", scheduler="windlass")),
+    ]
+    for step in steps if group_first else reversed(steps):
+        step()
+    assert told(model) == NOBODYS
+    put_group(model, ours=True)
+    assert told(model) is None
+    put_group(model, ours=False)
+    assert told(model) == NOBODYS
+    model.remove_group("default/g")
+    code, message, _ = told(model) or ("", "", ())
+    assert (code, message.partition(";")[0]) == ("WaitingForMembers", "PodGroup default/g does not exist")
+
+
+def test_the_change_of_whose_a_gang_is_reaches_those_who_tell_of_it() -> None:
+    model = beside()
+    put_pod(model, pod("a", group="g", scheduler="windlass"))
+    model.take()
+    for change in (
+        lambda: put_group(model, ours=False),
+        lambda: put_group(model, ours=True),
+        lambda: put_group(model, ours=False),
+        lambda: model.remove_group("default/g"),
+    ):
+        model._changed.clear()
+        change()
+        model.take()
+        assert "default/g" in model._changed
+
+
+def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
+    model = beside()
+    marked = queue("q")
+    marked["metadata"]["annotations"] = {"windlass.dev/adopted": "true"}
+    model.upsert_queue(views.decode_queue(views.encode(marked)))
+    put_group(model, ours=False)
+    put_pod(model, pod("a", group="g", scheduler="windlass"))
+    code, message, _ = told(model) or ("", "", ())
+    assert code == "WaitingForMembers"
+    assert "which is not handed over yet, though its queue q is; 1 pod of it" in message
+
+
+def test_a_gang_of_kai_that_was_not_handed_over_is_told_in_its_words() -> None:
+    model = ClusterModel(["windlass", "kai-scheduler"], beside=[Peer.parse("kai")])
+    model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
+    found = views.decode_kai_pod_group(views.encode(kai_group("g", 1, queue="q")))
+    model.upsert_kai_group(found)
+    body = kai_pod("a", "g")
+    body["spec"]["schedulerName"] = "windlass"
+    put_pod(model, body)
+    model.take()
+    (key,) = model._members
+    explanation = model.explanation(key)
+    assert explanation is not None
+    assert explanation.message.startswith(
+        "KAI decides on PodGroup default/g, since its queue q is not handed over"
+    )
+    assert explanation.remedies[0] == "hand the queue over: windlass install --adopt kai -q q"
+    model.remove_kai_group("default/g")
+    model.take()
+    assert "does not exist" in str(model.explanation(key))

@@ -49,14 +49,27 @@ def keeps_cards(annotations: Mapping[str, str]) -> bool:
     return names.FRACTION_KAI in annotations or names.MEMORY_KAI in annotations
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A group that is the other one's: whose (``kind``, and under which ``scheduler`` name he places pods), and of
+    which queue by his name for it."""
+
+    kind: str
+    scheduler: str
+    queue: str
+
+
 class Fence:
     """``beside``: who serves the same pods."""
 
     def __init__(self, beside: Collection[Peer]) -> None:
         self._kinds = frozenset(peer.kind for peer in beside)
+        self._named = {peer.kind: peer.names[0] for peer in beside}
         self._prefix = {name: _PREFIXES[peer.kind] for peer in beside for name in peer.names}
         self._pods: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
+        self.hidden: dict[str, Hidden] = {}
+        """The groups that are the other one's, by key."""
 
     def __bool__(self) -> bool:
         return bool(self._kinds)
@@ -85,10 +98,14 @@ class Fence:
         """The pods that become ours, or cease to be, with a group."""
         return self._pods.get(group, ())
 
-    def hides(self, group: views.PodGroup | views.KaiPodGroup) -> bool:
-        """Whether the group is the other one's."""
+    def hides(self, key: str, group: views.PodGroup | views.KaiPodGroup) -> bool:
+        """Whether the group is the other one's. Keeps which are."""
         kind = KAI if isinstance(group, views.KaiPodGroup) else VOLCANO
-        return kind in self._kinds and not group.adopted
+        if kind in self._kinds and not group.adopted:
+            self.hidden[key] = Hidden(kind, self._named[kind], group.queue)
+            return True
+        self.hidden.pop(key, None)
+        return False
 
     def lets(self, pod: views.Pod, known: Callable[[str], bool]) -> bool:
         """Whether the pod is ours. ``known``: whether a group of that key is."""

@@ -26,6 +26,7 @@ from windlass.model import (
     numa,
     queues,
 )
+from windlass.model.adoption import KAI, Hidden
 from windlass.model.claims import ClaimWrite, writes_for
 from windlass.model.observed import Assumed
 from windlass.model.readable import Readable
@@ -77,11 +78,20 @@ class ClusterModel(Translation):
                 return told[0]
         if not self._defined(group) and self._members.get(group):
             pending = [pod for pod in self.pods_of(group) if not pod.node_name and not pod.finished]
+            hidden = self.fence.hidden.get(group)
+            if pending and hidden is not None:
+                return self._not_handed_over(group, hidden, len(pending))
             if pending and not groups.is_implicit(group):
                 return faults.group_missing(group, len(pending))
             if pending and self._awaits_group(pending[0]):
                 return faults.group_awaited(pending[0].key)
         return None
+
+    def _not_handed_over(self, group: str, hidden: Hidden, pods: int) -> Explanation:
+        kai = hidden.kind == KAI
+        known = self.kai_queues.get(hidden.queue) if kai else self.queues.get(hidden.queue)
+        marked = known is not None and known.annotations.get(names.ADOPTED) == "true"
+        return faults.not_handed_over(group, hidden, pods, marked=marked)
 
     def completed(self, group: str, told: Explanation) -> Explanation:
         """What the engine says of a group that waits, and what it does not know of: cards that could be shared, but

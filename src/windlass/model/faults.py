@@ -10,6 +10,7 @@ from windlass.api.ownednames import without_uid
 from windlass.api.reasons import Blocker, Explanation, Reason
 from windlass.api.resources import COSCHEDULING_POD_GROUPS
 from windlass.model import groups
+from windlass.model.adoption import KAI, VOLCANO, Hidden
 from windlass.model.reservedcards import NAMESPACE
 
 _SHOWN = 3
@@ -23,6 +24,7 @@ _NAMED_IN = {
     ),
 }
 """What a group's object is called, and where pods name it."""
+_PEERS = {VOLCANO: "Volcano", KAI: "KAI"}
 
 
 def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Explanation:
@@ -54,6 +56,34 @@ def group_missing(group: str, pods: int) -> Explanation:
         message=f"{kind} {group} does not exist; {_count(pods, 'pod')} that name it wait for it",
         blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{kind} {group} not found"),),
         remedies=(f"create {kind} {group}, or correct the pods' {place}",),
+    )
+
+
+def not_handed_over(group: str, hidden: Hidden, pods: int, *, marked: bool) -> Explanation:
+    """Pods name a PodGroup that another scheduler decides on, and are placed by Windlass: by nobody. ``marked``: its
+    queue is handed over, and so will the group be, unless it has to stay."""
+    kind, _ = _NAMED_IN[groups.kind_prefix(group)]
+    whose = _PEERS[hidden.kind]
+    decides = f"{whose} decides on {kind} {groups.shown_key(group)}"
+    names_it = f"{_count(pods, 'pod')} of it that {'names' if pods == 1 else 'name'} schedulerName windlass"
+    other = f"or have {whose} place it: schedulerName: {hidden.scheduler} in its pod template"
+    if marked:
+        return Explanation(
+            code=Reason.WAITING_FOR_MEMBERS,
+            message=f"{decides}, which is not handed over yet, though its queue {hidden.queue} is; {names_it} "
+            f"{'waits' if pods == 1 else 'wait'} for that",
+            blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{decides}, of queue {hidden.queue}"),),
+            remedies=("see what keeps it, and whether the Windlass controllers run: windlass doctor", other),
+        )
+    return Explanation(
+        code=Reason.MISCONFIGURED,
+        message=f"{decides}, since its queue {hidden.queue} is not handed over to Windlass; nobody places "
+        f"{names_it}",
+        blockers=(Blocker(Reason.MISCONFIGURED, detail=f"{decides}, of queue {hidden.queue}"),),
+        remedies=(
+            f"hand the queue over: windlass install --adopt {hidden.kind} -q {hidden.queue}",
+            other,
+        ),
     )
 
 

@@ -275,8 +275,8 @@ class Observed:
         self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def upsert_group(self, group: views.PodGroup) -> None:
-        if self.fence and self.fence.hides(group):
-            self.remove_group(group.key)
+        if self.fence and self._hide(group.key, group):
+            self._drop_group(group.key)
             return
         if self.fence and group.key not in self.groups:
             self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(group.key)))
@@ -284,7 +284,21 @@ class Observed:
         self._dirty_groups[group.key] = None
         self._touch_sharers(group.key)
 
+    def _hide(self, key: str, group: views.PodGroup | views.KaiPodGroup) -> bool:
+        """Whether the group is another scheduler's. Pods of it that are placed here all the same hear of what stands in
+        their way."""
+        before = self.fence.hidden.get(key)
+        hides = self.fence.hides(key, group)
+        if self.fence.hidden.get(key) != before and key in self._members:
+            self._dirty_groups[key] = None
+        return hides
+
     def remove_group(self, key: str) -> None:
+        if self.fence.hidden.pop(key, None) is not None and key in self._members:
+            self._dirty_groups[key] = None
+        self._drop_group(key)
+
+    def _drop_group(self, key: str) -> None:
         if self.groups.pop(key, None) is not None:
             self._dirty_groups[key] = None
             self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
@@ -303,10 +317,10 @@ class Observed:
                 self._touch_kai_names()
 
     def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
-        if self.fence and self.fence.hides(group):
-            self.remove_kai_group(group.key)
-            return
         key = kai_key(group)
+        if self.fence and self._hide(key, group):
+            self._drop_kai_group(group.key)
+            return
         if self.fence and group.key not in self.kai_groups:
             self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
         self.kai_groups[group.key] = group
@@ -321,6 +335,13 @@ class Observed:
             )
 
     def remove_kai_group(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        hidden = f"{namespace}/{groups.KAI}{name}"
+        if self.fence.hidden.pop(hidden, None) is not None and hidden in self._members:
+            self._dirty_groups[hidden] = None
+        self._drop_kai_group(key)
+
+    def _drop_kai_group(self, key: str) -> None:
         group = self.kai_groups.pop(key, None)
         if group is not None:
             self._dirty_groups[kai_key(group)] = None

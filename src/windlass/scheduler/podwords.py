@@ -129,8 +129,10 @@ class PodWords:
         node = assumed.node if assumed is not None and awaits else nominated
         by_request = wait is not None and (wait.whole or self._desk.nodes.asked_elsewhere(pod, group))
         await self._write_status(pod, told, node, by_request)
-        if is_implicit(group) or self._speaks_for(group, pod):
-            await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, record(told))
+        speaks = is_implicit(group) or self._speaks_for(group, pod)
+        if speaks or names.EXPLANATION in pod.annotations:  # that of a gang has an object by now that carries it
+            said = record(told if speaks else None)
+            await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, said)
 
     def _speaks_for(self, group: str, pod: views.Pod) -> bool:
         """Whether the record of a gang whose object is not written on stands on this pod: its oldest that waits, and
