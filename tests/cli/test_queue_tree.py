@@ -251,3 +251,15 @@ def test_who_guarantees_more_than_there_is_is_told_at_once(windlass, cluster) ->
     assert "guaranteed 13 GPUs together (a 10, research 2, b 1), and all nodes have 12 GPUs" in made.err
     assert windlass("queue", "set", "b", "weight=2").err == ""
     assert windlass("queue", "set", "a", f"guarantee.{GPU}=9").err == ""
+
+
+def test_slices_of_cards_are_no_cards(windlass, cluster):
+    """51 cards and three slices of one more are not 54 GPUs."""
+    amounts = {GPU: "51", "nvidia.com/mig-1g.5gb": "3", "nvidia.com/mig-2g.10gb": "1"}
+    record = {"fairShare": amounts, "allocated": amounts, "requested": amounts, "why": {GPU: "51: told"}}
+    told = {annotations.QUEUE_SHARE: json.dumps(record)}
+    cluster.objects[(QUEUES, "", "root")]["metadata"]["annotations"] = told
+    lines = windlass("queue", "tree").out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines[1 : lines.index("")]}
+    assert rows["root"][4] == "51+3×1g.5gb+2g.10gb"
+    assert "  root  51: told" in lines

@@ -9,6 +9,8 @@ from windlass.api import cards, deviceparts, devicewords, pod_amounts, quantitie
 from windlass.api.devicefamilies import compute_part
 
 Vector = dict[str, int]
+_SLICE = "/mig-"
+"""In the name of a resource that counts slices of cards."""
 
 
 def vector(resources: Mapping[str, Any] | None) -> Vector:
@@ -40,7 +42,7 @@ def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vec
     if namespace == deviceparts.RESERVATIONS:  # those who share its card have it
         return {name: units for name, units in request.items() if name != devicewords.GPU}
     containers, words = devicewords.amounts_of(spec), devicewords.annotation_words(notes)
-    if not words and not any(devicewords.is_word(name) or "/mig-" in name for name in request):
+    if not words and not any(devicewords.is_word(name) or _SLICE in name for name in request):
         return request
     asked = devicewords.read(containers, words)
     found = {name: units for name, units in request.items() if not devicewords.is_word(name)}
@@ -152,6 +154,27 @@ def devices(amounts: Mapping[str, int]) -> int:
     return sum(units for name, units in amounts.items() if quantities.is_device(name) and "@" not in name)
 
 
+def cards_text(vector: Mapping[str, int]) -> str:
+    """Accelerators of all vendors together, and beside them the slices of cards that a node lists as such, which are
+    no cards: ``51+3×1g.5gb``; ``0`` for none."""
+    slices = {
+        name.partition(_SLICE)[2]: units
+        for name, units in sorted(vector.items())
+        if _SLICE in name and "@" not in name
+    }
+    whole = devices({name: units for name, units in vector.items() if _SLICE not in name})
+    return (
+        "+".join(_counted(whole, {profile: units // devicewords.WHOLE for profile, units in slices.items()}))
+        or "0"
+    )
+
+
+def _counted(milli: int, told: Mapping[str, int]) -> list[str]:
+    """Whole cards in thousandths, and so many of each part."""
+    shown = [f"{milli / devicewords.WHOLE:g}"] if milli else []
+    return shown + [part if times == 1 else f"{times}×{part}" for part, times in told.items() if times]
+
+
 def gpu_text(amounts: Mapping[str, int]) -> str:
     """The GPUS column: ``8``, ``0.5``, ``-`` for none."""
     milli = devices(amounts)
@@ -168,16 +191,14 @@ def asked_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
         milli += number * count
         for part, times in parts:
             told[part] = told.get(part, 0) + times * count
-    shown = [f"{milli / 1000:g}"] if milli else []
-    shown += [part if times == 1 else f"{times}×{part}" for part, times in told.items()]
-    return "+".join(shown) or "-"
+    return "+".join(_counted(milli, told)) or "-"
 
 
 def _asked(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
     """Whole cards and shares in thousandths of cards; amounts of memory and slices, and how many."""
     spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     read = devicewords.read(devicewords.amounts_of(spec), devicewords.annotation_words(notes))
-    counted = {name: units for name, units in of_pod(pod).items() if "/mig-" not in name}
+    counted = {name: units for name, units in of_pod(pod).items() if _SLICE not in name}
     told = [
         (ask.profile or f"{ask.memory_mib / 1024:.1f}".removesuffix(".0") + "Gi", ask.count)
         for ask in read.asks

@@ -72,12 +72,9 @@ class Share:
     @property
     def borrowed_gpus(self) -> str:
         """The accelerators that it holds of what others are due; ``-`` for none."""
-        units = sum(
-            sum(lenders.values())
-            for name, lenders in self.borrowed.items()
-            if quantities.is_device(name) and "@" not in name
-        )
-        return f"{units / 1000:g}" if units else "-"
+        held = {name: sum(lenders.values()) for name, lenders in self.borrowed.items()}
+        shown = amounts.cards_text(held)
+        return "-" if shown == "0" else shown
 
     @property
     def why(self) -> dict[str, str]:
@@ -115,7 +112,7 @@ class Share:
             return "any" if which == "deserved" and any(map(quantities.is_device, self.unlimited)) else "-"
         if which == "fair_share" and not self.record:
             return "-"
-        return f"{amounts.devices(vector) / 1000:g}"
+        return amounts.cards_text(vector)
 
     def text(self, which: str) -> str:
         vector = self.amounts.get(which) or {}

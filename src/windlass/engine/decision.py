@@ -98,6 +98,8 @@ class QueueUsage:
     """Resources of which it deserves any amount."""
     weightless: tuple[str, ...] = ()
     """Resources of which no surplus is given to it."""
+    releasing: Resources = field(default_factory=dict)
+    """The part of ``allocated``, and of ``requested``, that terminates: shares go by the rest."""
 
 
 class Decision(msgspec.Struct, frozen=True):

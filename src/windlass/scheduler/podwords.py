@@ -130,7 +130,9 @@ class PodWords:
         by_request = wait is not None and (wait.whole or self._desk.nodes.asked_elsewhere(pod, group))
         await self._write_status(pod, told, node, by_request)
         speaks = is_implicit(group) or self._speaks_for(group, pod)
-        if speaks or names.EXPLANATION in pod.annotations:  # that of a gang has an object by now that carries it
+        if (
+            speaks or names.EXPLANATION in pod.annotations
+        ):  # that of a gang has an object by now that carries it
             said = record(told if speaks else None)
             await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, said)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cluster_dsl import GPU, resources
+from cluster_dsl import GPU, Cluster, resources
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import QueueUsage
 from windlass.engine.explaining.sharewords import Account, borrowed, lending, why
+from windlass.spi.objects import TaskState
 from windlass.spi.shares import Cause, Part
 
 
@@ -40,6 +41,26 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
             dict(fair_share="gpu=5", requested="gpu=8", capability="gpu=5"),
             (Part(Cause.SURPLUS, 5000, 1.0, 1.0),),
             "5: 5 of the surplus by weight 1 of 1, its limit is 5",
+        ),
+        (
+            dict(fair_share="gpu=37", requested="gpu=72", releasing={GPU: 35000}),
+            (Part(Cause.SURPLUS, 37000, 1.0, 2.0),),
+            "37: 37 of the surplus by weight 1 of 2, all it asks for beside the 35 that terminate",
+        ),
+        (
+            dict(fair_share="gpu=30", requested="gpu=72", releasing={GPU: 35000}),
+            (Part(Cause.SURPLUS, 30000, 1.0, 2.0),),
+            "30: 30 of the surplus by weight 1 of 2, it asks for 37 beside the 35 that terminate",
+        ),
+        (
+            dict(requested="gpu=2", releasing={GPU: 2000}),
+            (),
+            "0: it asks for nothing beside the 2 that terminate",
+        ),
+        (
+            dict(fair_share="gpu=4", requested="gpu=6", capability="gpu=5", releasing={GPU: 2000}),
+            (Part(Cause.SURPLUS, 4000, 1.0, 1.0),),
+            "4: 4 of the surplus by weight 1 of 1, all it asks for beside the 2 that terminate",
         ),
         (dict(requested="gpu=2"), (), "0: it asks for 2"),
         (
@@ -107,3 +128,23 @@ def test_nothing_is_lent_twice_or_out_of_nothing(table: list[tuple[int | None, i
         out = sum(lenders.get(lender, 0) for lenders in found.values())
         due = by_name[lender].due
         assert out == 0 or (due is not None and out <= due - by_name[lender].held)
+
+
+def test_what_terminates_is_told_beside_what_the_share_goes_by() -> None:
+    """Queue a asks for 6 beside the 5 that go; the words go on being true until they are gone."""
+    c = Cluster().queues("root", "a parent=root", "b parent=root").nodes("n1 gpu=12")
+    c.gang("going", 0, queue="a").add_tasks("going", 5, "gpu=1")
+    for at in range(5):
+        c.change_task(f"going-{at}", state=TaskState.RUNNING, node="n1")
+    c.gang("b", 6, "gpu=1", queue="b")
+    c.cycle()
+    for at in range(5):
+        c.change_task(f"going-{at}", state=TaskState.RELEASING)
+    c.gang("next", 6, "gpu=1", queue="a")
+    for words in ("6: 6 of the surplus by weight 1 of 2, all it asks for beside the 5 that terminate",) * 2:
+        told = {usage.queue: why(usage) for usage in c.cycle().queues}
+        assert told.get("a", {GPU: words})[GPU] == words
+    for at in range(5):
+        c.remove_task(f"going-{at}")
+    told = {usage.queue: why(usage) for usage in c.cycle().queues}
+    assert told["a"][GPU] == "6: 6 of the surplus by weight 1 of 2, all it asks for"

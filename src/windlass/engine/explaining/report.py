@@ -95,5 +95,6 @@ def usage_of(entry: QueueEntry) -> QueueUsage:
         requested={name: units for name, units in entry.requested.items() if units},
         parts=entry.share.parts,
         unlimited=spec.unlimited,
+        releasing={name: units for name, units in entry.releasing.items() if units},
         weightless=tuple(sorted(name for name, weight in spec.surplus_weights.items() if not weight)),
     )

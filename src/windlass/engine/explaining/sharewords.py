@@ -24,7 +24,7 @@ def why(usage: QueueUsage) -> dict[str, str]:
 def why_of(usage: QueueUsage, resource: str) -> str:
     """One resource's share in one line: its amount, its parts, and what keeps it from being more."""
     fair = usage.fair_share.get(resource, 0)
-    asked = usage.requested.get(resource, 0)
+    asked = usage.requested.get(resource, 0) - usage.releasing.get(resource, 0)
     parts = usage.parts.get(resource, ())
     total = f"{from_units(resource, fair)}: "
     made = _parts(resource, parts)
@@ -32,7 +32,7 @@ def why_of(usage: QueueUsage, resource: str) -> str:
         return total + made
     bound = _bound(usage, resource, fair, asked)
     if not fair:
-        return total + (bound or "it asks for nothing")
+        return total + bound
     return total + ", ".join(text for text in (made, bound) if text)
 
 
@@ -55,16 +55,19 @@ def _parts(resource: str, parts: Sequence[Part]) -> str:
 
 
 def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
+    """``asked``: for how much, without what terminates."""
     limit = usage.capability.get(resource)
     if limit is not None and limit < asked and fair >= limit:
         return f"its limit is {from_units(resource, limit)}"
+    ending = usage.releasing.get(resource, 0)
+    beside = f" beside the {from_units(resource, ending)} that terminate" if ending else ""
     if not asked:
-        return "it asks for nothing"
+        return f"it asks for nothing{beside}"
     if fair > asked and not is_device(resource):
-        return f"it asks for {from_units(resource, asked)}"
+        return f"it asks for {from_units(resource, asked)}{beside}"
     if fair >= asked:
-        return "all it asks for"
-    text = f"it asks for {from_units(resource, asked)}"
+        return f"all it asks for{beside}"
+    text = f"it asks for {from_units(resource, asked)}{beside}"
     if resource in usage.weightless:
         return f"{text}, and its weight 0 gives it no part of the surplus"
     rounded = any(part.cause is Cause.ROUNDING for part in usage.parts.get(resource, ()))
