@@ -99,7 +99,7 @@ class Cluster:
         ):
             return ListResult(self.work.get(resource, []), "1")
         if resource is PODS and namespace is None:
-            return ListResult([], "1")
+            return ListResult(self.work.get(resource, []), "1")
         if resource is PODS:
             assert namespace == gpusharing.SPACE
             return ListResult(self.holders, "1")
@@ -177,6 +177,36 @@ def test_a_queue_that_is_named_and_is_not_there_is_told(
 def test_all_is_well(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:
     cluster.nodes = [node("a"), node("b", gpus="0", label="false")]
     assert {level for _, level, _ in found()} == {OK}
+
+
+def test_pods_that_ask_for_more_units_than_there_are_cards_are_told(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    shared = node("t4", gpus="8")
+    shared["metadata"]["labels"] |= {
+        "nvidia.com/gpu.sharing-strategy": "time-slicing",
+        "nvidia.com/gpu.replicas": "4",
+    }
+    cluster.nodes = [shared, node("whole", gpus="8")]
+
+    def pod(name: str, where: str, gpus: str) -> Json:
+        limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        return {
+            "metadata": {"name": name, "namespace": "lab", "uid": name},
+            "spec": {"nodeName": where, "containers": [limits]},
+            "status": {"phase": "Running"},
+        }
+
+    cluster.work[PODS] = [pod("a", "t4", "8"), pod("b", "t4", "2"), pod("c", "whole", "8")]
+    told = (
+        "pod lab/a asks for 8 nvidia.com/gpu, of which the node has 2 cards in 4 units each (time-slicing): some of "
+        "them are one and the same"
+    )
+    assert [one for one in found() if one[0] == "gpus"] == [("gpus", WARN, told)]
+    cluster.work[PODS].append(pod("d", "t4", "3"))
+    assert ("gpus", WARN, f"{told}; 1 more pod likewise") in found()
+    cluster.work[PODS] = [pod("b", "t4", "2"), pod("c", "whole", "8")]
+    assert not [one for one in found() if one[0] == "gpus"]
 
 
 def test_what_is_wrong_is_told(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakecluster import FakeCluster, node
 
-from windlass.api.cardunits import unit_of
+from windlass.api.cardunits import more_than_cards, unit_of
 from windlass.api.resources import NODES, PODS
 
 GPU = "nvidia.com/gpu"
@@ -235,3 +235,33 @@ def test_a_slice_that_cannot_be_read_counts_as_a_card():
         unit = unit_of(resource, said)
         assert unit is not None
         assert (unit.words, unit.part) == ("mig", 1)
+
+
+def test_a_pod_that_asks_for_more_units_than_there_are_cards_is_told(cluster, windlass):
+    """Kubernetes places it, as the kubelet counts units; nothing else would tell its user."""
+    add(cluster, "t4", T4, {GPU: 8})
+    run(cluster, "two", "t4", {GPU: 2})
+    run(cluster, "many", "t4", {GPU: 6})
+    told = "many on t4 asks for 6 nvidia.com/gpu, of which the node has 2 cards in 4 units each (time-slicing): some of"
+    assert told in " ".join(windlass("explain", "many").out.split())
+    assert "asks for" not in windlass("explain", "two").out
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "listed", "told"),
+    [
+        (T4, {GPU: 3}, {GPU: 8}, "asks for 3 nvidia.com/gpu, of which the node has 2 cards in 4 units each"),
+        (T4, {GPU: 2}, {GPU: 8}, ""),
+        (labels(gpu_count="8"), {GPU: 8}, {GPU: 8}, ""),
+        (T4, {"nvidia.com/gpu.shared": 3}, {"nvidia.com/gpu.shared": 8}, "asks for 3 nvidia.com/gpu.shared"),
+        (labels(gpu_count="1") | {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"},
+         {GPU: 2}, {GPU: 4}, "the node has 1 card in 4 units each (mps)"),
+        ({"nvidia.com/mig-1g.5gb.replicas": "2"}, {"nvidia.com/mig-1g.5gb": 3}, {"nvidia.com/mig-1g.5gb": 4},
+         "the node has 2 slices 1g.5gb in 2 units each (time-slicing)"),
+        ({"nvidia.com/mig-1g.5gb.replicas": "2"}, {"nvidia.com/mig-1g.5gb": 2}, {"nvidia.com/mig-1g.5gb": 4}, ""),
+    ],
+)  # fmt: skip
+def test_more_units_than_cards(said, asked, listed, told):
+    thousandths = [{name: 1000 * n for name, n in amounts.items()} for amounts in (asked, listed)]
+    words = more_than_cards(*thousandths, said)
+    assert (told in words) if told else not words

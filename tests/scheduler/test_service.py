@@ -60,6 +60,26 @@ async def test_a_gang_is_bound_with_its_devices_and_shown(api: SchedulerApi) -> 
         assert not (api.object(QUEUES, "default") or {})["status"]["allocated"].get("nvidia.com/gpu")
 
 
+async def test_a_pod_that_asks_for_more_units_than_there_are_cards_is_told_when_it_is_bound(
+    api: SchedulerApi,
+) -> None:
+    """Eight replicas of two cards: it gets them, as the kubelet counts them."""
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
+    api.add(
+        node("n1", gpus=8, labels=labels),
+        pod("all", requests={"nvidia.com/gpu": "6"}),
+        pod("some", requests={"nvidia.com/gpu": "2"}),
+    )
+    async with Running(api) as running:
+        await running.settle(1.5)
+        assert api.bound() == ["all", "some"]
+        told = {name: message for name, reason, message in running.recorder.said if reason == "Scheduled"}
+        assert told["some"] == "Successfully assigned default/some to n1"
+        assert told["all"].startswith(
+            "Successfully assigned default/all to n1; it asks for 6 nvidia.com/gpu, of which the node has 2 cards"
+        )
+
+
 async def test_a_gang_that_does_not_fit_waits_whole_says_why_and_runs_later(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4), *gang("first", 3), *gang("second", 2))
     async with Running(api) as running:

@@ -85,6 +85,27 @@ def cards_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> int
     return found + max(ceil(sliced), _number(labels.get(_COUNT, "")) - whole - found)
 
 
+def more_than_cards(asked: Mapping[str, int], listed: Mapping[str, int], labels: Mapping[str, str]) -> str:
+    """What a pod asks for on a node whose plug-in replicates its cards (or slices), where it asks for more units than
+    there are of these: it shares them with itself. In words, empty where it does not. Amounts in thousandths."""
+    found = []
+    for resource, milli in sorted(asked.items()):
+        wanted = milli // WHOLE
+        unit = unit_of(resource, labels, listed.get(resource, 0) // WHOLE) if wanted > 1 else None
+        if unit is None or unit.replicas < 2:
+            continue
+        there = -(-(listed.get(resource, 0) // WHOLE) // unit.replicas)
+        if wanted > there:
+            what = (
+                f"slice{'s' * (there != 1)} {unit.profile}" if unit.profile else f"card{'s' * (there != 1)}"
+            )
+            found.append(
+                f"asks for {wanted} {resource}, of which the node has {there} {what} in {unit.replicas} units each "
+                f"({unit.sharing}): some of them are one and the same"
+            )
+    return "; ".join(found)
+
+
 def compute_of(profile: str) -> Fraction:
     """``3g.40gb`` → 3/7: of the compute slices of its card."""
     return Fraction(int(profile.partition("g")[0]), 4 if profile in FOUR_SLICED else 7)

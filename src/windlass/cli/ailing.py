@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from windlass.api.cardunits import more_than_cards
 from windlass.api.resources import NODES, PODS
 from windlass.cli import amounts, events, overfull
 from windlass.cli.failures import unless_refused
@@ -38,6 +39,19 @@ def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
             yield f"{name} {state}: what is said of its {plural(job.nodes[name], 'pod')} may be old"
         if node and (over := _overfull(invocation, name, node)):
             yield f"pods on {name} hold {over}: not all of them have what they asked for"
+        told = [(pod, words) for pod in job.pods if node and (words := shared_with_itself(pod, node))]
+        for pod, words in told[:_PODS]:
+            yield f"{pod['metadata']['name']} on {name} {words}"
+        if len(told) > _PODS:
+            yield f"and {plural(len(told) - _PODS, 'pod')} more on {name}"
+
+
+def shared_with_itself(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """Where a pod that is on a node asks for more units of cards than the node has cards: what it asks for and has."""
+    if not amounts.holds_resources(pod) or pod["spec"]["nodeName"] != node["metadata"]["name"]:
+        return ""
+    asked = amounts.pod_request(pod["spec"])
+    return more_than_cards(asked, amounts.allocatable(node), node["metadata"].get("labels") or {})
 
 
 def _overfull(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:

@@ -10,11 +10,24 @@ from collections.abc import Callable, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from windlass.api.cardunits import unit_of
+from windlass.api.deviceasks import WHOLE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.leases import CLOCK_SECONDS, renews
 from windlass.api.quantities import is_device
-from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, QUEUES, VOLCANO_JOBS, Resource
+from windlass.api.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    QUEUES,
+    VOLCANO_JOBS,
+    Resource,
+)
 from windlass.cli import gpusharing, upgrading
+from windlass.cli.ailing import shared_with_itself
+from windlass.cli.amounts import allocatable
 from windlass.cli.checks import FAIL, OK, WARN, Finding, queues
 from windlass.cli.failures import absent_kinds, unless_refused
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS, PART_OF
@@ -224,6 +237,34 @@ def _nodes(invocation: Invocation) -> Iterator[Finding]:
         yield Finding(
             "gpus", WARN, text, "kubectl get pods -A -o wide, for the device plug-in of these nodes"
         )
+    yield from _shared_with_themselves(invocation, nodes)
+
+
+def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[Finding]:
+    """Pods that ask for more units of cards than their node has cards."""
+    replicated = {node["metadata"]["name"]: node for node in nodes if _replicates(node)}
+    if not replicated:
+        return
+    pods = unless_refused(lambda: invocation.client.list(PODS, None).items, [])
+    told = []
+    for pod in pods:
+        node = replicated.get((pod.get("spec") or {}).get("nodeName") or "")
+        words = shared_with_itself(pod, node) if node is not None else ""
+        if words:
+            told.append((f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", words))
+    if told:
+        told.sort(key=lambda pair: natural(pair[0]))
+        more = f"; {plural(len(told) - 1, 'more pod')} likewise" if len(told) > 1 else ""
+        remedy = (
+            "ask for one unit per pod there, or keep the pod off by the label nvidia.com/gpu.sharing-strategy"
+        )
+        yield Finding("gpus", WARN, f"pod {told[0][0]} {told[0][1]}{more}", remedy)
+
+
+def _replicates(node: Json) -> bool:
+    listed, labels = allocatable(node), node["metadata"].get("labels") or {}
+    units = (unit_of(name, labels, milli // WHOLE) for name, milli in listed.items())
+    return any(unit is not None and unit.replicas > 1 for unit in units)
 
 
 def _is_ready(node: Json) -> bool:

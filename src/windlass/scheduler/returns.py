@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from windlass.api import views
+from windlass.api.cardunits import more_than_cards
 from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
 from windlass.client.recorder import ObjectRef
@@ -117,6 +118,10 @@ class Returns:
         if pod is not None and pod.created:
             crew.metrics.wait_seconds.observe(max(0.0, crew.clock.now() - pod.created))
         message = f"Successfully assigned {bind.task} to {bind.node}"
+        node = crew.model.nodes.get(bind.node)
+        if pod is not None and node is not None:
+            shared = more_than_cards(pod.shape.request, node.allocatable, node.labels)
+            message += f"; it {shared}" if shared else ""
         crew.announcer.say(_reference(bind), "Scheduled", message)
         if bind.task in crew.model.assumed:
             due = crew.clock.monotonic() + crew.options().assume_seconds
