@@ -106,6 +106,23 @@ def test_what_a_group_has_booked_follows_what_it_asks_for() -> None:
     assert admitted(scene, scene.cycle()) == {"five": False, "four": True}
 
 
+def test_what_runs_is_not_booked_as_well() -> None:
+    """A gang is placed behind the pass that let it in, and nothing is told of it later: what it had booked is what it
+    holds now, and counts once."""
+    scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))
+    scene.node("n0", gpu=10)
+    waiting(scene, "first", 8, pods=8)
+    scene.cycle()
+    assert scene.where("first") == {"n0": 8}
+    waiting(scene, "second", 2, created=2.0, pods=2)
+    assert admitted(scene, scene.cycle())["second"]
+    assert scene.where("second") == {"n0": 2}
+    waiting(scene, "third", 3, created=3.0)
+    waiting(scene, "fourth", 2, created=4.0)
+    found = admitted(scene, scene.cycle())
+    assert (found["third"], found["fourth"]) == (False, True)  # twelve may be let in
+
+
 def test_neither_who_is_held_nor_whose_queue_is_closed_stands_in_line() -> None:
     """Nor is anything booked for them."""
     scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))

@@ -67,6 +67,8 @@ class VolcanoEnqueue:
         self._bookings: dict[str, _Booking] = {}
         self._by_queue: dict[str, Sums] = {}
         self._cluster: Sums = {}
+        self._decided: Mapping[str, GroupEntry] = {}
+        """Of the cycle before: the actions behind this one have decided about them since."""
         self._fresh = True
         if self._tiers is not None:
             machinery.world.gate.serves = self._tiers.serves
@@ -77,7 +79,10 @@ class VolcanoEnqueue:
             return
         world = self._m.world
         changed = list(world.groups.values()) if self._fresh else list(ctx.touched.values())
-        self._fresh = False
+        changed += [
+            group for key, group in self._decided.items() if key not in ctx.touched and self._moved(group)
+        ]
+        self._fresh, self._decided = False, ctx.touched
         while self._deadlines and self._deadlines[0][0] <= ctx.now:
             _, key = heapq.heappop(self._deadlines)
             if key in self._places:
@@ -101,6 +106,15 @@ class VolcanoEnqueue:
         if closed:
             self._stand(tiers, group, now)
         self._book(group.key, self._booking(group) if known and not closed else _Booking())
+
+    def _moved(self, group: GroupEntry) -> bool:
+        """Whether a group that is in holds or lacks something else than is booked: nobody tells what was decided."""
+        booked = self._bookings.get(group.key)
+        return (
+            booked is not None
+            and self._m.world.groups.get(group.key) is group
+            and self._booking(group) != booked
+        )
 
     def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Put the group into the line of those that ask for the same."""
