@@ -283,6 +283,18 @@ def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
     assert aimed_remedy(remedy, "--state /s") == box
 
 
+@pytest.mark.parametrize(("command", "instead"), [("up", "install"), ("down", "uninstall")])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_control_plane_of_this_box_is_not_a_clusters(windlass, monkeypatch, command, instead, first):
+    from windlass.cli import starting
+
+    monkeypatch.setattr(starting, "start", lambda *_, **__: pytest.fail("nothing may be started"))
+    done = windlass("--context", "lab", command) if first else windlass(command, "--context", "lab")
+    assert done.code == 2
+    assert f"windlass {command} is about the control plane of this box" in done.err
+    assert done.err.splitlines()[2:] == [f"try: windlass {command}", f"try: windlass --context lab {instead}"]
+
+
 def test_contexts_are_looked_up_in_the_file_that_was_named():
     from windlass.cli.failures import aimed_remedy
 
@@ -330,9 +342,16 @@ def test_a_disk_that_is_full_is_told_though_nothing_of_it_could_be_written(tmp_p
     from windlass.cli.main import run
 
     monkeypatch.setenv("WINDLASS_STATE", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=2, f_frsize=4096))
     assert run(["status"]) == 7
-    assert f"why: the disk of {tmp_path} is full\n" in "".join(capsys.readouterr())
+    said = "".join(capsys.readouterr())
+    assert f"why: the disk of {tmp_path} is full\n" in said
+    assert [line for line in said.splitlines() if line.startswith("try: ")] == [
+        f"try: df -h {tmp_path}",
+        "try: make room there before",
+        "try: windlass up",
+    ]
 
 
 @pytest.mark.parametrize("there", [True, False])

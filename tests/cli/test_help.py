@@ -97,3 +97,13 @@ def test_their_errors_are_json_for_a_program(windlass, words):
     done = windlass(*words, "-o", "json")
     assert done.code == 2
     assert json.loads(done.err)["code"] == "WL-USE-400"
+
+
+@pytest.mark.parametrize("noun", ["queue", "node", "gpu", "sim"])
+def test_verbs_are_told_of_in_whole(windlass, noun):
+    told = windlass(noun, "--help").out
+    assert "..." not in told.partition("Commands:")[2]
+    assert all(
+        line.endswith((".", ",")) or line[:12].strip()
+        for line in told.partition("Commands:")[2].splitlines()[1:]
+    )

@@ -69,3 +69,22 @@ def test_a_container_that_no_rank_has(windlass, logged):
     done = windlass("logs", "train", "-c", "zz")
     assert done.code == 3
     assert 'error[WL-RANK-404]: no rank of job "train" has a container zz\n' in done.err
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",)])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("--rank", "7"), ["has no rank 7", "why: its ranks: 0, 1", "try: windlass logs train --rank 0"]),
+        (
+            ("--task", "zz"),
+            ["has no task zz", "why: its tasks: main", "try: windlass logs train --task main"],
+        ),
+        (("--task", "main", "--rank", "7"), ["has no rank 7"]),
+        (("-c", "zz"), ["why: containers there are: main"]),
+    ],
+)
+def test_what_the_job_does_not_have_is_told_also_to_who_follows(windlass, logged, follow, asked, told):
+    done = windlass("logs", "train", *follow, *asked)
+    assert done.code == 3
+    assert not [words for words in told if words not in done.err]

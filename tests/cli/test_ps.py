@@ -11,8 +11,8 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, NodesAsked, Reason
-from windlass.api.resources import EVENTS, PODS
-from windlass.cli import tables
+from windlass.api.resources import EVENTS, NAMESPACES, PODS
+from windlass.cli import tables, terminal, watching
 from windlass.cli.commands.ps import give_way
 from windlass.cli.why import short_names
 from windlass.kits.clock import FakeClock
@@ -52,6 +52,37 @@ def test_in_a_sentence_pods_without_a_group_have_their_own_names():
 def test_running_come_first_then_waiting_by_position_then_finished(windlass):
     names = [line.split()[0] for line in windlass("ps").out.splitlines()[1:]]
     assert names == ["bare", "train", "big", "huge", "crash", "hello"]
+
+
+@pytest.mark.parametrize("command", [("ps",), ("explain", "big"), ("logs", "big")])
+def test_a_namespace_that_is_not_there_is_told(windlass, cluster, command):
+    for name in ("default", "lab"):
+        cluster.add(NAMESPACES, {"metadata": {"name": name}})
+    done = windlass(*command, "-n" if command[0] != "logs" else "--namespace", "lub")
+    assert done.code == 3
+    assert done.err.splitlines()[:3] == [
+        'error[WL-NAMESPACE-404]: namespace "lub" does not exist',
+        "why: namespaces there are: default, lab",
+        "try: did you mean lab?",
+    ]
+    assert windlass("ps", "-n", "lab").code == 0
+
+
+def test_a_watched_table_shows_what_its_terminal_has_lines_for(windlass, cluster, monkeypatch):
+    monkeypatch.setattr(watching, "changes", lambda *_: [None])
+    assert len(windlass("ps", "--watch").out.splitlines()) == 8, "a header, six jobs and an empty line"
+    monkeypatch.setattr(terminal.Terminal, "of", staticmethod(lambda stream: Seen(stream, True, 80, False)))
+    done = windlass("ps", "--watch")
+    assert [line.split()[0] for line in done.out.splitlines()] == ["\x1b[H\x1b[2JJOB", "bare", "train", "big"]
+    assert done.err == "and 3 more jobs: windlass ps\n"
+    monkeypatch.setattr(Seen, "height", 10)
+    assert (len(windlass("ps", "--watch").out.splitlines()), windlass("ps", "--watch").err) == (7, "")
+
+
+class Seen(terminal.Terminal):
+    """A terminal of seven lines."""
+
+    height = 7  # type: ignore[assignment]
 
 
 def test_json_is_for_programs(windlass):

@@ -545,6 +545,40 @@ def test_a_cluster_may_get_cards_of_a_model_that_it_does_not_have_yet(windlass, 
     )
 
 
+@pytest.mark.parametrize(
+    ("near", "told"),
+    [
+        (
+            "rak",
+            ["error[WL-JOB-413]: no node carries the label rak,", "try: --near topology.example.com/rack\n"],
+        ),
+        ("topology.example.com/rock", ["try: --near topology.example.com/rack\n"]),
+        ("shelf", ["try: kubectl label node NODE shelf=VALUE\n"]),
+        ("a b", ["error[WL-USE-400]: --near 'a b' is no label of nodes: name part must consist of"]),
+    ],
+)
+def test_a_domain_that_no_node_tells_of_is_refused_before(windlass, cluster, near, told):
+    cluster.add(NODES, node("a", 4, **{"topology.example.com/rack": "r1"}))
+    done = windlass("submit", "--near", near, "--", "true")
+    assert done.code == (2 if " " in near else 6)
+    assert not [words for words in told if words not in done.err]
+    assert not [one for one in cluster.requests if one[0] == "CREATE"]
+    assert windlass("submit", "--near", "topology.example.com/rack", "--", "true").code == 0
+
+
+def test_one_rank_may_have_its_nodes_network(windlass, cluster):
+    assert windlass("submit", "--host-network", "--", "true").code == 0
+    assert created(cluster)["spec"]["tasks"][0]["template"]["spec"]["hostNetwork"] is True
+    done = windlass("submit", "--host-network", "--nodes", "2", "--", "true")
+    assert (done.code, "--host-network with 2 ranks" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999Gi", "1Q"])
+def test_a_remedy_is_not_what_was_refused(windlass, text):
+    done = windlass("submit", "--memory", text, "--", "true")
+    assert (done.code, f"try: --memory {text}" in done.err) == (2, False)
+
+
 @pytest.mark.parametrize("command", ["run", "submit"])
 def test_remedies_name_the_command_that_was_given(windlass, command):
     done = windlass(command, "--context", "lab", "--", "true")

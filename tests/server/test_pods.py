@@ -401,3 +401,22 @@ class TestLogs:
 
 
 DEFAULT = "kubectl.kubernetes.io/default-container"
+
+
+@pytest.mark.parametrize(
+    ("what", "instead"),
+    [
+        ("exec", "windlass logs -f"),
+        ("attach", "windlass logs -f"),
+        ("portforward", "windlass run --host-network"),
+        ("proxy", "windlass run --host-network"),
+        ("nosuch", "the server could not find the requested resource"),
+    ],
+)
+async def test_what_a_box_does_not_stream_is_told_with_what_does_the_like(
+    api: Api, what: str, instead: str
+) -> None:
+    (await api.post(PODS, pod("p"))).ok(201)
+    for answer in (await api.get(f"{PODS}/p/{what}"), await api.post(f"{PODS}/p/{what}", {})):
+        assert answer.status == 404
+        assert instead in answer.message

@@ -60,6 +60,18 @@ def _unless(codes: tuple[int, ...], ask: Callable[[], Answer], otherwise: Answer
         raise
 
 
+def check_box(command: str, flags: str, instead: str) -> None:
+    """``command`` (``up``, ``down``) is of this box alone: who names a cluster by ``flags`` means something else.
+    ``instead``: what does the like to a cluster. Raises :class:`WindlassError`."""
+    if flags and not flags.startswith("--state "):
+        raise WindlassError(
+            "WL-USE-400",
+            f"windlass {command} is about the control plane of this box, and {flags} names a cluster",
+            evidence="nothing was done",
+            remedies=(f"windlass {command}", f"windlass {instead}"),
+        )
+
+
 _OFFLINE = frozenset({"help", "completion", "crds", "version", "--help"})
 _NO_CLUSTER = _OFFLINE | {"up", "down"}
 """Commands that have nothing to do with which cluster was meant."""
@@ -73,11 +85,13 @@ def aimed(error: WindlassError, around: Surroundings) -> WindlassError:
     """
     evidence, remedies = error.evidence, [aimed_remedy(remedy, around.aim) for remedy in error.remedies]
     if error.code == _NOT_RUNNING:
-        from windlass.cli.starting import why_down
+        from windlass.cli.starting import is_full, why_down
         from windlass.client.kubeconfig import search_path
 
         if around.box is not None and (told := why_down(around.box)):
             evidence = told
+        if around.box is not None and is_full(around.box.path):
+            remedies[:0] = [f"df -h {around.box.path}", "make room there before"]
         if not around.aim and any(file.is_file() for file in search_path()):
             remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
     return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
@@ -152,6 +166,16 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
 def _made_by(plural: str, name: str) -> tuple[str, ...]:
     """How a user makes what no other command of Windlass makes by itself."""
     return (f"kubectl create namespace {name}",) if plural == "namespaces" else ()
+
+
+def check_namespace(client: BlockingClient, name: str | None) -> None:
+    """Where nothing is found in a mistyped namespace, the name is what is wrong. Of ``default``, which is always there,
+    nothing is asked. Raises ``WL-NAMESPACE-404``."""
+    from windlass.api.resources import NAMESPACES
+
+    if name and name != "default" and unless_refused(lambda: client.find(NAMESPACES, name), {}) is None:
+        known = unless_refused(lambda: client.list(NAMESPACES).items, [])
+        raise missing("namespaces", name, [item["metadata"]["name"] for item in known])
 
 
 def check_queue(client: BlockingClient, name: str) -> None:
@@ -286,7 +310,12 @@ def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassEr
             f"WL-{word}-409",
             f'{noun} "{name}" exists already',
             evidence=error.message,
-            remedies=("choose another name", "windlass apply changes what exists"),
+            remedies=(
+                "choose another name",
+                f"windlass queue set {name} KEY=VALUE changes it"
+                if noun == "queue"
+                else "windlass apply changes what exists",
+            ),
         )
     return WindlassError(
         f"WL-{word}-409",

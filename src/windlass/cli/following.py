@@ -21,7 +21,7 @@ from windlass.cli import failures
 from windlass.cli.gangs import GANG
 from windlass.cli.gathering import refresh
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words
+from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of, rank_words, task_of
 from windlass.cli.logfeed import Line, LogFeed
 from windlass.cli.loglines import LogOptions, Printer
 from windlass.cli.watching import Changes, Watched
@@ -343,7 +343,7 @@ def wanted(pod: dict[str, Any], options: LogOptions) -> bool:
     """Whether a pod is one of the ranks asked for."""
     metadata = pod["metadata"]
     labels = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
-    if options.task is not None and labels.get(names.TASK_SPEC) != options.task:
+    if options.task is not None and task_of(pod) != options.task:
         return False
     if options.rank is None:
         return True

@@ -15,6 +15,7 @@ from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES
 from windlass.cli import amounts
 from windlass.cli.failures import missing, nearest, unless_refused
 from windlass.cli.invocation import Invocation
+from windlass.cli.nearness import check_domains
 from windlass.cli.submission import GPU, Wish, base_name
 from windlass.cli.words import plural, resource_words
 
@@ -65,6 +66,17 @@ def check_name(wish: Wish) -> None:
         raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}", remedies=remedies)
 
 
+def check_network(wish: Wish) -> None:
+    """Ranks find one another by names that the network of a node does not know. Raises :class:`WindlassError`."""
+    if wish.host_network and wish.nodes > 1:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--host-network with {wish.nodes} ranks: they would not find one another by name",
+            evidence="on its node's network a rank has no address of its own, and two of them may want one port",
+            remedies=("leave --host-network out", "leave --nodes out"),
+        )
+
+
 def check_amounts(wish: Wish) -> None:
     """Raises :class:`WindlassError` on amounts that are no quantities."""
     flags = (
@@ -104,7 +116,8 @@ def check_amounts(wish: Wish) -> None:
 def _meant(text: str) -> list[str]:
     """``4G`` for ``4GB``, ``10Gi`` for ``10 gib``: amounts as Kubernetes writes them."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp])(i?)b?", text.lower())
-    return [f"{found[1]}{found[2].upper()}{found[3]}"] if found else []
+    meant = f"{found[1]}{found[2].upper()}{found[3]}" if found else text
+    return [meant] if meant != text else []
 
 
 def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:
@@ -131,6 +144,7 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
         return
     try:
         _check_nodes(wish, nodes)
+        check_domains(wish, nodes)
     except WindlassError as error:
         if not invocation.target.remote:
             raise

@@ -15,7 +15,7 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
 )
 from windlass.cli import gangs
-from windlass.cli.failures import missing, where_served
+from windlass.cli.failures import check_namespace, missing, where_served
 from windlass.cli.gangs import GANG
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import OTHER_GROUPS, Job, Object
@@ -143,8 +143,9 @@ def find(invocation: Invocation, name: str) -> Job:
     for job in jobs:
         if job.kind in kinds and job.kind == GANG and job.name == wanted:
             return job
-    known = [job.name for job in jobs]
-    raise missing("jobs", wanted, known)
+    if not jobs:
+        check_namespace(client, space)
+    raise missing("jobs", wanted, [job.name for job in jobs])
 
 
 _EVERY_KIND = ("Job", "PodGroup", "Pod", GANG)

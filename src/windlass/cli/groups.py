@@ -10,7 +10,11 @@ from windlass.cli.failures import nearest
 
 
 class NounGroup(click.Group):
-    """A group whose unknown commands are told in the common shape."""
+    """A group whose unknown commands are told in the common shape, and whose known ones are told of in whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(one)) for name, one in self.commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -26,3 +30,8 @@ class NounGroup(click.Group):
                 remedies=[other] if other else close or [f"{ctx.command_path} --help"],
             )
         return super().resolve_command(ctx, args)
+
+
+def _summary(command: click.Command) -> str:
+    """The first paragraph of its help: click's own summary breaks off in the middle of a sentence."""
+    return " ".join((command.help or "").split("\n\n")[0].split())

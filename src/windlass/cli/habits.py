@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+_NOTEBOOK = "windlass run --gpus 1 --host-network -- jupyter lab --no-browser"
 COMMANDS = {
     "sbatch": "windlass submit -- COMMAND",
     "qsub": "windlass submit -- COMMAND",
@@ -34,6 +35,14 @@ COMMANDS = {
     "edit": "windlass apply -f FILE",
     "attach": "windlass logs JOB -f",
     "tail": "windlass logs JOB -f",
+    "notebook": _NOTEBOOK,
+    "jupyter": _NOTEBOOK,
+    "port-forward": "windlass run --host-network -- COMMAND   (its ports are those of its node)",
+    "events": "windlass describe KIND NAME",
+    "wait": "windlass logs JOB -f   (to its end; or windlass submit --wait)",
+    "info": "windlass status",
+    "start": "windlass up",
+    "scale": "windlass submit --nodes N -- COMMAND",
 }
 """Command → the nearest one here."""
 OPTIONS = {

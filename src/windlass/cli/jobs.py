@@ -361,10 +361,17 @@ def rank_of(pod: Mapping[str, Any]) -> str:
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(names.TASK_INDEX) or notes.get(names.TASK_INDEX)
-    task = labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC)
+    task = task_of(pod)
     if index is None:
         return str(metadata["name"])
     return f"{task}-{index}" if task and task != "main" else str(index)
+
+
+def task_of(pod: Mapping[str, Any]) -> str:
+    """The task of its job that it is a rank of; empty for none."""
+    metadata = pod["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return str(labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC) or "")
 
 
 def rank_words(pod: Mapping[str, Any]) -> str:

@@ -117,7 +117,7 @@ def why_down(state: StateFolder) -> str:
     that it was killed. Empty where it ended in good order or was never there."""
     stamp, _, words = last_words(state.log("supervisor")).partition(" supervisor: ")
     found = f"it gave up at {stamp}: {words.removeprefix(GIVING_UP)}" if words.startswith(GIVING_UP) else ""
-    if _is_full(state.path):
+    if is_full(state.path):
         return f"{found}; it is full now" if found else f"the disk of {state.path} is full"
     record = state.read_supervisor() or {}
     if found or not record.get("pid") or is_alive(record["pid"], record.get("startTicks")):
@@ -125,7 +125,8 @@ def why_down(state: StateFolder) -> str:
     return f"its process, {record['pid']}, ended without a word: it was killed, or the machine went down"
 
 
-def _is_full(folder: Path) -> bool:
+def is_full(folder: Path) -> bool:
+    """Whether nothing more can be written there, as far as it is known."""
     try:
         room = os.statvfs(folder)
     except OSError:

@@ -56,6 +56,8 @@ class Wish:
     """A label of nodes: all ranks on nodes of one value of it."""
     numa: bool = False
     """Each rank from one NUMA zone."""
+    host_network: bool = False
+    """On the network of its node, not on one of its own."""
     followed: bool = False
     """Its output is awaited, so that on a box it goes only to nodes that run processes (not to simulated ones)."""
 
@@ -102,6 +104,8 @@ def job_of(
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
     if wish.time_seconds:
         pod["activeDeadlineSeconds"] = wish.time_seconds
+    if wish.host_network:
+        pod["hostNetwork"] = True
     if wish.followed and on_box:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {

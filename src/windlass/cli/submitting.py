@@ -12,10 +12,18 @@ import click
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli import piped
-from windlass.cli.foreseeing import check_amounts, check_capacity, check_command, check_name, no_gpus
+from windlass.cli.foreseeing import (
+    check_amounts,
+    check_capacity,
+    check_command,
+    check_name,
+    check_network,
+    no_gpus,
+)
 from windlass.cli.habits import OPTIONS, directives, slurm_time
 from windlass.cli.invocation import Invocation
 from windlass.cli.loglines import duration_seconds
+from windlass.cli.nearness import check_near
 from windlass.cli.options import completer, queue_flag
 from windlass.cli.submission import Wish, base_name, environment_of, job_of
 
@@ -46,6 +54,11 @@ def job_flags(function: Function) -> Function:
                 help="All ranks on nodes of one value of this label: rack, nvidia.com/gpu.clique.",
             ),
             click.option("--numa", is_flag=True, help="Each rank from one NUMA zone of its node."),
+            click.option(
+                "--host-network",
+                is_flag=True,
+                help="On the network of its node: for a notebook, a server. One rank.",
+            ),
             click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
             click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
             queue_flag("Queue (default: default)."),
@@ -83,6 +96,8 @@ def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(wish)
     check_name(wish)
+    check_near(wish)
+    check_network(wish)
     return wish
 
 

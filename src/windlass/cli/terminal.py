@@ -58,6 +58,11 @@ class Terminal:
         colour = interactive and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return Terminal(stream, interactive, _width(stream, interactive), colour)
 
+    @property
+    def height(self) -> int:
+        """Lines that are seen at a time; 0 where nobody looks."""
+        return _size(self.stream).lines if self.interactive else 0
+
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
 
@@ -86,10 +91,15 @@ def _width(stream: TextIO, interactive: bool) -> int:
     told = os.environ.get("COLUMNS", "")
     if told.isdigit() and int(told) > 0:
         return int(told)
+    return _size(stream).columns or DEFAULT_WIDTH
+
+
+def _size(stream: TextIO) -> os.terminal_size:
+    """Zeroes where it cannot be told."""
     try:
-        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
+        return os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
-        return DEFAULT_WIDTH
+        return os.terminal_size((0, 0))
 
 
 def output() -> Terminal:

@@ -58,6 +58,22 @@ def unknown_resource() -> StatusError:
     return failure(404, "NotFound", "the server could not find the requested resource", {})
 
 
+_INSTEAD = {
+    "exec": "its pods are processes of this machine: have the command itself tell, and read windlass logs -f",
+    "attach": "read windlass logs -f",
+    "portforward": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
+    "proxy": "submit with hostNetwork: true (windlass run --host-network), then its ports are this machine's",
+    "ephemeralcontainers": "its pods are processes of this machine, which any debugger here can look into",
+}
+
+
+def _not_on_a_box(subresource: str) -> StatusError:
+    """What a kubelet's stream server does, with what does the like here."""
+    if (instead := _INSTEAD.get(subresource)) is None:
+        return unknown_resource()
+    return failure(404, "NotFound", f"pods/{subresource} is not served by a box: {instead}", {})
+
+
 def known(path: str) -> Target | None:
     """The target of a collection that was asked for before: most requests go to few of them."""
     return _COLLECTIONS.get(path)
@@ -108,7 +124,7 @@ def _below(group: str, version: str, rest: list[str], watch: bool) -> Target:
     if resource.namespaced != bool(namespace) and (namespace or name):
         raise unknown_resource()
     if subresource and subresource not in resource.subresources:
-        raise unknown_resource()
+        raise _not_on_a_box(subresource) if resource is resources.PODS else unknown_resource()
     stored = _STORED_AS.get(resource, resource)
     return Target(resource, stored, stored.qualified, namespace, name, subresource, watch)
 

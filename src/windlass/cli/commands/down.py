@@ -8,7 +8,7 @@ import signal
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.failures import aimed_remedy
+from windlass.cli.failures import aimed_remedy, check_box
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.output import emit
@@ -27,6 +27,7 @@ _PATIENCE_SECONDS = 75.0
 @standard(namespace=False)
 def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
     """Stop the control plane and everything that it runs."""
+    check_box("down", invocation.surroundings.aim, "uninstall")
     state = invocation.target.state
     if not state.path.exists():
         return _report(invocation, state, stopped=False, purged=False, ended=[])

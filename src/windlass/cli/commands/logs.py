@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import click
 
@@ -13,7 +14,7 @@ from windlass.cli.detaching import detach
 from windlass.cli.following import Follower, Phases, wanted
 from windlass.cli.gathering import find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, pod_phase, rank_of
+from windlass.cli.jobs import Job, pod_phase, rank_of, task_of
 from windlass.cli.loglines import LogOptions, Printer, duration_seconds, merged, pattern_of
 from windlass.cli.options import job_argument, standard
 from windlass.cli.why import brief
@@ -65,6 +66,8 @@ def command(
         as_json=invocation.structured,
     )
     found = find(invocation, job)
+    if len(found.pods) >= found.members:  # of those that are still to be made nobody knows the names
+        _check_asked(found, options)
     if follow and not previous:
         phases = Phases(invocation)
         follower = Follower(invocation, found, options, phases=phases)
@@ -77,11 +80,7 @@ def command(
 
 
 def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
-    chosen = [pod for pod in job.pods if wanted(pod, options)]
-    if not chosen and (options.rank is not None or options.task is not None) and job.pods:
-        raise _no_such_rank(job, options)
-    if options.container is not None and chosen:
-        _check_container(job, chosen, options.container)
+    chosen = _check_asked(job, options)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
     kept = keptlogs.find(invocation, job, options)
     if not started and not kept:
@@ -97,6 +96,17 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
         printer.line(rank, stamp, text, 0.0)
     printer.flush()
     return failures.OK
+
+
+def _check_asked(job: Job, options: LogOptions) -> list[dict[str, Any]]:
+    """The pods whose output was asked for. Raises :class:`WindlassError` for a rank, a task or a container that the job
+    does not have."""
+    chosen = [pod for pod in job.pods if wanted(pod, options)]
+    if not chosen and (options.rank is not None or options.task is not None) and job.pods:
+        raise _no_such_rank(job, options)
+    if options.container is not None and chosen:
+        _check_container(job, chosen, options.container)
+    return chosen
 
 
 def _containers(pod: dict[str, object], options: LogOptions) -> list[str]:
@@ -145,11 +155,14 @@ def _first_containers(pod: dict[str, object]) -> list[str]:
 
 
 def _no_such_rank(job: Job, options: LogOptions) -> WindlassError:
-    ranks = sorted((rank_of(pod) for pod in job.pods), key=natural)
-    asked = f"rank {options.rank}" if options.rank is not None else f"task {options.task}"
+    of_task = options.task is not None and not any(task_of(pod) == options.task for pod in job.pods)
+    word, asked, of = ("task", options.task, task_of) if of_task else ("rank", options.rank, rank_of)
+    known = sorted({of(pod) for pod in job.pods} - {""}, key=natural)
     return WindlassError(
         "WL-RANK-404",
-        f'job "{job.name}" has no {asked}',
-        evidence=f"its ranks: {', '.join(ranks[:12])}{' …' if len(ranks) > 12 else ''}",
-        remedies=(f"windlass logs {job.name} --rank {ranks[0]}",),
+        f'job "{job.name}" has no {word} {asked}',
+        evidence=f"its {word}s: {', '.join(known[:12])}{' …' if len(known) > 12 else ''}"
+        if known
+        else f"its pods are of no {word}",
+        remedies=(f"windlass logs {job.name} --{word} {known[0]}",) if known else (),
     )

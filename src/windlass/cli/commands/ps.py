@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.cli import amounts, listing, tables
-from windlass.cli.failures import check_queue
+from windlass.cli.failures import check_namespace, check_queue
 from windlass.cli.gangs import GANG
 from windlass.cli.gathering import fetch
 from windlass.cli.invocation import Invocation
@@ -15,7 +15,7 @@ from windlass.cli.jobs import Job
 from windlass.cli.options import queue_flag, standard
 from windlass.cli.output import emit
 from windlass.cli.why import brief
-from windlass.cli.words import natural, places
+from windlass.cli.words import natural, places, plural
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
@@ -23,6 +23,8 @@ _LIMITS = (24, 12, 11, 14, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
 _LEAST = 14
 """Cells of a reason that is worth showing."""
+_OTHER_LINES = 4
+"""Of a watched table, beside its jobs: its header, what is left out, and the cursor's."""
 RECENT = 15
 """Finished jobs that are shown without ``--all``."""
 
@@ -38,6 +40,8 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
     if follow:
         return _watch(invocation, queue, everything, utc)
     jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
+    if not jobs:
+        check_namespace(invocation.client, invocation.listed_namespace)
     if queue is not None and not jobs:
         check_queue(invocation.client, queue)
     if invocation.structured:
@@ -142,10 +146,16 @@ def _typed(job: Job) -> str:
     return f"{resource.singular}{group}/{job.name}"
 
 
+def _seen(jobs: list[Job], lines: int) -> tuple[list[Job], int]:
+    """The first jobs, as many as a terminal of so many lines shows below their header, and how many are left."""
+    most = max(1, lines - _OTHER_LINES)
+    return (jobs[:most], len(jobs) - most) if lines and len(jobs) > most else (jobs, 0)
+
+
 def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: bool) -> int:
     from windlass.cli.watching import changes
 
-    before = ""
+    before, left = "", 0
     for _ in changes(invocation, invocation.listed_namespace):
         jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
         if invocation.structured:
@@ -154,10 +164,13 @@ def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: boo
         now = " ".join(f"{job.key}{job.state}{brief(job)}" for job in jobs)
         if invocation.out.interactive:
             invocation.out.write("\x1b[H\x1b[2J")
+            jobs, left = _seen(jobs, invocation.out.height)
         elif now == before:
             continue
         before = now
         _show(invocation, jobs, utc)
+        if left:
+            invocation.note(f"and {plural(left, 'more job')}: windlass ps")
         if not invocation.out.interactive:
             invocation.out.line()
     return 0

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from windlass.cli.failures import check_box
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
@@ -38,6 +39,7 @@ def command(
     allow_network_filesystem: bool,
 ) -> int:
     """Start the control plane on this box."""
+    check_box("up", invocation.surroundings.aim, "install")
     arguments: list[str] = []
     for flag, value in (("--port", port), ("--gpus", gpus), ("--node-name", node_name)):
         if value is not None:
