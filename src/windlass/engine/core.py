@@ -170,8 +170,8 @@ class Core:
         moved, world.ledger.moved = world.ledger.moved, set()
         self.lot.wake(moved)  # nobody, as is known
         self._note_restated()
-        if self.time_share is None and not self.lot.buckets:  # nobody waits
-            return Decision(self.cycles, wake_at=stillness.others)
+        if self._nobody_presses(now):
+            return Decision(self.cycles, wake_at=self._next_press())
         world.shares.refresh()
         ctx = CycleContext(self._machinery, now, Outbox.empty(), {}, _NOWHERE)
         for action in stillness.pressing:
@@ -180,10 +180,21 @@ class Core:
         if out.binds or out.evictions or out.nominations or ctx.unfinished or not self.still(now):
             return self._ended(ctx)
         world.queues.stirred, world.queues.changed = False, {}  # by claims that came to nothing
-        ctx.wake(stillness.others)
-        if self.time_share is not None:
-            ctx.wake(self.time_share.next_due())
+        ctx.wake(self._next_press())
         return Decision(self.cycles, wake_at=ctx.wake_at)
+
+    def _nobody_presses(self, now: float) -> bool:
+        """Whether it is clear at once that nobody asks others to go in a cycle in which only that can happen."""
+        share = self.time_share
+        if share is None:
+            return not self.lot.buckets
+        return self._stillness.pressing == (share,) and share.has_served(now)
+
+    def _next_press(self) -> float | None:
+        """When a cycle in which nothing has changed may come to something."""
+        others = self._stillness.others
+        ranks = None if self.time_share is None else self.time_share.next_due()
+        return others if ranks is None else ranks if others is None else min(others, ranks)
 
     def _note_restated(self) -> None:
         """Where an action asks who runs: take note of whose tasks were told of again."""

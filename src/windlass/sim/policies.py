@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 
 from msgspec.structs import replace as altered
@@ -183,6 +183,7 @@ def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
     return dress
 
 
+@lru_cache(maxsize=1024)
 def _duration(seconds: float) -> str:
     return f"{seconds:.9f}s"
 

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+from math import inf
+
 from cluster_dsl import Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.evictions.clearing import Clearing
+from windlass.engine.evictions.clearing import Able, Clearing, NextSize
 from windlass.engine.sharing.sharing import Account
 from windlass.engine.waiting.room import Leftover
 from windlass.spi.timeshare import Stint
 
 NODES = 3
 RUNS = st.lists(
-    st.tuples(st.integers(0, NODES - 1), st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=9
+    st.tuples(st.integers(0, NODES - 1), st.integers(1, 4), st.integers(0, 5), st.integers(1, 4)),
+    min_size=1,
+    max_size=9,
 )
-"""Node, accelerators, rank."""
+"""Node, accelerators, rank, processors."""
 
 
-@given(runs=RUNS, asked=st.integers(1, 4), looked=st.integers(1, 9))
+def sized(worst: list[Account], looked: int) -> tuple[Able, NextSize]:
+    """What :meth:`Clearing.readily` asks for, of these; so many at the most at a time."""
+
+    def able(more: float, most: float) -> Iterator[Account]:
+        return islice((one for one in worst if more < one.stint.devices <= most), looked)
+
+    def next_size(more: float) -> float | None:
+        sizes = [one.stint.devices for one in worst if one.stint.devices > more]
+        return min(sizes) if sizes and len(worst) <= looked else None
+
+    return able, next_size
+
+
+@given(runs=RUNS, asked=st.integers(1, 4), processors=st.integers(1, 8), looked=st.integers(1, 9))
 @settings(max_examples=60, deadline=None)
-def test_a_clear_answer_is_the_answer(runs: list[tuple[int, int, int]], asked: int, looked: int) -> None:
-    c = Cluster().nodes(*(f"n{at} gpu=4 cpu=64" for at in range(NODES)))
-    free, accounts = [4] * NODES, []
-    for at, (node, size, rank) in enumerate(runs):
-        if size > free[node]:
+def test_a_clear_answer_is_the_answer(
+    runs: list[tuple[int, int, int, int]], asked: int, processors: int, looked: int
+) -> None:
+    c = Cluster().nodes(*(f"n{at} gpu=4 cpu=8" for at in range(NODES)))
+    free, unused, accounts = [4] * NODES, [8] * NODES, []
+    for at, (node, size, rank, cpu) in enumerate(runs):
+        if size > free[node] or cpu > unused[node]:
             continue
         free[node] -= size
-        c.running(f"r{at}", f"n{node}", f"gpu={size} cpu=1")
+        unused[node] -= cpu
+        c.running(f"r{at}", f"n{node}", f"gpu={size} cpu={cpu}")
         accounts.append((f"ns/r{at}", size, rank))
     c.cycle()
     world = c.engine.world
-    cls = world.classes.get(needs(f"gpu={asked} cpu=1"))
+    cls = world.classes.get(needs(f"gpu={asked} cpu={processors}"))
     cls.refresh()
     worst: list[Account] = []
     for key, size, rank in accounts:
@@ -42,18 +64,12 @@ def test_a_clear_answer_is_the_answer(runs: list[tuple[int, int, int]], asked: i
     worst.sort(key=lambda one: one.place, reverse=True)
     leftover = Leftover(world.table)
     device = next(world.table.resources.codes[name] for name, _ in cls.items if "gpu" in name)
-
-    def clearing() -> Clearing:
-        return Clearing(cls, 1, leftover, device)
-
-    found = clearing().cheapest(worst)
-    clear = clearing().cheapest(worst[:looked], sure=True)
+    found = Clearing(cls, 1, leftover, device).cheapest(worst)
+    clear = Clearing(cls, 1, leftover, device).readily(*sized(worst, looked))
     if clear is not None:
         assert clear == found
-    if clearing().missing == 1 and clearing().least <= 1.0:
-        small = [one for one in worst if one.stint.devices <= 1.0]
-        single = clearing().cheapest(small, sure=True)
-        assert single is None or single == found
+    if asked == processors == 1 and looked >= len(worst):
+        assert clear == found  # whoever runs makes room alone
     if found is not None:
         stopped = sum(one.stint.devices for one in found)
         least = min((asked - left for left in free), default=asked)
@@ -61,18 +77,40 @@ def test_a_clear_answer_is_the_answer(runs: list[tuple[int, int, int]], asked: i
 
 
 def test_nobody_is_looked_at_once_an_answer_is_clear() -> None:
-    c = Cluster().nodes("n0 gpu=2 cpu=64")
-    for name in ("r0", "r1"):
-        c.running(name, "n0", "gpu=1 cpu=1")
+    """Who has more than what is needed is not looked at before those who have less were too few; and nobody behind
+    the first who makes room alone."""
+    c = Cluster().nodes("n0 gpu=2 cpu=64", "n1 gpu=4 cpu=64")
+    for name, node, size in (("r0", "n0", 1), ("r1", "n0", 1), ("r2", "n1", 2), ("r3", "n1", 2)):
+        c.running(name, node, f"gpu={size} cpu=1")
     c.cycle()
     world = c.engine.world
-    cls = world.classes.get(needs("gpu=1 cpu=1"))
-    cls.refresh()
-    first, second = (
-        Account(group, Stint(group.spec, 1.0)) for group in map(world.groups.get, ("ns/r0", "ns/r1")) if group
-    )
-    device = next(world.table.resources.codes[name] for name, _ in cls.items if "gpu" in name)
-    worst = iter([first, second])
-    assert Clearing(cls, 1, Leftover(world.table), device).cheapest(worst, sure=True) == [first]
-    assert next(worst) is second
-    assert Clearing(cls, 1, Leftover(world.table), device).cheapest([], sure=True) is None
+    device = next(code for name, code in world.table.resources.codes.items() if "gpu" in name)
+    accounts = [
+        Account(group, Stint(group.spec, size))
+        for key, size in (("ns/r0", 1.0), ("ns/r1", 1.0), ("ns/r2", 2.0), ("ns/r3", 2.0))
+        if (group := world.groups.get(key)) is not None
+    ]
+    asked: list[tuple[float, float]] = []
+    looked: list[Account] = []
+
+    def clear(wish: str, runners: list[Account]) -> list[Account] | None:
+        cls = world.classes.get(needs(wish))
+        cls.refresh()
+        asked.clear()
+        looked.clear()
+        able, next_size = sized(runners, 4)
+
+        def noted(more: float, most: float) -> Iterator[Account]:
+            asked.append((more, most))
+            for one in able(more, most):
+                looked.append(one)
+                yield one
+
+        return Clearing(cls, 1, Leftover(world.table), device).readily(noted, next_size)
+
+    assert clear("gpu=1 cpu=1", accounts) == accounts[:1]
+    assert looked == accounts[:1]
+    assert clear("gpu=1 cpu=1", accounts[2:]) == accounts[2:3]  # nobody has one alone
+    assert asked == [(-inf, 1.0), (1.0, 2.0)]
+    assert looked == accounts[2:3]
+    assert clear("gpu=1 cpu=1", []) is None

@@ -44,6 +44,10 @@ def test_all_that_rank_worse_come_worst_first(
     assert [one.group.key for one in runners.worst_first(now, above)] == [
         key for _, key in sorted(worse, reverse=True)
     ]
-    assert [one.group.key for one in runners.worst_first(now, above, 0.5)] == []  # each has one accelerator
+    of_one = [one.group.key for one in runners.worst_first(now, above, 0.5, 1.0)]
+    assert of_one == [key for _, key in sorted(worse, reverse=True)]  # each has one accelerator
+    assert not list(runners.worst_first(now, above, 1.0))
+    assert not list(runners.worst_first(now, above, most=0.5))
+    assert (runners.next_size(0.5), runners.next_size(1.0)) == (1.0 if left else None, None)
     assert (runners.worst(now) > above) is bool(worse)
     assert len(runners) == len(left)

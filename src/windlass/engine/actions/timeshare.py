@@ -108,28 +108,29 @@ class TimeShare:
 
     def run(self, ctx: CycleContext) -> None:
         sharing, m = self._sharing, self._machinery
-        if sharing.policy is None or (ctx.now == self._served and self._no_news(ctx)):
+        moved = ctx.touched or ctx.improved or ctx.varied
+        if sharing.policy is None or (not moved and self.has_served(ctx.now)):
             return
-        sharing.update(ctx.touched.values(), ctx.now)
+        if ctx.touched:
+            sharing.update(ctx.touched.values(), ctx.now)
         for group in sharing.due(ctx.now):
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)
-        self._hear(ctx)
-        if sharing.runners:
+        stirred = self._hear(ctx) or bool(ctx.touched) or self._served is None
+        if stirred and sharing.runners:
             self._serve(ctx)
         self._served = None if ctx.unfinished else ctx.now
 
-    def _no_news(self, ctx: CycleContext) -> bool:
-        """Whether, as time has not gone on since everybody was served, nobody can be served now."""
-        due = self.next_due()
+    def has_served(self, now: float) -> bool:
+        """Whether everybody was served at this very moment, and it is no other for ranks and for those who run."""
+        if now != self._served:
+            return False
+        due, sharing = self.next_due(), self._sharing
         return not (
-            (due is not None and due <= ctx.now)
-            or ctx.touched
-            or ctx.improved
-            or ctx.varied
+            (due is not None and due <= now)
             or self._unconfirmed
-            or self._sharing.late
-            or self._sharing.risen
+            or sharing.late
+            or sharing.risen
             or self._more_or_fewer()
             or self._machinery.world.budgets.version != self._seen_budgets
         )
@@ -142,14 +143,16 @@ class TimeShare:
         ranks, end = self._sharing.next_due(), self._next_end()
         return end if ranks is None else ranks if end is None else min(ranks, end)
 
-    def _hear(self, ctx: CycleContext) -> None:
-        """Note where something may have become possible."""
+    def _hear(self, ctx: CycleContext) -> bool:
+        """Note where something may have become possible. Whether there is such a place: ranks fall only for those who
+        run, so time by itself makes nobody worth a claim."""
+        heard, stirred = len(self._news), bool(ctx.improved or self._sharing.risen)
         budgets = self._machinery.world.budgets.version
-        if len(self._news) > NEWS or ctx.varied or budgets != self._seen_budgets:
+        if heard > NEWS or ctx.varied or budgets != self._seen_budgets:
             self._seen_budgets = budgets
             self._news.clear()
             self._failed.clear()
-            self._heard = 0
+            self._heard, stirred = 0, True
         news = self._news
         if self._unconfirmed:
             groups = self._machinery.world.groups
@@ -160,18 +163,20 @@ class TimeShare:
                     self._may_go(key)
         while self._spared_until and self._spared_until[0][0] <= ctx.now:
             self._over()
+            stirred = True
         if self._failed:  # else everybody looks at all there is
             news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
             for account, before, after in self._sharing.risen:
                 news += [(row, before, after) for row in _rows(account)]
         self._sharing.risen.clear()
-        moved = self._more_or_fewer()
+        moved = self._more_or_fewer() if self._levels else ()
         if moved:
-            groups = self._machinery.world.groups
+            groups, stirred = self._machinery.world.groups, True
             for key in [key for key in self._failed if _queue(groups.get(key)) in moved]:
                 del self._failed[key]
             for queue in moved:
                 del self._levels[queue]
+        return stirred or len(news) > heard
 
     def _more_or_fewer(self) -> set[str]:
         """The queues in which many more wait than when somebody was weighed against them, or many fewer."""
@@ -320,7 +325,7 @@ class TimeShare:
             wish = self._wish(step.runs[0].cls)
             if rows is None and step.members == 1 and wish is not None and not self._ruled:
                 found = self._readily(account, step, wish, ctx.now)
-                if found and self._take(group, step, found):
+                if found is not None and self._take(group, step, found):
                     return found
             likely = None if wish is None else self._likely(account, step, wish, rows, ctx.now)
             if not likely and likely is not None:
@@ -354,12 +359,19 @@ class TimeShare:
         """Whom a group of one task stops, if that is clear from the first of those who rank worse; else ``None``, and
         nobody is noted."""
         queue = account.group.queue
-        clearing = Clearing(step.runs[0].cls, 1, self._leftover, wish.column)
-        if queue is None or clearing.missing != 1:
+        if queue is None:
             return None
-        most = 1.0 if clearing.least <= 1.0 else AFTER_ALL  # whoever has more is in no answer that is clear
-        worse = self._sharing.runners[queue.name].worst_first(now, account.base, most)
-        return clearing.cheapest(self._able(account, now, islice(worse, FIRST), noting=False), sure=True)
+        runners = self._sharing.runners[queue.name]
+
+        def able(more: float, most: float) -> Iterator[Account]:
+            worse = islice(runners.worst_first(now, account.base, more, most), FIRST)
+            return self._able(account, now, worse, noting=False)
+
+        def next_size(more: float) -> float | None:
+            return runners.next_size(more) if len(runners) <= FIRST else None
+
+        clearing = Clearing(step.runs[0].cls, 1, self._leftover, wish.column)
+        return clearing.readily(able, next_size)
 
     def _likely(
         self, account: Account, step: Step, wish: _Wish, rows: set[int] | None, now: float
@@ -488,17 +500,17 @@ class TimeShare:
     ) -> Iterator[Account]:
         """Those of ``worse`` who may be suspended, as far as no other rule has a say. ``noting``: of whom that will
         be true later is noted."""
-        policy, priority, stint = self._sharing.policy, account.group.spec.priority, account.stint
+        policy, priority, claimer = self._sharing.policy, account.group.spec.priority, account.stint
         queue = account.group.queue
         if policy is None or queue is None:
             return
-        crowd = self._sharing.crowd(queue.name)
+        crowd, spared_until = self._sharing.crowd(queue.name), policy.spared_until
         for one in worse:
-            group = one.group
-            spec, started = group.spec, one.started
-            if spec.priority > priority or not spec.preemptible or started is None:
+            group, stint = one.group, one.stint
+            spec = group.spec
+            if spec.priority > priority or not spec.preemptible or stint.started is None:
                 continue
-            until = policy.spared_until(one.stint, stint, one.value(now), crowd, now)
+            until = spared_until(stint, claimer, one.value(now), crowd, now)
             if crowd.asked:
                 crowd.asked = False
                 self._levels[queue.name] = self._sharing.waiters.level(queue.name)

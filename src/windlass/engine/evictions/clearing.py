@@ -10,7 +10,7 @@ Amounts are upper bounds: whoever uses the answer proves it by placing the gang.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import add, ge, sub
 
@@ -19,8 +19,14 @@ from windlass.engine.groups.entries import TERMINATING
 from windlass.engine.sharing.sharing import Account
 from windlass.engine.waiting.room import Leftover
 
-_Cost = tuple[float, int, float]
+_Cost = tuple[float, float, float]
+"""Accelerators that stop, groups, and the worst rank among them, negative."""
 _ANY = float("inf")
+Able = Callable[[float, float], Iterable[Account]]
+"""Who may be stopped of those with more than so many and at the most so many accelerators, worst rank first."""
+NextSize = Callable[[float], float | None]
+"""How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has, or there are too
+many to be looked at."""
 
 
 @dataclass(slots=True)
@@ -67,18 +73,32 @@ class Clearing:
         self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
         """Fewer accelerators than this need never stop."""
 
-    def cheapest(self, runners: Iterable[Account], *, sure: bool = False) -> list[Account] | None:
-        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first. With
-        ``sure`` those are but the first of them, and ``None`` says nothing."""
+    def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
+        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
         if self.missing <= 0:
             return []
         if self.missing == 1:
-            return self._one(runners, sure=sure)
-        if sure:
-            return None
+            best = self._one(runners, (self.least, _ANY, _ANY))
+            return None if best is None else best[1]
         for account in runners:
             self._enter(account)
         return self._several()
+
+    def readily(self, able: Able, next_size: NextSize) -> list[Account] | None:
+        """:meth:`cheapest` of a single task, if that is clear from some of those who run; else ``None``.
+
+        First from those who hold no more than must stop. If all of them together leave it too little room on every
+        node, nobody is cheaper than the worst rank of the next size that makes room alone."""
+        if self.missing != 1:
+            return [] if self.missing <= 0 else None
+        above, most = -_ANY, 1.0 if self.least <= 1.0 else _ANY
+        enough = (self.least, _ANY, _ANY)
+        while (best := self._one(able(above, most), enough)) is None:
+            size = next_size(most)
+            if size is None:
+                return None
+            above, most, enough = most, size, (size, 1, _ANY)
+        return best[1] if best[0] <= enough else None
 
     # ------------------------------------------------------------------ parts
 
@@ -125,9 +145,9 @@ class Clearing:
         found = self._parts[cls] = [int(cls.vector[column]) for column in self._columns]
         return found
 
-    def _one(self, runners: Iterable[Account], *, sure: bool) -> list[Account] | None:
-        """The cheapest node for a single task; no further groups are looked at once it cannot be cheaper. With
-        ``sure`` only that is an answer."""
+    def _one(self, runners: Iterable[Account], enough: _Cost) -> tuple[_Cost, list[Account]] | None:
+        """The cheapest node for a single task, and what it costs; no further groups are looked at once that is no more
+        than ``enough``."""
         best: tuple[_Cost, list[Account]] | None = None
         reached: dict[int, float] = {}
         for account in runners:
@@ -144,9 +164,9 @@ class Clearing:
                 reached[row.row] = cost[0]
                 if best is None or cost < best[0]:
                     best = cost, going
-            if best is not None and best[0][0] <= self.least:
-                return best[1]
-        return None if best is None or sure else best[1]
+            if best is not None and best[0] <= enough:
+                return best
+        return best
 
     def _several(self) -> list[Account] | None:
         chosen: dict[Account, None] = {}

@@ -129,14 +129,22 @@ class Runners:
         """The largest rank of all."""
         return max([line[-1][0] - falls * now for falls, line in self._lines.items()], default=BEFORE_ALL)
 
-    def worst_first(self, now: float, above: float, most: float = AFTER_ALL) -> Iterator[Account]:
-        """Those of a rank larger than ``above``, the largest first; only of so many accelerators at ``most``."""
+    def worst_first(
+        self, now: float, above: float, more: float = BEFORE_ALL, most: float = AFTER_ALL
+    ) -> Iterator[Account]:
+        """Those of a rank larger than ``above``, the largest first; only of ``more`` accelerators than that, and of so
+        many at ``most``."""
         accounts = self._accounts
         lines = [_falling(line, falls * now, above) for falls, line in self._lines.items()]
         for _, key in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
             account = accounts[key]
-            if account.stint.devices <= most:
+            if more < account.stint.devices <= most:
                 yield account
+
+    def next_size(self, more: float) -> float | None:
+        """How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has."""
+        sizes = [size for one in self._accounts.values() if (size := one.stint.devices) > more]
+        return min(sizes, default=None)
 
 
 def _falling(line: list[tuple[float, str]], fallen: float, above: float) -> Iterator[tuple[float, str]]:

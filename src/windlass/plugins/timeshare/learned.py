@@ -126,7 +126,7 @@ class LearnedSharing(Sharing):
         return self._reckoned(size).ways[at]
 
     def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
-        begun = super().spared_until(victim, claimer, rank, crowd, now)
+        begun = self.quantum_over(victim, claimer, now)
         if begun > now:
             return begun
         habit = habit_of(victim)

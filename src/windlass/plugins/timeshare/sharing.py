@@ -56,8 +56,13 @@ class Sharing:
         return self._joins(group, path)
 
     def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
-        started = now if victim.started is None else victim.started
-        return started + self._quantum * max(victim.devices, 1.0) / max(claimer.devices, 1.0)
+        return self.quantum_over(victim, claimer, now)
+
+    def quantum_over(self, victim: Stint, claimer: Stint, now: float) -> float:
+        """Until when a start is left alone by a claimer."""
+        started, devices, asked = victim.started, victim.devices, claimer.devices
+        quantum = self._quantum * (devices if devices > 1.0 else 1.0) / (asked if asked > 1.0 else 1.0)
+        return now + quantum if started is None else started + quantum
 
     def ended(self, stint: Stint) -> None:
         pass
