@@ -75,6 +75,13 @@ has to be worth it."""
 TIME_SHARE = "windlass.dev/time-share"
 """On a PodGroup, a pod without one, or a queue: ``"true"`` agrees to be suspended for others of its queue that agreed,
 too, and to suspend them. A declared checkpoint stands for a yes; ``"false"`` takes it back."""
+ATTAINED = "windlass.dev/attained"
+"""On a PodGroup that shares time, by the scheduler: for how long it has had its room in all (``3h2m1s``), up to
+``windlass.dev/attained-at``. A scheduler that begins reads it; what cannot be true is told and ignored."""
+ATTAINED_AT = "windlass.dev/attained-at"
+"""On the same PodGroup, with it: up to which moment (RFC 3339). What ran later is counted from the pods."""
+SUSPENSIONS = "windlass.dev/suspensions"
+"""On the same PodGroup, with it: how often it was suspended for others."""
 MODEL = "windlass.dev/model"
 """On a PodGroup, or a pod without one: the AI model that its work loads. The plugin ``model-grouping`` lets work on one
 model go in a row, so that cards load it once."""

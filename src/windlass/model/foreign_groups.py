@@ -28,6 +28,7 @@ from windlass.model.groups import (
     read_notes,
 )
 from windlass.model.members import oldest_of
+from windlass.model.pasts import past_of
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -110,6 +111,7 @@ def kai_group(
         last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         annotations=read_notes(view.annotations),
+        past=past_of(view.annotations, view.created),
     )
 
 
@@ -241,6 +243,7 @@ def coscheduling_group(
         waiting_limit=duration_of(words.get(names.WAITING_TIME)),
         stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
         annotations=notes,
+        past=past_of(view.annotations, view.created),
     )
 
 

@@ -10,6 +10,7 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.ownednames import without_uid
 from windlass.kits import durations
+from windlass.model.pasts import past_of
 from windlass.spi.objects import Group, SubGroup
 
 PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
@@ -275,6 +276,7 @@ def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...]
         waiting_limit=duration_of(view.annotations.get(names.WAITING_TIME)),
         stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
         annotations=read_notes(view.annotations),
+        past=past_of(view.annotations, view.created),
     )
 
 

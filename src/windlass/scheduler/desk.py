@@ -14,9 +14,11 @@ from windlass.api.reasons import Explanation
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder
 from windlass.kits.clock import Clock
+from windlass.model import pasts
 from windlass.model.cluster import ClusterModel
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
+from windlass.spi.objects import Past
 
 COUNTS_SECONDS = 1.0
 ECHO_SECONDS = 10.0
@@ -39,7 +41,7 @@ class Nodes(Protocol):
 @dataclass(slots=True)
 class Desk:
     """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes. ``rush()``:
-    whether what can wait has to (:mod:`.rush`)."""
+    whether what can wait has to (:mod:`.rush`). ``past(group)``: what it has behind it, where it shares time."""
 
     client: Client
     model: ClusterModel
@@ -52,6 +54,16 @@ class Desk:
     drop: Callable[[str], None]
     rush: Callable[[], bool]
     nodes: Nodes
+    past: Callable[[str], Past | None]
+
+    def past_note(self, group: str, written: Mapping[str, str]) -> Mapping[str, str | None]:
+        """What a group that shares time has behind it, where its object says something else."""
+        past = self.past(group)
+        if past is None:
+            return NOTHING
+        wanted = pasts.written(past)
+        same = all(written.get(name) == wanted[name] for name in (names.ATTAINED, names.SUSPENSIONS))
+        return NOTHING if same else wanted
 
     async def annotate(
         self,
@@ -61,13 +73,16 @@ class Desk:
         written: Mapping[str, str],
         text: str | None,
         more: Mapping[str, str | None] = NOTHING,
+        along: Mapping[str, str | None] = NOTHING,
     ) -> None:
-        """Write the explanation where it is another, and ``more`` annotations along with it."""
+        """Write the explanation where it is another, and ``more`` annotations; ``along`` only if there is anything
+        else to be written."""
         change = dict(more)
         if written.get(names.EXPLANATION) != text:
             change[names.EXPLANATION] = text
             self.metrics.writes.labels("explanation").inc()
         if change:
+            change.update(along)
             await self.client.patch(resource, name, {"metadata": {"annotations": change}}, namespace)
 
 

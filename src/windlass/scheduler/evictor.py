@@ -5,6 +5,8 @@ refuses, it is asked again for a while; then the eviction has failed, and the cl
 because he should not be where he is (a gang below its minimum, a node with one pod too many) is
 deleted: he was never part of what a budget counts on.
 
+What goes before a group's evictions (:mod:`.leaving`) is written first; if it cannot be, they go without.
+
 The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so that a pod of the
 same name that came later is never hit. The API server writes a condition of its own with an eviction; ours
 follows it, and a deletion follows ours.
@@ -12,7 +14,7 @@ follows it, and a deletion follows ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.api import resources, views
@@ -26,6 +28,7 @@ from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import shown_key
 from windlass.observe import logs
+from windlass.scheduler.binder import Write
 from windlass.scheduler.podconditions import condition
 from windlass.scheduler.writes import WriteQueue
 
@@ -71,6 +74,14 @@ class Result:
     evicted: bool
     message: str = ""
     refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Orders that wait until something is written."""
+
+    write: Write
+    orders: tuple[Order, ...]
 
 
 @dataclass(slots=True)
@@ -127,7 +138,8 @@ class Evictor:
         """Evicted, but not told yet."""
         self._refusals: dict[str, _Refusal] = {}
         self._broken: dict[str, float] = {}
-        """Since when evictions, or their conditions, fail inside the server."""
+        """Since when evictions, their conditions, or what goes before them, fail inside the server."""
+        self._held: dict[str, _Held] = {}
         self._queue = WriteQueue(
             self._write,
             clock=clock,
@@ -136,6 +148,17 @@ class Evictor:
             outages=client.outages,
             later=lambda _: 0.0 if sure() else UNSURE_SECONDS,
         )
+
+    def submit_together(self, orders: Sequence[Order], write: Write | None) -> None:
+        """Carry out those of one group, once ``write`` stands on its object, or cannot."""
+        if write is None:
+            for order in orders:
+                self.submit(order)
+            return
+        key = f"{write.resource.api_version} {write.namespace}/{write.name}"
+        held = self._held.get(key)
+        self._held[key] = _Held(write, (*(held.orders if held is not None else ()), *orders))
+        self._queue.wish(key)
 
     def submit(self, order: Order) -> None:
         """Carry out, unless the same pod is being evicted already. One that need not ask budgets goes before
@@ -158,6 +181,9 @@ class Evictor:
 
     async def _write(self, key: str) -> None:
         """Raises what is worth trying again."""
+        if key in self._held:
+            await self._write_first(key)
+            return
         order = self._orders.get(key)
         if order is None:
             return
@@ -185,6 +211,23 @@ class Evictor:
         self._recorder.event(ref, "Warning", order.reason, order.message)
         self._end(order, Result(order, True))
 
+    async def _write_first(self, key: str) -> None:
+        held = self._held[key]
+        write = held.write
+        try:
+            await self._client.patch(write.resource, write.name, write.body, write.namespace)
+        except StatusError as error:
+            lasts = is_missing(error) or is_another(error) or not self._queue.repeats(key, error)
+            if not lasts and not self._fails_for(key, TELL_SECONDS):
+                raise
+            log.warning("not written before evictions", object=write.what, why=error.message)
+        self._broken.pop(key, None)
+        if self._held[key] is not held:  # there is more to write by now
+            return
+        del self._held[key]
+        for order in held.orders:
+            self.submit(order)
+
     async def _evict(self, order: Order, namespace: str, name: str) -> None:
         if order.key not in self._going:
             await self._client.evict(namespace, name, uid=order.uid)
@@ -197,7 +240,7 @@ class Evictor:
         try:
             await self._tell(order, namespace, name)
         except StatusError as error:
-            if may_pass(error) and not self._fails_for(order, TELL_SECONDS):
+            if may_pass(error) and not self._fails_for(order.key, TELL_SECONDS):
                 raise
             log.debug("condition not written", pod=order.key, why=error.message)
 
@@ -223,12 +266,12 @@ class Evictor:
         if error.code in _OVERLOADED or not order.guarded or order.key in self._going:
             return False
         self._waits(order, error.message)
-        return self._fails_for(order, BROKEN_SECONDS)
+        return self._fails_for(order.key, BROKEN_SECONDS)
 
-    def _fails_for(self, order: Order, seconds: float) -> bool:
+    def _fails_for(self, key: str, seconds: float) -> bool:
         """Something failed once more. Whether it has for so long."""
         now = self._clock.monotonic()
-        return now - self._broken.setdefault(order.key, now) >= seconds
+        return now - self._broken.setdefault(key, now) >= seconds
 
     def _given_up(self, order: Order, error: StatusError) -> bool:
         """A budget said no once more; whether that is enough."""

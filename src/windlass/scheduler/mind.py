@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from windlass.client.client import Client
 from windlass.engine import deltas
 from windlass.engine.engine import Engine
+from windlass.engine.sharing import kept
 from windlass.kits import garbage
 from windlass.model.engines import make_engine
 from windlass.model.neighbours import exclusive_rules
@@ -86,7 +87,8 @@ class Mind:
     def _anew(self) -> None:
         policy, crew = self._policy, self._crew
         self._told = 0
-        self.engine = make_engine(policy, log.warning)
+        before, self.engine = self.engine, make_engine(policy, log.warning)
+        kept.hand_over(before.world.sharing, self.engine.world.sharing, crew.time())
         self.engine.stopwatch = crew.clock.monotonic
         crew.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         crew.model.configure(

@@ -78,7 +78,9 @@ class OtherGroups:
 
     def notes(self, key: str) -> dict[str, str | None]:
         """Annotations that are due on a group whose members are about to be bound."""
-        return dict(self._moments.get(key, {}))
+        found = self._desk.model.object_of(key)
+        past = {} if found is None else self._desk.past_note(key, found[1].annotations)
+        return {**self._moments.get(key, {}), **past}
 
     def gone(self, key: str) -> None:
         """The group and all its pods are gone."""
@@ -103,7 +105,8 @@ class OtherGroups:
             await self._write_status(key, view)
         if key in self._moments:
             await self._write_moments(key, resource, view)
-        await self._desk.annotate(resource, view.namespace, view.name, view.annotations, text)
+        past = self._desk.past_note(key, view.annotations)
+        await self._desk.annotate(resource, view.namespace, view.name, view.annotations, text, along=past)
         if isinstance(view, views.KaiPodGroup):
             await self._write_conditions(view, told if blocked else None)
 

@@ -25,7 +25,7 @@ from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import QueueUsage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.model import podgroups
+from windlass.model import pasts, podgroups
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED
 from windlass.model.members import Members
@@ -39,6 +39,7 @@ from windlass.scheduler.podwords import PodWords
 from windlass.scheduler.queuefigures import QueueFigures
 from windlass.scheduler.waits import Waits
 from windlass.scheduler.writes import WriteQueue
+from windlass.spi.objects import Past
 
 BINDING_SECONDS = 30.0
 """For so long a gang whose binds are under way need not be told to be admitted: it is running in a moment."""
@@ -60,7 +61,7 @@ class _Echo:
 
 class Publisher:
     """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record; ``rush()`` says
-    whether news has to wait (:mod:`.rush`)."""
+    whether news has to wait (:mod:`.rush`). ``past(group)``: what one that shares time has behind it."""
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Publisher:
         clock: Clock,
         rng: Random,
         nodes: Nodes,
+        past: Callable[[str], Past | None],
         rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = WriteQueue(
@@ -85,7 +87,9 @@ class Publisher:
             later=self._later,
         )
         wish, drop = self._queue.wish, self._queue.drop
-        self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes)
+        self._desk = Desk(
+            client, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes, past
+        )
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
@@ -100,6 +104,8 @@ class Publisher:
         self._echoes: dict[str, _Echo] = {}
         self._failed: dict[str, str] = {}
         """Gangs that did not come to their minimum in time, with what is said of that."""
+        self._pasts_told: dict[str, str] = {}
+        """Group → what was wrong with what it attained, when that was looked at last."""
         self._transition = "0"
         self._topology_seen = 0
         self._problems_told: frozenset[tuple[str, str]] = frozenset()
@@ -174,6 +180,7 @@ class Publisher:
             self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
         if wait is not None and wait.told is not None and wait.whole != self._desk.nodes.serves(key):
             self._queue.wish(f"group {key}")
+        self._tell_past(key)
         view = self._desk.model.groups.get(key)
         if view is None:
             self._others.look(key, members, waits=wait is not None)
@@ -193,6 +200,19 @@ class Publisher:
             view.failed,
         ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
+
+    def _tell_past(self, key: str) -> None:
+        """What a group's object says that it attained before, and cannot be true: once, as an event on it."""
+        found = self._desk.model.object_of(key)
+        if found is None or names.ATTAINED not in found[1].annotations:
+            return
+        resource, view = found
+        wrong = pasts.problem(view.annotations, view.created)
+        if wrong and self._pasts_told.get(key) != wrong:
+            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
+            message = f"{wrong}; it counts as if it had attained nothing before"
+            self._desk.recorder.event(ref, "Warning", "AttainedIgnored", message)
+        self._pasts_told[key] = wrong
 
     def _hush(self, view: views.PodGroup, members: Members) -> float:
         """For so many seconds yet need not be told that a group is let in: that is for those who make its pods only
@@ -216,6 +236,7 @@ class Publisher:
         if names.EXPLANATION in view.annotations:
             found[names.EXPLANATION] = None
         found.update(self._hypernode_note(view))
+        found.update(self._desk.past_note(key, view.annotations))
         return found
 
     def gang_failed(self, key: str, message: str) -> None:
@@ -239,6 +260,7 @@ class Publisher:
         self.waits.end(key)
         self._others.gone(key)
         self._failed.pop(key, None)
+        self._pasts_told.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
         self._kept.pop(f"group {key}", None)
@@ -304,7 +326,13 @@ class Publisher:
         if notes:
             self._desk.metrics.writes.labels("hypernode").inc()
         await self._desk.annotate(
-            resources.POD_GROUPS, view.namespace, view.name, view.annotations, record(told), notes
+            resources.POD_GROUPS,
+            view.namespace,
+            view.name,
+            view.annotations,
+            record(told),
+            notes,
+            self._desk.past_note(key, view.annotations),
         )
 
     def _rest(self, view: views.PodGroup) -> float:

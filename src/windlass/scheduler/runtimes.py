@@ -1,8 +1,8 @@
 """Learned run times: pods that end well teach them, groups whose owners say nothing are given them.
 
 What was learned is kept in the ConfigMap ``kube-system/windlass-run-times``, read before anything is
-decided and written at most every minute. It is an aid, not a record: where it cannot be read or written the
-scheduler goes without.
+decided and written at most every minute; what time-sharing has counted (:mod:`.sharecounts`) beside it. It is an aid,
+not a record: where it cannot be read or written the scheduler goes without.
 
 Invariant: what could not be read is not written over; it is read later, and what was learned meanwhile added to it.
 """
@@ -23,9 +23,12 @@ from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
 from windlass.model.traits import foretold, shape_in, shape_of, traits_of
 from windlass.observe import logs
+from windlass.plugins.timeshare.losses import work_seconds
 from windlass.predict.history import History, HistoryRecord
 from windlass.predict.model import Run, Traits
 from windlass.scheduler.options import OWN_NAMESPACE
+from windlass.scheduler.sharecounts import KEY as COUNTS
+from windlass.scheduler.sharecounts import ShareCounts
 from windlass.spi.configuration import LEARNED, SchedulerConfig
 from windlass.spi.objects import Group
 
@@ -51,6 +54,7 @@ class RunTimes:
         model: ClusterModel,
         *,
         clock: Clock,
+        counts: ShareCounts,
         enabled: bool = True,
         namespace: str = OWN_NAMESPACE,
         ended: Callable[[str, str], None] | None = None,
@@ -58,6 +62,7 @@ class RunTimes:
         """``namespace``: where the ConfigMap lies. ``ended`` is told of every group that ends well: on whose word its
         run time rested, and how true that was (see :meth:`_judge`)."""
         self.history = History()
+        self.counts = counts
         self.enabled = enabled
         self._client = client
         self._model = model
@@ -82,7 +87,7 @@ class RunTimes:
         end = new.ended or self._clock.now()
         if group is None or not new.started or end <= new.started:
             return
-        work, seconds = group.uid or group.key, end - new.started
+        work, seconds = group.uid or group.key, work_seconds(group, new.started, end)
         if self._ended is not None and not self.history.knows(work):
             self._ended(*self._judge(group, traits_of(group, shape_of(new)), seconds))
         run = Run(work, traits_of(group, shape_of(new)), seconds)
@@ -159,7 +164,10 @@ class RunTimes:
                 self._unread = []
             return
         unread, self._unread = self._unread or [], None
-        text = ((found or {}).get("data") or {}).get(KEY)
+        data = (found or {}).get("data") or {}
+        if data.get(COUNTS):
+            self.counts.take(data[COUNTS])
+        text = data.get(KEY)
         if not text:
             return
         try:
@@ -177,35 +185,45 @@ class RunTimes:
             await self._clock.sleep(SAVE_SECONDS)
             if self._unread is not None:
                 await self.load()
-            if self._unread is None and self.enabled and self.history.version != self._saved:
-                await self._save()
+            if self._unread is None and (data := self._news()):
+                await self._save(data)
 
-    async def _save(self) -> None:
-        version = self.history.version
-        text = msgspec.json.encode(self.history.as_record()).decode()
+    def _news(self) -> dict[str, str]:
+        """What is to be written."""
+        data: dict[str, str] = {}
+        if self.enabled and self.history.version != self._saved:
+            data[KEY] = msgspec.json.encode(self.history.as_record()).decode()
+        if self.counts.news and (text := self.counts.text()) is not None:
+            data[COUNTS] = text
+        return data
+
+    async def _save(self, data: dict[str, str]) -> None:
+        version, counted = self.history.version, self.counts.counted
         try:
             found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
             if found is None:
                 await self._client.create(
-                    resources.CONFIG_MAPS, _object(text, self._namespace), self._namespace
+                    resources.CONFIG_MAPS, _object(data, self._namespace), self._namespace
                 )
             else:
-                data = {"data": {KEY: text}}
-                await self._client.patch(resources.CONFIG_MAPS, NAME, data, self._namespace)
+                await self._client.patch(resources.CONFIG_MAPS, NAME, {"data": data}, self._namespace)
         except (StatusError, Unreachable) as error:
             if not self._complained:
                 log.warning("learned run times not written", why=error.message)
             self._complained = True
             return
         self._complained = False
-        self._saved = version
+        if KEY in data:
+            self._saved = version
+        if COUNTS in data:
+            self.counts.saved(counted)
 
 
-def _object(text: str, namespace: str) -> dict[str, Any]:
+def _object(data: dict[str, str], namespace: str) -> dict[str, Any]:
     about = "Run times of work that has ended, by which the scheduler estimates others; safe to delete."
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": namespace, "annotations": {ABOUT: about}},
-        "data": {KEY: text},
+        "data": data,
     }

@@ -33,7 +33,6 @@ from windlass.model.neighbours import exclusive_rules
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.observe.tracing import Exporter
-from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder
 from windlass.scheduler.cardreserving import UNSURE, CardReservations
@@ -49,6 +48,7 @@ from windlass.scheduler.guard import BindGuard
 from windlass.scheduler.guardserver import Questions
 from windlass.scheduler.hamilock import HamiLocks
 from windlass.scheduler.journeys import Journeys
+from windlass.scheduler.leaving import Leaving
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.milestones import Milestones
 from windlass.scheduler.mind import Mind
@@ -60,10 +60,12 @@ from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.returns import Returns
 from windlass.scheduler.runtimes import RunTimes, learns
 from windlass.scheduler.rush import CROWD, Rush
+from windlass.scheduler.sharecounts import ShareCounts
 from windlass.scheduler.showing import Showing
 from windlass.scheduler.starts import StartEstimates
 from windlass.scheduler.waiting import Keeper, wait_for
 from windlass.spi.configuration import SchedulerConfig, foreign_queue
+from windlass.spi.objects import Past
 
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
@@ -126,6 +128,7 @@ class SchedulerService:
             client,
             self.model,
             clock=clock,
+            counts=ShareCounts(lambda: self.engine, self._time),
             enabled=learns(self.options.policy),
             namespace=self.options.own_namespace,
             ended=self.metrics.run_time_ended,
@@ -187,12 +190,13 @@ class SchedulerService:
             turns=HamiLocks(client, model, clock=clock),
         )
         self._evictor = self._evicts(client, rng)
+        self._leaving = Leaving(model, self._past)
         self._rush = Rush(clock, self._pressed)
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0 or self._rush())
         told = (self.recorder, self.metrics, options, self.explain)
         self._nodes = self._node_requests(client, rng)
         self._publisher = Publisher(
-            client, model, *told, clock=clock, rng=rng, nodes=self._nodes, rush=self._rush
+            client, model, *told, clock=clock, rng=rng, nodes=self._nodes, past=self._past, rush=self._rush
         )
         self._starts = StartEstimates(
             model,
@@ -498,8 +502,12 @@ class SchedulerService:
     def _carry_out(self, decision: Decision) -> None:
         if decision.binds:
             self._binder.submit(self._reserver.batches(decision.binds, self._time()))
-        for eviction in decision.evictions:
-            self._evictor.submit(evictions.order_for(eviction))
+        for orders, write in self._leaving.of(decision.evictions):
+            self._evictor.submit_together(orders, write)
+
+    def _past(self, group: str) -> Past | None:
+        """What a group that shares time has behind it."""
+        return self.engine.world.sharing.past(group)
 
     def _notes(self, group: str) -> Mapping[str, str | None]:
         """What is to be written on a group along with something else."""

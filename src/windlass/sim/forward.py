@@ -34,7 +34,7 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.plugins.timeshare.losses import habit_of, unsaved_seconds
+from windlass.plugins.timeshare.losses import habit_of, said_by, saved_before, unsaved_seconds
 from windlass.sim.clock import Agenda, Kind
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
 from windlass.spi.timeshare import Stint
@@ -285,8 +285,8 @@ class _Work:
         self.group = group
         self.tasks: dict[str, Task] = {}
         self.began: float | None = None
-        self.done = 0.0
-        self.again = False
+        self.done = saved_before(group.past, said_by(group))
+        self.again = group.past is not None
         self.plan = 0
 
     @property
@@ -299,7 +299,8 @@ class _Work:
     def begun(self, now: float) -> float:
         """Since when as many run as it needs: those that came on top begin nothing."""
         moments = [now if t.started is None else t.started for t in self.tasks.values() if t.state in RUNS]
-        return sorted(moments)[self.least - 1]
+        begun, past = sorted(moments)[self.least - 1], self.group.past
+        return begun if past is None else max(begun, past.at)
 
     @property
     def since(self) -> float:

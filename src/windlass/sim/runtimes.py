@@ -17,6 +17,7 @@ from windlass.kits.rng import seeded
 from windlass.model.cluster import ClusterModel
 from windlass.model.traits import foretold, shape_of, traits_of
 from windlass.predict.history import History
+from windlass.plugins.timeshare.losses import work_seconds
 from windlass.predict.model import Run, Traits
 from windlass.spi.objects import Group
 
@@ -87,7 +88,7 @@ def learn(history: History, model: ClusterModel) -> int:
         if pod.phase != "Succeeded" or group is None or not pod.started or not pod.ended:
             continue
         if pod.ended > pod.started:
-            traits = traits_of(group, shape_of(pod))
-            history.observe(Run(group.uid or group.key, traits, pod.ended - pod.started))
+            seconds = work_seconds(group, pod.started, pod.ended)
+            history.observe(Run(group.uid or group.key, traits_of(group, shape_of(pod)), seconds))
             count += 1
     return count

@@ -310,6 +310,15 @@ _BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
 """Actions that take room inside a queue for who is more important."""
 
 
+class Past(msgspec.Struct, frozen=True):
+    """What a group that shares time has behind it, as far as its object says: for how many seconds it has had its room
+    in all up to ``at`` (Unix seconds), and how often it was suspended."""
+
+    attained: float
+    at: float
+    suspensions: int = 0
+
+
 class Group(msgspec.Struct, frozen=True):
     """A gang. ``key`` is ``namespace/name``; of a pod without a group (a group of one) ``namespace/pod:name``.
 
@@ -326,6 +335,7 @@ class Group(msgspec.Struct, frozen=True):
       in ascending order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
 
+    ``past``: what it attained before, where time is shared. An engine goes by it once, as it hears of the group.
     ``guest``: another scheduler placed it; it counts in its queue and goes for work of higher priority there, and for
     nothing else: it is not reclaimed, moved, suspended or shuffled.
     """
@@ -360,6 +370,7 @@ class Group(msgspec.Struct, frozen=True):
     run_bound: float | None = None
     runs: tuple[float, ...] = ()
     guest: bool = False
+    past: Past | None = None
 
     def yields_to(self, action: str, priority: int) -> bool:
         """Whether it goes for a claim of this action and priority, as far as it is a guest."""

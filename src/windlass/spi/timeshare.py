@@ -24,7 +24,7 @@ from windlass.spi.plugins import QueueView
 @dataclass(slots=True)
 class Stint:
     """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``: plain values
-    that JSON knows, as they are part of a dumped state.
+    that JSON knows, as they are part of a dumped state. ``None``: what it attained so far, somebody else has seen.
 
     ``devices``: whole accelerators that the group asks for at the least (0: none). ``attained``: for how many
     seconds it has held its room in all, up to its last suspension or ranking. ``waited``: seconds without, in all,
@@ -89,4 +89,36 @@ class TimeSharing(Protocol):
 
     def ended(self, stint: Stint) -> None:
         """The group needs its room no more, however it ended."""
+        ...
+
+
+Tally = tuple[list[float], list[float]]
+"""By stretch: how many runs ended in it, how many outlived it."""
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What a policy has counted of runs. ``divisions``: where the stretches begin, in seconds of a run: counts mean
+    nothing where these are others. ``every``: of all runs; ``sizes``: of those of about one size."""
+
+    divisions: tuple[float, ...]
+    every: Tally
+    sizes: dict[int, Tally]
+
+
+@runtime_checkable
+class Counting(TimeSharing, Protocol):
+    """A policy whose counts outlast the process."""
+
+    @property
+    def counted(self) -> float:
+        """So much it has counted; more with every count."""
+        ...
+
+    def counts(self) -> Counts:
+        """All of them."""
+        ...
+
+    def resume(self, counts: Counts) -> None:
+        """Go on with these instead of its own. Raises ``ValueError``, and keeps its own, where they cannot be gone
+        on with."""
         ...

@@ -45,11 +45,12 @@ class AccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class SharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """``late``: groups that were ranked anew and have not been looked at since. ``risen``: who runs and ranks worse
-    than before, with both ranks."""
+    than before, with both ranks. ``counted``: up to when what runs outlived is in the counts that were handed over."""
 
     accounts: list[AccountRecord] = []
     late: list[str] = []
     risen: list[tuple[str, Number, Number]] = []
+    counted: float | None = None
 
 
 def number(value: float) -> Number:
@@ -63,6 +64,7 @@ def as_record(sharing: Sharing) -> SharingRecord:
         [_account(sharing.accounts[key]) for key in sorted(sharing.accounts)],
         [group.key for group in sharing.late],
         [(one.group.key, number(before), number(after)) for one, before, after in sharing.risen],
+        None if sharing.counted == -inf else sharing.counted,
     )
 
 
@@ -84,6 +86,7 @@ def restore(sharing: Sharing, record: SharingRecord, groups: dict[str, GroupEntr
             moments.append((account.asked, group.key, account.epoch))
     heapq.heapify(moments)
     sharing.moments = moments
+    sharing.counted = -inf if record.counted is None else record.counted
     sharing.late = [groups[key] for key in record.late if key in groups]
     sharing.risen = [
         (sharing.accounts[key], float(before), float(after))

@@ -3,6 +3,9 @@
 A group *runs* here while it holds its minimum, from the decision on. Ranks stand between the moments that the
 policy named; only those moments, starts and stops cost anything.
 
+What a group attained before this engine was there is taken from its object (:class:`~windlass.spi.objects.Past`), once,
+as its account is first looked at. What was counted by then of runs like it is the policy's (:attr:`Sharing.counted`).
+
 Invariants: every group that opted in and is known has one account; ``runners`` of a queue are those accounts
 whose group runs, sorted by rank; time is counted once, as run or as waited.
 """
@@ -17,7 +20,7 @@ from itertools import islice
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.sharing.stakes import Stakes
 from windlass.engine.sharing.waiters import Crowd, Waiters
-from windlass.spi.objects import Group
+from windlass.spi.objects import Group, Past
 from windlass.spi.timeshare import Rank, Stint, TimeSharing
 
 BEFORE_ALL = float("-inf")
@@ -171,6 +174,10 @@ class Sharing:
         """Who was ranked anew and has not been looked at since."""
         self.risen: list[tuple[Account, float, float]] = []
         """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
+        self.counted = BEFORE_ALL
+        """Up to when what runs outlived is in the counts that the policy was handed; Unix seconds."""
+        self.now = BEFORE_ALL
+        """Up to when all that was due is done; Unix seconds."""
 
     # ------------------------------------------------------------------ places in the order
 
@@ -201,6 +208,7 @@ class Sharing:
         if known is not None:
             self._close(known)
         account = Account(group, Stint(spec, _devices(group)))
+        self._recollect(account, spec, self.now)
         self.accounts[group.key] = account
         group.shares = True
         self._rank(account)
@@ -224,11 +232,7 @@ class Sharing:
                 continue
             runs, begun = group.active > 0 and group.ready(), now
             if account.since is None:
-                begun = account.since = _running_since(group, now) if runs else now
-                account.stint.waited = max(begun - spec.created, 0.0)
-                if not runs:
-                    account.stint.devices = _devices(group)
-                    self._rank(account)
+                begun = self._open(account, spec, runs, now)
             if runs:
                 if account.started is None:
                     self.start(account, begun)
@@ -240,10 +244,19 @@ class Sharing:
             if group.queue is not None:
                 self.waiters.moved(group.key, group.queue.name)
             if account.started is not None:
-                if group.succeeded and not group.pending and not group.active and not group.releasing:
+                if _is_over(group):
                     self._end(account, now)
                 else:
                     self.stop(account, now)
+
+    def past(self, key: str) -> Past | None:
+        """What the group had behind it when it was stopped last, or was started after that; ``None``: it was never
+        stopped, or has been at work since for long enough to be ranked anew."""
+        account = self.accounts.get(key)
+        if account is None or account.since is None or not account.stint.attained:
+            return None
+        stint, at = account.stint, account.since
+        return Past(stint.attained, at, stint.suspensions) if stint.started in (None, at) else None
 
     def start(self, account: Account, now: float) -> None:
         """The group has its room."""
@@ -252,6 +265,9 @@ class Sharing:
         account.stint.started = now
         account.stint.again = account.stint.attained > 0
         account.stint.devices = _devices(group)
+        if self.counted > now:
+            self._settle(account, self.counted)
+            account.stint.memory = None
         self._rank(account)
         account.home = group.queue.name if group.queue is not None else ""
         self._come(account)
@@ -270,6 +286,7 @@ class Sharing:
     def catch_up(self, now: float) -> None:
         """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
         asked about, so that all is as if one had."""
+        self.now = now
         if self.moments and self.moments[0][0] < now:
             self.late += self._renew(now, missed=True)
 
@@ -360,6 +377,28 @@ class Sharing:
 
     # ------------------------------------------------------------------ parts
 
+    def _open(self, account: Account, spec: Group, runs: bool, now: float) -> float:
+        """Count from now on, or from when a group that runs has had its room. Returns that moment."""
+        group, stint, past = account.group, account.stint, spec.past
+        begun = _running_since(group, now) if runs else now
+        if past is not None and runs:
+            begun = max(begun, min(past.at, now))
+        self._recollect(account, spec, begun)
+        account.since = begun
+        if not runs:
+            stint.devices = _devices(group)
+            rests = self._rank(account).rests
+            if past is not None and past.suspensions:
+                account.rests_until = past.at + rests
+        return begun
+
+    def _recollect(self, account: Account, spec: Group, now: float) -> None:
+        """What a group of which nothing was counted yet has behind it at a moment."""
+        stint, past = account.stint, spec.past
+        if past is not None and not _is_over(account.group):
+            stint.attained, stint.suspensions, stint.memory = past.attained, past.suspensions, None
+        stint.waited = max(now - spec.created - stint.attained, 0.0)
+
     def _halt(self, account: Account, now: float) -> Rank:
         self._leave(account)
         self._settle(account, now)
@@ -438,6 +477,11 @@ class Sharing:
             account.stint.started = None
         del self.accounts[account.group.key]
         account.group.shares = False
+
+
+def _is_over(group: GroupEntry) -> bool:
+    """Whether all that was there of it has ended, some of it well."""
+    return bool(group.succeeded and not group.pending and not group.active and not group.releasing)
 
 
 def _running_since(group: GroupEntry, now: float) -> float:

@@ -42,7 +42,7 @@ import msgspec
 
 from windlass.plugins.timeshare.losses import habit_of, loss_seconds, next_saved
 from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
-from windlass.spi.timeshare import Crowd, Rank, Stint
+from windlass.spi.timeshare import Counts, Crowd, Rank, Stint, Tally
 
 FIRST = 600.0
 FACTOR = 4.0
@@ -51,6 +51,8 @@ STRETCHES = 11
 PRIOR = 10.0
 NODE = 8.0
 PATIENCE_SECONDS = 30 * 86400.0
+SIZES = 64
+"""Of more sizes there are no counts: the largest would have 2⁶³ accelerators."""
 STEPS = 8
 """In so many steps."""
 NEWS = 0.02
@@ -70,6 +72,14 @@ class _Counts:
     ways: list[list[tuple[float, float]]] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     reckoned_at: int = 0
+
+    @staticmethod
+    def of(tally: Tally) -> _Counts:
+        ended, outlived = list(tally[0]), list(tally[1])
+        return _Counts(ended, outlived, round(sum(ended) + sum(outlived)))
+
+    def tally(self) -> Tally:
+        return self.ended, self.outlived
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +172,33 @@ class LearnedSharing(Sharing):
         """See :class:`~windlass.spi.scoring.Remembers`."""
         self._all, self._sizes = msgspec.convert(learned, tuple[_Counts, dict[int, _Counts]], strict=False)
 
+    # ------------------------------------------------------------------ kept across restarts
+
+    @property
+    def counted(self) -> float:
+        return self._all.seen
+
+    def counts(self) -> Counts:
+        """See :class:`~windlass.spi.timeshare.Counting`."""
+        sizes = {size: counts.tally() for size, counts in sorted(self._sizes.items()) if counts.seen}
+        return Counts(tuple(self._edges), self._all.tally(), sizes)
+
+    def resume(self, counts: Counts) -> None:
+        """See :class:`~windlass.spi.timeshare.Counting`."""
+        if list(counts.divisions) != self._edges:
+            raise ValueError("they were counted with other divisions")
+        tallies = (counts.every, *counts.sizes.values())
+        if len(tallies) > SIZES + 1 or not all(map(_is_sound, tallies)):
+            raise ValueError(f"of each size {STRETCHES} numbers of at least 0 are expected twice")
+        self._all = _Counts.of(counts.every)
+        self._sizes = {size: _Counts.of(tally) for size, tally in counts.sizes.items()}
+
     # ------------------------------------------------------------------ learning
 
     def _passed(self, stint: Stint, at: int) -> None:
-        """Count the stretches that the run has outlived since it was looked at last."""
-        before = 0 if stint.memory is None else stint.memory
+        """Count the stretches that the run has outlived since it was looked at last; of one that was never, who looked
+        before has counted them."""
+        before = at if stint.memory is None else stint.memory
         for stretch in range(before, at):
             self._count(_size(stint.devices), stretch, ended=False)
         stint.memory = at
@@ -230,3 +262,8 @@ def least(ways: list[tuple[float, float]]) -> float:
 def _size(devices: float) -> int:
     """Sizes that count as one: by powers of two."""
     return math.ceil(devices).bit_length()
+
+
+def _is_sound(tally: Tally) -> bool:
+    """Whether so many runs can have been counted."""
+    return all(len(part) == STRETCHES and all(0 <= n < math.inf for n in part) for part in tally)

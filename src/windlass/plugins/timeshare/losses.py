@@ -12,6 +12,7 @@ from math import floor, inf
 from typing import NamedTuple
 
 from windlass.kits import durations, timestamps
+from windlass.spi.objects import Group, Past
 from windlass.spi.timeshare import Stint
 
 CHECKPOINTED = "windlass.dev/checkpointed-at"
@@ -38,7 +39,12 @@ class Habit(NamedTuple):
 
 def habit_of(stint: Stint) -> Habit:
     """What the group says of that; what cannot be read says nothing."""
-    notes = stint.group.annotations
+    return said_by(stint.group)
+
+
+def said_by(group: Group) -> Habit:
+    """See :func:`habit_of`."""
+    notes = group.annotations
     return _habit(notes.get(CHECKPOINT_EVERY, ""), notes.get(RESTART_COST, ""), notes.get(CHECKPOINTED, ""))
 
 
@@ -95,3 +101,28 @@ def unsaved_seconds(stint: Stint, habit: Habit, now: float) -> float:
     if every is None or habit.saved >= (stint.started or 0.0):
         return run
     return max(run - floor((run + EXACT) / every) * every, 0.0)
+
+
+def saved_before(past: Past | None, habit: Habit) -> float:
+    """Seconds of work that the stops of a group left it. Where it saves its work every so often, and was stopped more
+    than once, half of what lies between two checkpoints counts as lost by each."""
+    if past is None or (habit.every is None and habit.saved == -inf):
+        return 0.0
+    stops = max(past.suspensions, 1)
+    had = past.attained - (stops - 1) * habit.restart
+    if habit.saved > -inf:
+        had -= max(past.at - habit.saved, 0.0)
+    elif habit.every:
+        had = (
+            floor((had + EXACT) / habit.every) * habit.every if stops == 1 else had - stops * habit.every / 2
+        )
+    return max(had, 0.0)
+
+
+def work_seconds(group: Group, begun: float, until: float) -> float:
+    """How much work a group has done that runs since a moment, with what it had saved before: so long it would have
+    run without a stop. Unix seconds."""
+    past, habit = group.past, said_by(group)
+    if past is None:
+        return until - begun
+    return saved_before(past, habit) + max(until - max(begun, past.at) - habit.restart, 0.0)

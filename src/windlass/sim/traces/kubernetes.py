@@ -5,8 +5,9 @@ the first was created, begun when the last started, ended when the last containe
 has not ended, or never ran, are left out: nobody knows how long they run. :func:`record` may be told how long
 that is expected to be, and says how many there were.
 
-Pods of a group that was suspended were made anew, and what they ran before is known nowhere. So a group that shares
-time was submitted when it was created itself, and where its pods are younger than it, it is counted.
+Pods of a group that was suspended were made anew; what its earlier ones ran stands on its object
+(:class:`~windlass.spi.objects.Past`). So a group that shares time was submitted when it was created itself, and where
+its pods are younger than it and nothing is written there, it is counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from windlass.kits.timestamps import parse_rfc3339
 from windlass.model.groups import job_title
 from windlass.model.snapshot import SnapshotError, from_objects
 from windlass.plugins.model_grouping import MODEL
-from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST, seconds_said
+from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST, seconds_said, work_seconds
 from windlass.plugins.timeshare.sharing import consent
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.traces.recording import Recording
@@ -65,10 +66,14 @@ def record(
         made = min(task.created for task in pods)
         shares = consent(group, _path(queues, group.queue))
         anew = bool(shares) and 0 < group.created < made - APART_SECONDS
-        submitted = group.created if anew else made
+        submitted = group.created if anew or group.past is not None else made
         begun = _begun(pods)
         ended = begun is not None and all(task.key in ends for task in pods)
-        seconds = max(ends[task.key] for task in pods) - begun if ended and begun is not None else None
+        seconds = (
+            work_seconds(group, begun, max(ends[task.key] for task in pods))
+            if ended and begun is not None
+            else None
+        )
         if submitted < since:
             counts["earlier"] += 1
             continue
@@ -81,8 +86,8 @@ def record(
                 counts["waiting" if begun is None else "running"] += 1
                 continue
             counts["unfinished"] += 1
-            seconds = max(seconds, now - begun) if begun is not None else seconds
-        counts["made_anew"] += anew
+            seconds = max(seconds, work_seconds(group, begun, now)) if begun is not None else seconds
+        counts["made_anew"] += anew and group.past is None
         found.append((submitted, _job(group, pods, max(0.0, seconds), shares)))
     found.sort(key=lambda pair: (pair[0], pair[1].id))
     first = found[0][0] if found else 0.0

@@ -1,0 +1,225 @@
+"""What groups that share time have attained stands on their objects before they go, and outlasts the scheduler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.errors import conflict, failure
+from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS
+from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.scheduler.options import OWN_NAMESPACE
+from windlass.scheduler.runtimes import NAME
+
+KEPT = f"{OWN_NAMESPACE}/{NAME}"
+SHARES = {"windlass.dev/time-share": "true", "windlass.dev/checkpoint-every": "0s"}
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=8))
+    return made
+
+
+def come(api: SchedulerApi, name: str, pods: int, gpus: int, incarnation: int = 0) -> None:
+    """The gang, if it is new, and its pods."""
+    if api.object(POD_GROUPS, f"default/{name}") is None:
+        made = group(name, pods)
+        made["metadata"] |= {
+            "annotations": dict(SHARES),
+            "creationTimestamp": rfc3339(api.clock.now()),
+            "uid": f"{name}-uid",
+        }
+        api.add(made)
+    for at in range(pods):
+        one = pod(
+            f"{name}-{at}",
+            group=name,
+            uid=f"{name}-{at}-{incarnation}",
+            requests={"nvidia.com/gpu": gpus},
+        )
+        one["metadata"]["creationTimestamp"] = rfc3339(api.clock.now())
+        api.add(one)
+
+
+def start(api: SchedulerApi, name: str, pods: int) -> None:
+    for at in range(pods):
+        now = rfc3339(api.clock.now())
+        api.change(PODS, f"default/{name}-{at}", status={"phase": "Running", "startTime": now})
+
+
+def notes(api: SchedulerApi, name: str) -> dict[str, str]:
+    found = (api.object(POD_GROUPS, f"default/{name}") or {})["metadata"]["annotations"]
+    return {key.partition("/")[2]: text for key, text in found.items() if "explanation" not in key}
+
+
+def stint(running: Running, name: str) -> Any:
+    return running.service.engine.world.sharing.accounts[f"default/{name}"].stint
+
+
+async def suspended(api: SchedulerApi, running: Running, ran: float = 700.0) -> None:
+    """A gang of two has run for so long, and gave way to one that came."""
+    come(api, "old", 2, 4)
+    await running.settle(1)
+    start(api, "old", 2)
+    await running.settle(ran)
+    come(api, "new", 1, 8)
+    await running.settle(1)
+    api.finish_deletions()
+    await running.settle(1)
+    assert api.node_of("new-0") == "n1"
+
+
+async def test_what_was_attained_is_written_before_the_first_pod_goes(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await suspended(api, running)
+    said = notes(api, "old")
+    assert said["suspensions"] == "1"
+    assert said["attained"] in ("11m40s", "11m41s")
+    assert abs(parse_rfc3339(said["attained-at"]) - api.clock.now()) < 3
+    gone = api.log.index(("delete", "pods", "default/old-0"))
+    last = [write for write in api.log[:gone] if write[1] in ("podgroups", "pods")][-1]
+    assert last == ("patch", "podgroups", "default/old")
+    assert "attained" not in notes(api, "new")
+
+
+async def test_a_scheduler_that_begins_counts_from_what_is_written(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await suspended(api, running)
+        start(api, "new", 1)
+        come(api, "old", 2, 4, incarnation=1)
+        await running.settle(100)
+        before = stint(running, "old")
+        was = (before.attained, before.suspensions, before.again)
+    async with Running(api) as running:
+        await running.settle(1)
+        after = stint(running, "old")
+        assert (after.suspensions, after.again) == was[1:]
+        assert after.attained == pytest.approx(was[0], abs=1)
+        assert after.waited == pytest.approx(api.clock.now() - created(api, "old") - after.attained, abs=3)
+        told = running.service.explain("default/old")
+        assert told is not None
+        assert "has run for 11m" in told.message
+        assert "suspended once" in told.message
+
+
+def created(api: SchedulerApi, name: str) -> float:
+    return parse_rfc3339((api.object(POD_GROUPS, f"default/{name}") or {})["metadata"]["creationTimestamp"])
+
+
+async def test_what_runs_again_has_both_runs_behind_it(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await suspended(api, running)
+        start(api, "new", 1)
+        come(api, "old", 2, 4, incarnation=1)
+        api.end("new-0")
+        await running.settle(1)
+        start(api, "old", 2)
+        await running.settle(50)
+    async with Running(api) as running:
+        come(api, "newer", 1, 8)
+        await running.settle(650)
+        # 700 s, and the minute for which a start is left alone: 50 s of it before the other one began
+        assert notes(api, "old")["suspensions"] == "2"
+        assert notes(api, "old")["attained"] in ("12m40s", "12m41s", "12m42s", "12m43s")
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        (failure(403, "Forbidden", "no"), 12.0),
+        (conflict(POD_GROUPS, "old", "Precondition failed: UID in precondition: x"), 1.0),
+        (failure(500, "X", "x"), 12.0),
+    ],
+)
+async def test_who_cannot_be_written_on_goes_all_the_same(
+    api: SchedulerApi, error: Exception, after: float
+) -> None:
+    def refuse(verb: str, resource: Any, _: Any) -> Any:
+        return error if verb == "patch" and resource is POD_GROUPS else None
+
+    async with Running(api) as running:
+        come(api, "old", 2, 4)
+        await running.settle(1)
+        start(api, "old", 2)
+        await running.settle(700)
+        api.reject = refuse
+        come(api, "new", 1, 8)
+        await running.settle(after)
+        api.finish_deletions()
+        await running.settle(1)
+        assert api.node_of("new-0") == "n1"
+        assert stint(running, "old").suspensions == 1
+
+
+async def test_a_passing_failure_loses_nothing(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        come(api, "old", 2, 4)
+        await running.settle(1)
+        start(api, "old", 2)
+        await running.settle(700)
+        problems = [failure(503, "Busy", "later")] * 2
+        api.reject = lambda verb, resource, _: (
+            problems.pop() if problems and (verb, resource) == ("patch", POD_GROUPS) else None
+        )
+        come(api, "new", 1, 8)
+        await running.settle(5)
+        assert not problems
+        assert notes(api, "old")["suspensions"] == "1"
+        assert len(api.objects(PODS)) == 1 + 2
+        api.finish_deletions()
+        await running.settle(1)
+        assert api.node_of("new-0") == "n1"
+
+
+async def test_what_cannot_be_true_is_told_and_ignored(api: SchedulerApi) -> None:
+    come(api, "old", 2, 4)
+    now = rfc3339(api.clock.now())
+    wrong = {"windlass.dev/attained": "9000h", "windlass.dev/attained-at": now}
+    api.change(POD_GROUPS, "default/old", metadata={"annotations": {**SHARES, **wrong}})
+    async with Running(api) as running:
+        await running.settle(5)
+        assert stint(running, "old").attained < 10
+        said = [words for name, reason, words in running.recorder.said if reason == "AttainedIgnored"]
+        assert len(said) == 1
+        assert "longer than the object was there" in said[0]
+
+
+async def test_counts_outlast_the_scheduler_and_nothing_is_counted_twice(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await suspended(api, running)
+        start(api, "new", 1)
+        await running.settle(1)
+        api.end("new-0")
+        come(api, "old", 2, 4, incarnation=1)
+        await running.settle(1)
+        start(api, "old", 2)
+        await running.settle(70)
+        counts = running.service.engine.world.sharing.policy.counts()  # type: ignore[union-attr]
+        kept = api.object(CONFIG_MAPS, KEPT)
+        assert kept is not None
+        assert json.loads(kept["data"]["time-sharing"])["counts"]["every"] == [list(n) for n in counts.every]
+        assert sum(counts.every[0]) == 1
+        assert counts.every[1][0] == 1
+    async with Running(api) as running:
+        come(api, "third", 1, 8)  # somebody waits: whoever is due is ranked
+        await running.settle(1)
+        policy = running.service.engine.world.sharing.policy
+        assert policy.counts() == counts  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 9, "at": 0, "counts": {}}', "x", "null"])
+async def test_counts_that_cannot_be_read_are_done_without(api: SchedulerApi, text: str) -> None:
+    kept = {"metadata": {"name": NAME, "namespace": OWN_NAMESPACE}, "data": {"time-sharing": text}}
+    api.put(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **kept})
+    async with Running(api) as running:
+        await suspended(api, running)
+        await running.settle(61)
+        again = (api.object(CONFIG_MAPS, KEPT) or {})["data"]["time-sharing"]
+        assert json.loads(again)["version"] == 1
