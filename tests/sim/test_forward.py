@@ -17,7 +17,7 @@ from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.forward import Course, Forward, State, displaced
 from windlass.sim.runtimes import RunTimes
 from windlass.spi.configuration import SchedulerConfig
-from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
+from windlass.spi.objects import Group, Needs, Past, Queue, Task, TaskState
 
 NOW = 1000.0
 
@@ -167,6 +167,20 @@ def test_who_is_stopped_twice_loses_of_each_run_what_came_after_its_last_checkpo
     assert courses["ns/both"].started == NOW + 300
     assert courses["ns/low"].stops == 2
     assert courses["ns/low"].ended == NOW + 350 + 20 + 1000 - 450
+
+
+def test_what_was_suspended_before_has_so_much_behind_it() -> None:
+    """Of what runs and of what waits alike; who saves nothing begins anew."""
+    found = state("2x8")
+    free, nothing = said(checkpoint_every="0s"), said(time_share="true")
+    past = Past(600.0, NOW - 500.0, 1)
+    work(found, "runs", 8, 1000.0, node="node-0000", began=NOW - 300, annotations=free, past=past)
+    work(found, "loses", 8, 1000.0, node="node-0001", began=NOW - 300, annotations=nothing, past=past)
+    work(found, "waits", 8, 1000.0, annotations=free, past=past)
+    courses = play(found)
+    assert courses["runs"].ended == NOW + 100
+    assert courses["loses"].ended == NOW + 700
+    assert (courses["waits"].started, courses["waits"].ended) == (NOW + 100, NOW + 500)
 
 
 def test_what_a_drained_node_stops_goes_on_from_what_it_saved() -> None:

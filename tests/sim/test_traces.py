@@ -215,6 +215,33 @@ def test_who_was_suspended_came_when_its_group_did(consent: str, submit: float, 
     assert jobs["first"].submit_seconds == 0.0
 
 
+@pytest.mark.parametrize(
+    ("notes", "seconds"),
+    [
+        ({}, 30.0),  # nothing is saved: its last run did it all
+        ({"checkpoint-every": "0s"}, 3630.0),
+        ({"checkpoint-every": "25m"}, 3030.0),
+        ({"checkpoint-every": "0s", "restart-cost": "10s"}, 3620.0),
+        ({"checkpoint-every": "0s", "restart-cost": "10s", "suspensions": "3"}, 3600.0),
+        ({"checkpoint-every": "20m", "suspensions": "2"}, 2430.0),  # half of 20 min by each stop
+        ({"checkpointed-at": "2026-01-01T00:00:00Z", "attained-at": "2026-01-01T00:00:04Z"}, 3626.0),
+        ({"checkpoint-every": "0s", "attained-at": "2026-01-01T00:00:30Z"}, 3610.0),  # it went on till then
+    ],
+)
+def test_what_a_group_ran_before_its_last_suspension_counts_as_far_as_it_was_saved(
+    notes: dict[str, str], seconds: float
+) -> None:
+    train = group("train", 1)
+    train["metadata"]["creationTimestamp"] = "2025-12-31T22:50:00Z"
+    said = {"time-share": "true", "attained": "1h0m0s", "attained-at": "2026-01-01T00:00:00Z", **notes}
+    train["metadata"]["annotations"] = {
+        f"windlass.dev/{name}": text for name, text in {"suspensions": "1", **said}.items()
+    }
+    found = kubernetes.record([train, ended_pod("train-0", "train", 5, 10, 40)], "dump")
+    assert [job.duration_seconds for job in found.jobs] == [seconds]
+    assert found.made_anew == 0
+
+
 def test_a_dump_tells_what_a_stop_of_a_group_loses_and_whether_it_shares_time() -> None:
     """By its own annotations, else by its queue's; what is not said, or cannot be read, is left open."""
     said = {

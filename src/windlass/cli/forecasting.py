@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
 from typing import Any
@@ -13,10 +13,11 @@ from windlass.cli import planning, tables
 from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
-from windlass.cli.recording import history_of
+from windlass.cli.recording import history_of, kept_of
 from windlass.cli.words import about, natural, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
+from windlass.engine.sharing import kept
 from windlass.kits import durations
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
@@ -28,6 +29,7 @@ from windlass.model.translation import OF_NODES
 from windlass.predict.history import History
 from windlass.scheduler import configuration
 from windlass.scheduler.runtimes import learns
+from windlass.scheduler.sharecounts import KEY as COUNTS
 from windlass.sim import changes
 from windlass.sim.forward import OVER, RUNS, State, state_of
 from windlass.sim.policies import KAI, VOLCANO
@@ -98,12 +100,14 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         on_box = not invocation.target.remote
         found = planning.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
     found.model.withheld = planning.quotas_of(found.counted).withheld
-    before = _world(found, found.parsed.config, now)
+    learned = None if question.files else kept_of(invocation.client)
+    counts = ((learned or {}).get("data") or {}).get(COUNTS)
+    before = _world(found, found.parsed.config, now, counts)
     shapes = shapes_in(found.model, before.state.groups)
-    run_times = RunTimes(_history(invocation, found, question), unknown, shapes)
+    run_times = RunTimes(_history(found, question, learned), unknown, shapes)
     after = before
     if question.policy:
-        after = _world(found, _policy(question.policy, invocation.warn), now)
+        after = _world(found, _policy(question.policy, invocation.warn), now, counts)
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
     after = World(after.state.copy(), after.engine)
@@ -190,12 +194,15 @@ def _policy(name: str, warn: planning.Warn) -> SchedulerConfig:
         ) from None
 
 
-def _world(found: planning.Loaded, policy: SchedulerConfig, now: float) -> World:
-    """The state as a scheduler with this configuration is told of it."""
+def _world(found: planning.Loaded, policy: SchedulerConfig, now: float, counts: str | None) -> World:
+    """The state as a scheduler with this configuration is told of it. ``counts``: what time-sharing has counted there,
+    by which it goes where it can."""
     model = found.model
 
     def engine() -> Engine:
-        return make_engine(policy, lambda _: None, base=QUIET)
+        made = make_engine(policy, lambda _: None, base=QUIET)
+        kept.offer(made.world.sharing, counts, now)
+        return made
 
     reads = engine()
     model.read_labels(reads.reads, images=reads.reads_images)
@@ -206,11 +213,11 @@ def _world(found: planning.Loaded, policy: SchedulerConfig, now: float) -> World
     return World(state_of(model.take(now), now), engine)
 
 
-def _history(invocation: Invocation, found: planning.Loaded, question: Question) -> History:
+def _history(found: planning.Loaded, question: Question, learned: Mapping[str, Any] | None) -> History:
     if not learns(found.parsed.config):
         return History()
     if not question.files:
-        return history_of(invocation.client, found.model)
+        return history_of(learned, found.model)
     history = History()
     learn(history, found.model)
     return history

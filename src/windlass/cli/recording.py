@@ -57,7 +57,7 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
     client = invocation.client
     objects = [obj for _, obj in livecluster.objects(client, invocation.warn)]
     now = invocation.clock.now()
-    run_times = RunTimes(history_of(client, from_objects(objects).model))
+    run_times = RunTimes(history_of(kept_of(client), from_objects(objects).model))
     try:
         return kubernetes.record(
             objects,
@@ -70,10 +70,14 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
         raise wrong_trace(error) from error
 
 
-def history_of(client: BlockingClient, model: ClusterModel) -> History:
-    """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there.
-    Raises ``StatusError``, ``Unreachable``."""
-    history = kept_history(where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None))
+def kept_of(client: BlockingClient) -> Mapping[str, Any] | None:
+    """The ConfigMap in which the scheduler keeps what it has learned. Raises ``StatusError``, ``Unreachable``."""
+    return where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
+
+
+def history_of(config_map: Mapping[str, Any] | None, model: ClusterModel) -> History:
+    """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there."""
+    history = kept_history(config_map)
     if not history.version and not history.as_record().keys:
         learn(history, model)
     return history

@@ -88,7 +88,7 @@ class Mind:
         policy, crew = self._policy, self._crew
         self._told = 0
         before, self.engine = self.engine, make_engine(policy, log.warning)
-        kept.hand_over(before.world.sharing, self.engine.world.sharing, crew.time())
+        kept.offer(self.engine.world.sharing, kept.as_text(before.world.sharing), crew.time())
         self.engine.stopwatch = crew.clock.monotonic
         crew.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         crew.model.configure(

@@ -20,6 +20,8 @@ from math import inf
 from windlass.api.reasons import Explanation
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Bind
+from windlass.engine.engine import Engine
+from windlass.engine.sharing import kept
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
@@ -183,7 +185,8 @@ class StartEstimates:
         # A snapshot: the history goes on learning meanwhile.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
         draws = runtimes.RunTimes(history, shapes=shapes_in(self._model, state.groups))
-        play = _Play(state, self.policy, Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS))
+        plays = Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS)
+        play = _Play(state, self.policy, plays, self._run_times.counts.text())
         pace = _Pace(self._clock, stop)
         begun = self._clock.monotonic()
         try:
@@ -253,16 +256,16 @@ class _Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """What the thread does."""
+    """What the thread does. ``counts``: what time-sharing has counted."""
 
     state: State
     policy: SchedulerConfig
     draws: Draws
+    counts: str | None
 
     def run(self, pace: Callable[[], None], waiting: Iterable[str]) -> Starts:
         """The bands of starts, in seconds from the state's moment, by the samples that there was time for."""
-        base = EngineConfig(reports=False)
-        world = World(self.state, lambda: make_engine(self.policy, lambda _: None, base=base))
+        world = World(self.state, self._engine)
         found: dict[str, list[float]] = {group: [] for group in waiting}
         try:
             for number in range(self.draws.samples):
@@ -275,3 +278,9 @@ class _Play:
             pass
         bands = {group: Band.of(seconds) for group, seconds in found.items() if seconds}
         return Starts(bands, max(map(len, found.values()), default=0))
+
+    def _engine(self) -> Engine:
+        """That decides as the one in force does."""
+        engine = make_engine(self.policy, lambda _: None, base=EngineConfig(reports=False))
+        kept.offer(engine.world.sharing, self.counts, self.state.now)
+        return engine

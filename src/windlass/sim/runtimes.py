@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from windlass.kits.rng import seeded
 from windlass.model.cluster import ClusterModel
 from windlass.model.traits import foretold, shape_of, traits_of
-from windlass.predict.history import History
 from windlass.plugins.timeshare.losses import work_seconds
+from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
 from windlass.spi.objects import Group
 

@@ -14,6 +14,8 @@ from windlass.engine.sharing.sharing import Sharing
 from windlass.spi.timeshare import Counting, Counts
 
 VERSION = 1
+EXACT = 1e-3
+"""Seconds: moments that are nearer to each other are one."""
 
 
 class CountsRecord(msgspec.Struct, frozen=True):
@@ -34,16 +36,17 @@ def as_text(sharing: Sharing) -> str | None:
     policy = sharing.policy
     if not isinstance(policy, Counting) or not policy.counted:
         return None
-    at = round(max(sharing.now, sharing.counted), 3)
+    due, at = sharing.next_due(), max(sharing.now, sharing.counted)
+    if due is not None and due <= at:  # that is not counted yet
+        at = due - EXACT
     return msgspec.json.encode(CountsRecord(VERSION, at, policy.counts())).decode()
 
 
-def hand_over(before: Sharing, after: Sharing, now: float) -> None:
-    """To another policy, which begins anew where it counts otherwise. ``now``: Unix seconds."""
-    text = as_text(before)
+def offer(sharing: Sharing, text: str | None, now: float) -> None:
+    """As :func:`resume`; who counts otherwise begins anew."""
     if text is not None:
         with contextlib.suppress(ValueError):
-            resume(after, text, now)
+            resume(sharing, text, now)
 
 
 def resume(sharing: Sharing, text: str, now: float) -> None:

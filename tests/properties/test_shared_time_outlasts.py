@@ -1,0 +1,200 @@
+"""Whoever takes over shares time as the one before: by the objects alone, and the counts that were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as altered
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import Delta
+from windlass.engine.engine import Engine
+from windlass.engine.sharing import kept
+from windlass.engine.sharing.sharing import Account
+from windlass.model import pasts
+from windlass.model.engines import make_engine
+from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST
+from windlass.plugins.timeshare.sharing import TIME_SHARE
+from windlass.sim.cluster import make_nodes, parse
+from windlass.sim.forward import Forward, State, state_of
+from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.objects import Group, Needs, Past, Queue, Task
+from windlass.spi.timeshare import Counting, Stint
+
+NOW = 1_000_000.0
+GPU = "nvidia.com/gpu"
+TRIES = 12
+"""So often at most is one engine held against another in one course: each time it is told everything."""
+
+
+def engine() -> Engine:
+    return make_engine(SchedulerConfig(), base=EngineConfig(reports=False))
+
+
+def read_back(past: Past, created: float) -> Past | None:
+    """As whoever takes over finds it."""
+    notes = {name: text for name, text in pasts.written(past).items() if text is not None}
+    return pasts.past_of(notes, created)
+
+
+class Handed:
+    """An engine that goes on, and is held against one begun anew from the objects at every moment at which nothing is
+    to be decided. ``behind``: the counts are those of so many cycles ago."""
+
+    def __init__(self, behind: int) -> None:
+        self.engine = engine()
+        self.told: list[Delta] = []
+        self.pasts: dict[str, Past | None] = {}
+        self.compared = 0
+        self.suspended = 0
+        self._behind = behind
+        self._tries = 0
+        self._texts: list[str | None] = []
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        found = list(deltas)
+        self.told += found
+        self.engine.apply(found)
+
+    def cycle(self, now: float) -> Decision:
+        decision = self.engine.cycle(now)
+        sharing = self.engine.world.sharing
+        for group in dict.fromkeys(e.group for e in decision.evictions if e.action == "timeshare"):
+            past = sharing.past(group)
+            assert past is not None
+            self.suspended += 1
+            self.pasts[group] = read_back(past, sharing.accounts[group].stint.group.created)
+            assert self.pasts[group] is not None
+        self._texts.append(kept.as_text(sharing))
+        if not decision.binds and not decision.evictions and self._tries < TRIES:
+            self._tries += 1
+            self.compare(now)
+        return decision
+
+    def compare(self, now: float) -> None:
+        state = state_of(self.told, now)
+        for key, group in state.groups.items():
+            state.groups[key] = altered(group, past=self.pasts.get(key))
+        anew = engine()
+        text = self._texts[max(len(self._texts) - 1 - self._behind, 0)]
+        if text is not None:
+            kept.resume(anew.world.sharing, text, now)
+        anew.apply(state.deltas())
+        decision = anew.cycle(now)
+        if (
+            decision.binds or decision.evictions
+        ):  # by the seconds that were not written, or what it does not remember
+            return
+        self.compared += 1
+        mine, others = self.engine.world.sharing.accounts, anew.world.sharing.accounts
+        assert mine.keys() == others.keys()
+        for key, one in mine.items():
+            self.alike(one, others[key], now)
+        self.counted_alike(anew)
+
+    def alike(self, one: Account, other: Account, now: float) -> None:
+        mine, others = as_of(one, now), as_of(other, now)
+        assert shape(others) == shape(mine)
+        assert others.attained == pytest.approx(mine.attained, abs=2.0)
+        assert others.waited == pytest.approx(mine.waited, abs=2.0)
+        judge = LearnedSharing()
+        judge.resume(cast(Counting, self.engine.world.policies.time_sharing).counts())
+        assert judge.rank(others).value == pytest.approx(judge.rank(mine).value, rel=1e-5)
+        if mine.started is None and max(one.rests_until, other.rests_until) > now:
+            assert other.rests_until == pytest.approx(one.rests_until, abs=1.0)
+
+    def counted_alike(self, anew: Engine) -> None:
+        mine = cast(Counting, self.engine.world.policies.time_sharing).counts()
+        others = cast(Counting, anew.world.policies.time_sharing).counts()
+        for one, other in zip(mine.every, others.every, strict=True):
+            assert all(a >= b for a, b in zip(one, other, strict=True))
+        if not self._behind:
+            assert others == mine
+
+
+def shape(stint: Stint) -> tuple[object, ...]:
+    """What is to be equal; whether it runs again says something only of what runs."""
+    runs = stint.started is not None
+    return runs, runs and stint.again, stint.suspensions, stint.devices
+
+
+def as_of(account: Account, now: float) -> Stint:
+    """The stint, brought up to a moment, as a policy sees it that never saw it before."""
+    stint, since = account.stint, now if account.since is None else account.since
+    runs = stint.started is not None
+    return Stint(
+        stint.group,
+        stint.devices,
+        stint.attained + (now - since if runs else 0.0),
+        stint.waited + (0.0 if runs else now - since),
+        stint.suspensions,
+        started=stint.started,
+        again=stint.again,
+    )
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> State:
+    """More work than fits, of which much has come before."""
+    found = State(NOW)
+    found.nodes.update({node.name: node for node in make_nodes(parse("2x4"))})
+    for name in ("root", "default"):
+        found.queues[name] = Queue(name)
+    for number in range(draw(st.integers(3, 9))):
+        key = f"ns/g{number}"
+        pods = draw(st.sampled_from((1, 1, 2)))
+        gpus = draw(st.sampled_from((1, 2, 4)))
+        notes = {TIME_SHARE: "true", CHECKPOINT_EVERY: draw(st.sampled_from(("0s", "0s", "5m")))}
+        notes |= draw(st.sampled_from(({}, {}, {RESTART_COST: "20s"})))
+        created = NOW - draw(st.sampled_from((0.0, 3.7, 5000.0)))
+        seconds = draw(st.sampled_from((70.3, 700.0, 2500.6, 9000.0, 40_000.0)))
+        group = Group(
+            key,
+            min_member=pods,
+            created=created,
+            uid=key,
+            admitted=True,
+            annotations=notes,
+            run_estimate=seconds,
+        )
+        found.groups[key] = group
+        for at in range(pods):
+            needs = Needs(((GPU, gpus * 1000),))
+            task = Task(f"{key}-{at}", f"{key}-{at}", key, needs, created=created)
+            found.tasks[task.key] = task
+    return found
+
+
+def went_on(state: State, behind: int) -> Handed:
+    handed = Handed(behind)
+    Forward(state, cast(Engine, handed), lambda group, elapsed, limit: group.run_estimate).run()
+    return handed
+
+
+@settings(max_examples=12, deadline=None)
+@given(crowds(), st.sampled_from((0, 0, 1, 4)))
+def test_who_begins_anew_ranks_everybody_as_who_went_on(state: State, behind: int) -> None:
+    went_on(state, behind)
+
+
+def test_that_is_held_for_groups_that_were_suspended() -> None:
+    """What the property says is said of something."""
+    state = State(NOW)
+    state.nodes.update({node.name: node for node in make_nodes(parse("1x4"))})
+    state.queues.update({name: Queue(name) for name in ("root", "default")})
+    for number, seconds in enumerate((9000.4, 9000.0, 9000.0, 800.6)):
+        key = f"ns/g{number}"
+        notes = {TIME_SHARE: "true", CHECKPOINT_EVERY: "0s"}
+        state.groups[key] = Group(
+            key, created=NOW - number, uid=key, admitted=True, annotations=notes, run_estimate=seconds
+        )
+        state.tasks[f"{key}-0"] = Task(f"{key}-0", key, key, Needs(((GPU, 4000),)), created=NOW - number)
+    handed = went_on(state, 0)
+    assert handed.suspended >= 3
+    assert handed.compared >= 8
