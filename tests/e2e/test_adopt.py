@@ -7,6 +7,7 @@ are found, else with a stand-in that passes over the same PodGroups.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from adoptpeers import KaiScene, VolcanoScene
@@ -64,6 +65,7 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     for name, queue in (("r2", "research"), ("p2", "prod")):
         scene.gang(name, queue, 2)
         scene.run(name)
+        eventually(partial(scene.shown_running, name))
     who = scene.binders()
     assert {pod: by for pod, by in who.items() if pod.startswith(("r2", "p2"))} == {
         "r2-0": {"windlass"},

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from adoptscene import NODES, Json, Repeated, Scene
-from clusters import Cluster, eventually
+from clusters import JSON_PATCH, Cluster, eventually
 from realkube import free_ports, missing, spawn, tools_folder
 
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
@@ -60,6 +60,7 @@ class VolcanoScene(Scene):
     _deployments = "/apis/apps/v1/namespaces/volcano-system/deployments"
 
     def install(self) -> None:
+        self._as_volcano_defines()
         for name in ("default", "research", "prod"):
             queue = {
                 "apiVersion": "scheduling.volcano.sh/v1beta1",
@@ -89,6 +90,23 @@ class VolcanoScene(Scene):
             image = f"docker.io/volcanosh/{name}:v1.15.0"
             container = {"image": image, "args": arguments, "volumeMounts": mounts}
             self.api.post(self._deployments, deployment(name, app, container, volumes)).ok(201)
+
+    def _as_volcano_defines(self) -> None:
+        """In Volcano's definition PodGroups have no subresource for their status, which its scheduler writes with the
+        object; and it is not ours."""
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.scheduling.volcano.sh"
+        gone = [
+            {"op": "remove", "path": where} for where in ("/spec/versions/0/subresources", "/metadata/labels")
+        ]
+        self.api.patch(path, gone, JSON_PATCH).ok()
+
+        def gone_from_discovery() -> bool:
+            return "podgroups/status" not in {one["name"] for one in self.api.get(VOLCANO).ok()["resources"]}
+
+        eventually(gone_from_discovery)
+
+    def shown_running(self, name: str) -> bool:
+        return (self.group(name).get("status") or {}).get("phase") == "Running"
 
     def own_processes(self) -> list[Any]:
         if missing(["volcano-scheduler"]):

@@ -64,6 +64,10 @@ class Scene(ABC):
     def handed(self, name: str) -> bool:
         """Whether a gang is marked as handed over."""
 
+    def shown_running(self, name: str) -> bool:
+        """Whether its group says that it runs, where groups say so."""
+        return True
+
     @abstractmethod
     def instances(self) -> int:
         """How many instances of its scheduler are asked for."""

@@ -41,6 +41,8 @@ class FakeApi:
         self.reject: Callable[[str, Resource, Json], errors.StatusError | None] = lambda *_: None
         self.crash_after: int | None = None
         """Writes that still succeed before :class:`Crash`."""
+        self.status_in_object: set[Resource] = set()
+        """Kinds without a subresource ``status``."""
         self.lagging = False
         self._late: list[tuple[Resource, str, Json | None, Json | None]] = []
         self._versions = itertools.count(1)
@@ -234,7 +236,8 @@ class FakeApi:
         self._may_write("patch", resource, patch)
         key = key_of(namespace or "", name)
         present = self.stored.get(resource, {}).get(key)
-        if present is None:
+        together = resource in self.status_in_object
+        if present is None or (together and subresource == "status"):
             raise errors.not_found(resource, name)
         metadata = patch.get("metadata") or {}
         for field in ("uid", "resourceVersion"):
@@ -247,7 +250,7 @@ class FakeApi:
         merge(updated, patch)
         if subresource == "status":
             updated = {**copy.deepcopy(present), "status": updated.get("status", {})}
-        elif "status" in resource.subresources and resource.custom:
+        elif "status" in resource.subresources and resource.custom and not together:
             updated["status"] = copy.deepcopy(present.get("status", {}))
         return self._replace("patch", resource, key, present, updated)
 

@@ -17,6 +17,7 @@ from windlass.kits.clock import Clock
 from windlass.model import pasts
 from windlass.model.cluster import ClusterModel
 from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.groupstatus import GroupStatuses
 from windlass.scheduler.options import SchedulerOptions
 from windlass.spi.objects import Past
 
@@ -44,6 +45,7 @@ class Desk:
     whether what can wait has to (:mod:`.rush`). ``past(group)``: what it has behind it, where it shares time."""
 
     client: Client
+    statuses: GroupStatuses
     model: ClusterModel
     recorder: EventRecorder
     metrics: SchedulerMetrics

@@ -60,9 +60,7 @@ class Disowning:
                 "metadata": {"resourceVersion": view.resource_version},  # another one writes there, too
                 "status": {"conditions": [msgspec.to_builtins(condition) for condition in kept]},
             }
-            await self._desk.client.patch(
-                resources.POD_GROUPS, view.name, patch, view.namespace, subresource="status"
-            )
+            await self._desk.statuses.patch(view.name, view.namespace, patch)
             self._desk.metrics.writes.labels("podgroup").inc()
 
 

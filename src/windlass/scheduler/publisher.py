@@ -32,6 +32,7 @@ from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, Nodes, record
 from windlass.scheduler.disowning import Disowning
+from windlass.scheduler.groupstatus import GroupStatuses
 from windlass.scheduler.kai_moments import Moments
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.othergroups import OtherGroups
@@ -87,8 +88,9 @@ class Publisher:
             later=self._later,
         )
         wish, drop = self._queue.wish, self._queue.drop
+        statuses = GroupStatuses(client)
         self._desk = Desk(
-            client, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes, past
+            client, statuses, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes, past
         )
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
@@ -314,9 +316,7 @@ class Publisher:
             return
         wanted = self._wanted(view)
         if self._needs_writing(view, wanted):
-            await self._desk.client.patch(
-                resources.POD_GROUPS, view.name, wanted.patch(), view.namespace, subresource="status"
-            )
+            await self._desk.statuses.patch(view.name, view.namespace, wanted.patch())
             self._echoes[key] = _Echo(wanted, self._desk.clock.monotonic())
             self._desk.metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
