@@ -26,6 +26,7 @@ from windlass.model.groups import (
     notes_of,
     preemptible,
     read_notes,
+    waiting_limit,
 )
 from windlass.model.members import oldest_of
 from windlass.model.pasts import past_of
@@ -240,7 +241,7 @@ def coscheduling_group(
         held=bool(coscheduling_problems(view)),
         dialect=dialect,
         run_estimate=duration_of(words.get(names.RUN_ESTIMATE)),
-        waiting_limit=duration_of(words.get(names.WAITING_TIME)),
+        waiting_limit=waiting_limit(words),
         stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
         annotations=notes,
         past=past_of(view.annotations, view.created),

@@ -141,7 +141,7 @@ def index_of(pod: views.Pod) -> int:
 
 def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """Volcano's annotation wins over its label, unparsable means false, absent true; also KAI's label."""
-    text = annotations.get(names.PREEMPTABLE) or labels.get(names.PREEMPTABLE)
+    text = annotations.get(names.PREEMPTABLE, labels.get(names.PREEMPTABLE))
     if text is not None and text not in _TRUE:
         return False
     return labels.get(PREEMPTIBILITY_KAI) != "non-preemptible"
@@ -273,7 +273,7 @@ def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...]
         held=bool(group_problems(view)),
         subgroups=parts,
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
-        waiting_limit=duration_of(view.annotations.get(names.WAITING_TIME)),
+        waiting_limit=waiting_limit(view.annotations),
         stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
         annotations=read_notes(view.annotations),
         past=past_of(view.annotations, view.created),
@@ -288,6 +288,12 @@ def duration_of(text: str | None) -> float | None:
         return durations.parse(text)
     except ValueError:
         return None
+
+
+def waiting_limit(annotations: Mapping[str, str]) -> float | None:
+    """After how many seconds Volcano's ``sla`` lets it in; ``None`` where nothing says so, or not as a duration."""
+    found = (duration_of(annotations.get(name)) for name in (names.WAITING_TIME, names.WAITING_TIME_BARE))
+    return next((seconds for seconds in found if seconds is not None and seconds > 0), None)
 
 
 def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") -> Group:

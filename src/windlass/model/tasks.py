@@ -15,8 +15,10 @@ from windlass.spi.objects import Dialect, Needs, Task, TaskState
 STUCK_SECONDS = 120.0
 """A pod that should have been gone for longer than this is stuck in its termination."""
 _CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
+_COOLDOWN = "volcano.sh/cooldown-time"
+"""The one of which Volcano reads the label first."""
 _READ = (
-    "volcano.sh/cooldown-time",
+    _COOLDOWN,
     "volcano.sh/revocable-zone",
     "volcano.sh/jdb-min-available",
     "volcano.sh/jdb-max-unavailable",
@@ -119,7 +121,12 @@ def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
     annotations, labels = pod.annotations, pod.labels
     if _READ_AT_ALL.isdisjoint(labels) and _READ_AT_ALL.isdisjoint(annotations):
         return ()
-    found = [(name, annotations.get(name) or labels.get(name)) for name in _READ]
+    found = [
+        (name, labels.get(name) or annotations.get(name))
+        if name == _COOLDOWN
+        else (name, annotations.get(name) or labels.get(name))
+        for name in _READ
+    ]
     return tuple((name, text) for name, text in found if text)
 
 

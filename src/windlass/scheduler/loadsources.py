@@ -24,8 +24,8 @@ from windlass.spi.loads import MEAN_SECONDS, NodeLoad
 SECONDS = 10.0
 """So long an answer may take."""
 CPU_QUERY = (
-    "avg_over_time((100 - (avg by (instance) "
-    '(rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100))[PERIOD:30s])'
+    "avg_over_time(clamp_min(100 - (avg by (instance) "
+    '(rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100), 0)[PERIOD:30s])'
 )
 MEMORY_QUERY = "100*avg_over_time((1-node_memory_MemAvailable_bytes/node_memory_MemTotal_bytes)[PERIOD:30s])"
 """``PERIOD`` stands for over how long the mean is."""

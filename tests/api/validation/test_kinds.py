@@ -293,3 +293,30 @@ def test_generated_names_are_judged_without_their_suffix() -> None:
     assert [e.field for e in validation.validate(resources.CONFIG_MAPS, {"metadata": {}})] == [
         "metadata.name"
     ]
+
+
+JDB_LEAST, JDB_MOST = "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable"
+
+
+def told_of_budgets(**notes: str) -> dict[str, str]:
+    annotations = {{"least": JDB_LEAST, "most": JDB_MOST}[which]: text for which, text in notes.items()}
+    found = complaints(PODS, {"metadata": {"annotations": annotations}, **pod()})
+    return {field: message for field, message in found.items() if "jdb" in field}
+
+
+@pytest.mark.parametrize("text", ["1", "12", "1%", "99%", "007"])
+def test_a_disruption_budget_of_volcanos(text: str) -> None:
+    assert told_of_budgets(least=text) == told_of_budgets(most=text) == {}
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "0%", "100%", "%", "some", "1%%"])
+def test_what_is_no_disruption_budget_of_volcanos(text: str) -> None:
+    ((field, message),) = told_of_budgets(most=text).items()
+    assert field == f"metadata.annotations[{JDB_MOST}]"
+    assert "write a number of pods from 1 on, or 1% to 99%" in message
+
+
+def test_a_pod_has_one_disruption_budget_of_volcanos() -> None:
+    ((field, message),) = told_of_budgets(least="1", most="1").items()
+    assert field == f"metadata.annotations[{JDB_MOST}]"
+    assert f"{JDB_LEAST} is given, too: keep one" in message

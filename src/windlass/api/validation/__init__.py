@@ -95,6 +95,7 @@ def _pod(obj: dict[str, Any], old: dict[str, Any] | None, out: Collector) -> Non
         pod.pod(obj, old, out)
         pod_update.pod_update(obj, old, out)
         return
+    pod.budgets((obj.get("metadata") or {}).get("annotations") or {}, out)
     mark = Passed.mark(_encode(obj.get("spec")))
     if mark in _good_specs:
         return

@@ -18,6 +18,8 @@ _DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 _DEADLINE_LIMIT = 2**31 - 1
 _MAX_NAMESERVERS = 3
+_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+_BUDGET = re.compile(r"[0-9]{1,9}%?")
 Obj = Mapping[str, Any]
 
 
@@ -29,6 +31,22 @@ def pod(obj: Obj, old: Obj | None, out: Collector) -> None:
             out.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if spec.get("schedulingGates") and spec.get("nodeName"):
             out.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+
+
+def budgets(annotations: Obj, out: Collector) -> None:
+    """The disruption budget that Volcano's ``tdm`` goes by: one of the two, a number or a part of the pods."""
+    given = [name for name in _BUDGETS if name in annotations]
+    for name in given:
+        text = str(annotations[name])
+        number = int(text.removesuffix("%")) if _BUDGET.fullmatch(text) else 0
+        if number < 1 or (text.endswith("%") and number > 99):
+            out.invalid(
+                f"metadata.annotations[{name}]", text, "write a number of pods from 1 on, or 1% to 99%"
+            )
+    if len(given) > 1:
+        out.invalid(
+            f"metadata.annotations[{given[1]}]", annotations[given[1]], f"{given[0]} is given, too: keep one"
+        )
 
 
 def template(obj: Obj, path: str, out: Collector) -> None:

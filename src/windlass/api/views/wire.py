@@ -166,6 +166,7 @@ _KEPT_PREFIXES = (
     "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "provreq.kueue.x-k8s.io/",
+    "sla-waiting-time",
 )
 
 
