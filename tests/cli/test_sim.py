@@ -294,6 +294,24 @@ def test_that_jobs_are_given_up_is_said_before_where_nothing_is_saved_and_nodes_
     assert "given up" not in windlass(*given).err
 
 
+def test_that_nodes_are_away_most_of_the_time_is_told_before(windlass: Run, trace: str) -> None:
+    given = (
+        "sim",
+        "run",
+        "--trace",
+        trace,
+        "--nodes",
+        "1x8",
+        "--policy",
+        "fifo",
+        "--mtbf",
+        "30m",
+        "--repair",
+    )
+    assert "a node is there for 25 % of the time" in windlass(*given, "90m").err
+    assert "of the time" not in windlass(*given, "30m").err
+
+
 def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run) -> None:
     done = windlass("sim", "run", "--trace", "/no/such", "--nodes", "1x8", "--policy", "fifo")
     assert (done.code, "does not exist" in done.err) == (2, True)

@@ -329,6 +329,9 @@ def doubts(
             f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
             " given up (unfinished)"
         )
+    up, away = setup.options.failures.mean_seconds, setup.options.failures.repair_seconds
+    if given["mtbf"] and up < away:
+        yield f"a node is there for {100 * up / (up + away):.3g} % of the time: the less, the longer a run takes"
     if len(setup.seeds) > 1 and not given["mtbf"]:
         yield (
             "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"

@@ -266,7 +266,11 @@ def _nodes(study: Study) -> Figure:
 
 
 TOGETHER = (
-    ("utilisation", "Utilisation", "GPUs in use; parts of cards count as parts.", _utilisation),
+    (
+        "utilisation", "Utilisation",
+        "GPUs in use, also by gangs in part, which the allocation leaves out; parts of cards count as parts.",
+        _utilisation,
+    ),
     ("waiting", "Queue", "Jobs that wait, and the GPUs that they wait for.", _waiting),
     (
         "fragmentation", "Fragmentation",
