@@ -105,7 +105,10 @@ def job_of(
     if wish.time_seconds:
         pod["activeDeadlineSeconds"] = wish.time_seconds
     if wish.host_network:
-        pod["hostNetwork"] = True
+        pod |= {
+            "hostNetwork": True,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+        }  # its ranks find one another by name
     if wish.followed and on_box:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {
