@@ -192,7 +192,10 @@ def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> l
                 "WL-USE-400",
                 f"--env {name}: the variable is not set here",
                 evidence="without =VALUE the caller's own value is passed on",
-                remedies=(f"--env {name}=VALUE",),
+                remedies=(
+                    f"--env {name}=VALUE",
+                    *(("windlass logs JOB has its errors, too",) if "." in name else ()),
+                ),
             )
         found[name] = value if equals else environ[name]
     return [{"name": name, "value": literal(value)} for name, value in sorted(found.items())]
