@@ -225,11 +225,9 @@ class NodeAgent:
         capacity, allocatable = machine.resources(
             found, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
         )
+        isolated = (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
         words = {
-            annotations.ISOLATION: ", ".join(
-                (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
-            )
-            or "none",
+            annotations.ISOLATION: ", ".join(isolated) or "none",
             annotations.LIMITS: limiter.words,
             annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
         }
