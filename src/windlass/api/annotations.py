@@ -19,6 +19,9 @@ EXPLANATION = "windlass.dev/explanation"
 RESERVATION = "windlass.dev/reservation"
 """On a PodGroup: where its members go and with which devices (JSON), written before the first of them is bound. Who
 schedules after a crash finishes the gang on it."""
+EVICTING = "windlass.dev/evicting"
+"""On a PodGroup: which of its pods go together, why, and since when (JSON), written before the first of them is
+evicted. Who schedules after a crash sees it to its end."""
 QUEUE_SHARE = "windlass.dev/share"
 """On a queue: its fair share, what it holds and asks for, and why the share is what it is, as JSON."""
 SIMULATED = "windlass.dev/simulated"

@@ -72,6 +72,13 @@ class BindFailed(msgspec.Struct, frozen=True):
     message: str
 
 
+class EvictionBegun(msgspec.Struct, frozen=True):
+    """The task is asked to go, though this engine did not decide it: somebody else had."""
+
+    key: str
+    uid: str
+
+
 class EvictionFailed(msgspec.Struct, frozen=True):
     key: str
     uid: str
@@ -92,5 +99,6 @@ Delta = (
     | BudgetUpserted
     | BudgetRemoved
     | BindFailed
+    | EvictionBegun
     | EvictionFailed
 )

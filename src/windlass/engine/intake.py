@@ -56,6 +56,7 @@ class Intake:
             d.BudgetUpserted: lambda delta: self._world.budgets.upsert(delta.key, delta.allowed),
             d.BudgetRemoved: lambda delta: self._world.budgets.remove(delta.key),
             d.BindFailed: self._bind_failed,
+            d.EvictionBegun: self._eviction_begun,
             d.EvictionFailed: self._eviction_failed,
         }
 
@@ -349,6 +350,15 @@ class Intake:
             group.newly_failed = True
             group.failure = delta.message
             self._world.dirty[group.key] = group
+
+    def _eviction_begun(self, delta: d.EvictionBegun) -> None:
+        entry = self._world.tasks.get(delta.key)
+        if entry is None or entry.task.uid != delta.uid or entry.state not in ACTIVE:
+            return
+        self._ledger.change_state(entry, TERMINATING)
+        self._look_again(entry)
+        if entry.group is not None:
+            self._world.dirty[entry.group.key] = entry.group
 
     def _eviction_failed(self, delta: d.EvictionFailed) -> None:
         entry = self._world.tasks.get(delta.key)

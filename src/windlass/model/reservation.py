@@ -12,9 +12,6 @@ Long texts are deflated, in base64 behind ``z:``. Pure.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -24,14 +21,10 @@ import msgspec
 from windlass.api.deviceasks import WHOLE
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.model import packed
 from windlass.spi.numa import ZoneHolding
 
-PLAIN_BYTES = 4096
-"""A text that is longer is deflated."""
-MOST_BYTES = 200_000
-"""An object's annotations may come to 256 KiB together."""
 _UID = 8
-_PACKED = "z:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,31 +61,17 @@ def encode(binds: Iterable[Bind], now: float) -> str | None:
             seat.append(msgspec.to_builtins(bind.zones))
         seats[bind.task.partition("/")[2]] = seat
     text = msgspec.json.encode({"at": rfc3339(now), "seats": seats})
-    if len(text) <= PLAIN_BYTES:
-        return text.decode()
-    packed = _PACKED + base64.b64encode(zlib.compress(text, 6)).decode()
-    return packed if len(packed) <= MOST_BYTES else None
+    return packed.pack(text)
 
 
 def decode(text: str) -> Reservation | None:
     """What a text says; ``None`` for one that is none (somebody edited it)."""
     try:
-        raw = _unpacked(text)
-        found = msgspec.json.decode(raw)
+        found = msgspec.json.decode(packed.unpack(text))
         seats = tuple(_seat(pod, said) for pod, said in found["seats"].items())
         return Reservation(parse_rfc3339(found["at"]), seats)
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, binascii.Error):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _unpacked(text: str) -> bytes:
-    if not text.startswith(_PACKED):
-        return text.encode()
-    unpacker = zlib.decompressobj()
-    raw = unpacker.decompress(base64.b64decode(text[len(_PACKED) :], validate=True), 64 * MOST_BYTES)
-    if not unpacker.eof:
-        raise ValueError("the text is cut off, or too long")
-    return raw
 
 
 def _devices_text(shares: Sequence[DeviceShare]) -> Any:

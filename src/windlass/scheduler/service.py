@@ -190,7 +190,7 @@ class SchedulerService:
             turns=HamiLocks(client, model, clock=clock),
         )
         self._evictor = self._evicts(client, rng)
-        self._leaving = Leaving(model, self._past)
+        self._leaving = Leaving(model, self._past, self._time)
         self._rush = Rush(clock, self._pressed)
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0 or self._rush())
         told = (self.recorder, self.metrics, options, self.explain)
@@ -497,6 +497,9 @@ class SchedulerService:
         if resumed:
             changes = self.model.resume(resumed, changes)
             self._binder.submit(self._reserver.batches(resumed, self._time(), reserve=False))
+        for orders in self._leaving.begun():
+            self._evictor.submit_together(orders, None)
+            self._crew.inbox += [deltas.EvictionBegun(order.key, order.uid) for order in orders]
         return changes
 
     def _carry_out(self, decision: Decision) -> None:
