@@ -18,7 +18,7 @@ class FaultTransport:
         self._inner = inner
         self._fault = fault
         self.binding = 0
-        """Bindings that the server has not answered yet."""
+        """Bindings and evictions that the server has not answered yet."""
 
     async def request(self, request: Request) -> Response:
         lost = self._fault(request)
@@ -26,7 +26,7 @@ class FaultTransport:
             return lost
         if lost == "before":
             raise Unreachable(UNREACHABLE, "cut by the test", processed=False)
-        binds = request.path.endswith("/binding")
+        binds = request.path.endswith(("/binding", "/eviction"))
         self.binding += binds
         try:
             response = await self._inner.request(request)
@@ -43,14 +43,16 @@ class FaultTransport:
 
 
 class DiesAfterBinds:
-    """A process that is gone after so many binds: nothing of it gets through any more, the watch included.
+    """A process that is gone after so many binds (or other posts, ``to``): nothing of it gets through any more, the
+    watch included.
 
     ``last``: whether its last bind was carried out (``after``) or not (``before``). Of a process that is connected by
     :meth:`cut`, :attr:`settled` says that it is dead, and that the server has answered what it had asked for before."""
 
-    def __init__(self, binds: int, last: str = "before") -> None:
+    def __init__(self, binds: int, last: str = "before", to: str = "/binding") -> None:
         self._left = binds
         self._last = last
+        self._to = to
         self.dead = False
         self._cut: list[FaultTransport] = []
 
@@ -65,7 +67,7 @@ class DiesAfterBinds:
     def __call__(self, request: Request) -> str | None:
         if self.dead:
             return "before"
-        if not request.path.endswith("/binding"):
+        if not request.path.endswith(self._to):
             return None
         if self._left > 0:
             self._left -= 1
