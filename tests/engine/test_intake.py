@@ -304,3 +304,24 @@ def test_a_policy_that_does_not_mind_a_class_does_not_constrain_it() -> None:
     for cls in c.engine.world.classes:
         assert cls.domains == ()  # these pods are nothing to any of them
         assert not any(plugin.constrains(cls.number) for plugin in policies.domains)
+
+
+def test_that_a_group_is_let_in_as_is_known_is_no_news() -> None:
+    c = Cluster().nodes("n1 gpu=1").gang("a", 1, "gpu=2")
+    c.cycle()
+    group = c.groups["ns/a"]
+    c.change_group("a", admitted=True)
+    assert not c.engine.world.dirty
+    assert c.engine.world.groups["ns/a"].spec.admitted
+    c.group(group)  # as it was, and something else beside
+    assert not c.engine.world.dirty
+    c.change_group("a", admitted=True, priority=1)
+    assert list(c.engine.world.dirty) == ["ns/a"]
+
+
+def test_where_an_action_lets_groups_in_that_one_is_let_in_is_news() -> None:
+    c = Cluster().nodes("n1 gpu=4").gang("a", 1, "gpu=1")
+    c.engine.world.gate.serves = lambda queue: True
+    c.engine.world.ledger.dirty.clear()
+    c.change_group("a", admitted=True)
+    assert list(c.engine.world.dirty) == ["ns/a"]

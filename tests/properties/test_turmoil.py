@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from engine_fuzz import Op
-from engine_turmoil import CONFIGS, config_of, rough, turmoil, turmoils
+from engine_fuzz import Op, twin_world
+from engine_turmoil import CONFIGS, Rough, config_of, rough, turmoil, turmoils
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.decision import Decision
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
 
@@ -31,6 +32,27 @@ def test_whatever_changes_the_books_are_right_and_a_copy_decides_alike(history: 
             theirs.evictions,
             theirs.nominations,
         )
+
+
+@example(turmoil(55, 115), turmoil(1_000_055, 60), 55)  # the first of a strict line has been removed, unseen
+@example(
+    turmoil(62, 62), turmoil(1_000_062, 60), 62
+)  # claims that are not tried again as long as something stands
+@settings(max_examples=15, deadline=None)
+@given(turmoils(), turmoils(40), st.integers(0, CONFIGS - 1))
+def test_a_copy_goes_on_as_the_original(before: list[Op], after: list[Op], how: int) -> None:
+    """What is known of claims in vain shows only later."""
+    player = rough(before, config_of(how))
+    engine = player.cluster.engine
+    twin = Rough(twin_world(player.cluster, Engine.load(engine.dump(), default_plugins())))
+    twin.number, twin.forgotten = player.number, list(player.forgotten)
+    player.decisions.clear()
+    follow = [*after, Op("cycle"), Op("cycle")]
+    assert _decided(twin.play(follow)) == _decided(player.play(follow))
+
+
+def _decided(decisions: list[Decision]) -> list[object]:
+    return [(decision.binds, decision.evictions, decision.nominations) for decision in decisions]
 
 
 @pytest.mark.parametrize("how", range(0, CONFIGS, 19))

@@ -287,8 +287,10 @@ class Core:
 
         Raises ``KeyError`` for a group that nobody has named.
         """
-        group = self.world.groups[group_key]
+        group, queues = self.world.groups[group_key], self.world.queues
+        changed = dict(queues.changed)
         found = self.diagnosis.explain(group, now, in_full=True)
+        queues.changed = changed  # by what was tried to see what would help
         if found is None:
             return None
         why_not = denials(self.world.policies, self._claiming, group, now)

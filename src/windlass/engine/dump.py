@@ -30,7 +30,7 @@ from windlass.engine.queues.shares import SharesRecord
 from windlass.engine.queues.usage import Meter
 from windlass.engine.sharing import record as sharingrecord
 from windlass.engine.sharing.record import SharingRecord
-from windlass.engine.waiting.parking import Bucket, Signature, Waits
+from windlass.engine.waiting.parking import NOTHING, Bucket, Signature, Waits
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import Refusal
@@ -350,12 +350,13 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
 
 
 def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> BucketRecord:
-    waits = bucket.waits
+    orphaned = _orphaned(bucket)
+    waits = NOTHING if orphaned else bucket.waits
     return BucketRecord(
         signature=_as_list(bucket.signature),
         queue=bucket.queue.name,
         members=_living(bucket),
-        parked=bucket.parked,
+        parked=bucket.parked and not orphaned,
         room=[(cls.number, n) for cls, n in waits.room.items()],
         any_room=sorted(cls.number for cls in waits.any_room),
         queues=sorted(waits.queues),
@@ -363,10 +364,16 @@ def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> Bucke
         anything=waits.anything,
         rows=sorted(names[row] for row in waits.rows),
         kept_for=waits.kept_for,
-        explanation=bucket.explanation,
+        explanation=None if orphaned else bucket.explanation,
         told=bucket.told,
         roomless=roomless,
     )
+
+
+def _orphaned(bucket: Bucket) -> bool:
+    """Whether the first of a strict line, for which the others wait, has been removed: the next one is to be tried."""
+    head = bucket.head() if bucket.strict and bucket.parked else None
+    return head is not None and head.group is None
 
 
 def _living(bucket: Bucket) -> list[str]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from msgspec.structs import replace as altered
+
 from windlass.engine import deltas as d
 from windlass.engine.books.accounts import is_firm
 from windlass.engine.books.world import World
@@ -29,7 +31,7 @@ from windlass.engine.groups.entries import (
 )
 from windlass.engine.queues.flavors import labels_at
 from windlass.spi.numa import ZoneHolding
-from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
+from windlass.spi.objects import Group, NamespaceQuota, Node, Task, TaskState
 
 _AS_DECIDED = object()
 """What was told is what was decided."""
@@ -143,13 +145,15 @@ class Intake:
 
     # ------------------------------------------------------------------ groups
 
-    def _group(self, delta: d.GroupUpserted) -> None:
+    def _group(self, delta: d.GroupUpserted) -> object:
+        """A group, new or known. ``_AS_DECIDED`` if nothing is told but that it was let in, as is known: whoever writes
+        that down a moment after it was decided is no news to those who wait."""
         group = delta.group
         world, ledger = self._world, self._ledger
         entry = world.group(group.key)
         known, before = entry.group, entry.queue
-        if known is not None and known == group:
-            return
+        if known is not None and (known == group or self._let_in_anyway(entry, known, group)):
+            return _AS_DECIDED
         if known is not None and known.uid != group.uid:
             self._begin_anew(entry)
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
@@ -162,6 +166,16 @@ class Intake:
         if entry.timed or group.run_estimate or entry.tasks:
             world.note_time(entry)
         ledger.dirty[group.key] = entry
+        return None
+
+    def _let_in_anyway(self, entry: GroupEntry, known: Group, group: Group) -> bool:
+        """Whether a group, as it is told now, differs in its phase alone, and that changes nothing; entered then."""
+        gate = self._world.gate
+        if known.admitted is group.admitted or altered(known, admitted=group.admitted) != group:
+            return False
+        closed = gate.closed(entry)
+        entry.group = group
+        return gate.closed(entry) is closed
 
     def _begin_anew(self, entry: GroupEntry) -> None:
         """The group was deleted, and another one of its name was made before anybody looked: nothing that was

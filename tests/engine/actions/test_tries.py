@@ -110,4 +110,5 @@ def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
         tries.fail(bucket, 0.0, None, None)
     tries.change()
     assert tries.again(1.0, 99) == []
-    assert [record.group for record in tries.as_records("preempt")] == [f"ns/{name}" for name in names]
+    records = tries.as_records("preempt", lambda _: ())
+    assert [record.group for record in records] == [f"ns/{name}" for name in names]

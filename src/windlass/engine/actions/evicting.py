@@ -13,21 +13,20 @@ where something changes all the time, who has tried often in vain pauses between
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
 import msgspec
 
 from windlass.api.reasons import Reason
 from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.lines import Lines
 from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
 from windlass.engine.admission.consent import PAUSE_SECONDS
 from windlass.engine.disruption.offers import Pool
 from windlass.engine.disruption.stops import Stop, grants, stops_of
-from windlass.engine.evictions.solver import Solver
-from windlass.engine.evictions.victims import Candidates
+from windlass.engine.evictions.solver import Lacking, Scattered, Solver
+from windlass.engine.evictions.victims import Candidates, Nobody
 from windlass.engine.fitting.classes import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.groups.steps import Step, is_promised, whole_step
@@ -37,7 +36,6 @@ from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.waiting.parking import Bucket
 from windlass.engine.waiting.room import could_hold
-from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
 
 AGAIN = 16
@@ -52,11 +50,12 @@ MEMBERS = 8
 
 
 class ClaimsRecord(msgspec.Struct, frozen=True):
-    """What an action knows. ``moved``: something has changed since it last looked."""
+    """What an action knows. ``moved``: something has changed since it last looked, which was ``at`` (Unix seconds)."""
 
     new: bool
     moved: bool
     buckets: list[ClaimRecord]
+    at: float = 0.0
 
 
 class Evicting:
@@ -114,15 +113,10 @@ class Evicting:
                 ctx.unfinished = True
                 return
             served += 1
-            lines = _lines(due)
-            alone = len(lines) == 1
-            turns = [self._turn(line, alone=alone) for line in lines.values()]
-            heapq.heapify(turns)
-            if not self._walk(ctx, lines, turns):
+            lines = Lines(due, self._machinery.policies.queue_orders)
+            if not any(self._try(ctx, bucket) for bucket in lines):
                 return
-            due = [
-                bucket for line in lines.values() for *_, bucket in sorted(line) if self.tries.lives(bucket)
-            ]
+            due = [bucket for bucket in lines.left() if self.tries.lives(bucket)]
 
     def _standing(self, now: float) -> Hashable:
         """What, beside groups and named moments, decides on who is offered in which order."""
@@ -130,35 +124,6 @@ class Evicting:
         if not lasts or world.budgets.any or world.queues.flavors:
             return object()
         return world.queues.version
-
-    def _walk(self, ctx: CycleContext, lines: dict[str, _Line], turns: list[tuple[Any, ...]]) -> bool:
-        """Try one bucket after the other until one succeeds. Whether one did."""
-        alone = len(lines) == 1
-        while turns:
-            *_, name, bucket = heapq.heappop(turns)
-            if self._try(ctx, bucket):
-                return True
-            line = lines[name]
-            heapq.heappop(line)
-            if line:
-                heapq.heappush(turns, self._turn(line, alone=alone))
-        return False
-
-    def _turn(self, line: _Line, *, alone: bool) -> tuple[Any, ...]:
-        """The place of a queue's first bucket among all, and that bucket. ``alone``: there is no other queue."""
-        bucket = line[0][-1]
-        if alone:
-            return ((), bucket.queue.name, bucket)
-        head = bucket.head()
-        view = whole_step(head, head.step) if head is not None and head.step is not None else None
-        return (self._place(bucket.queue, view), bucket.queue.name, bucket)
-
-    def _place(self, queue: QueueEntry, view: StepView | None) -> tuple[Any, ...]:
-        orders = self._machinery.policies.queue_orders
-        return tuple(
-            (*(order.queue_key(entry, view) for order in orders), entry.spec.created, entry.name)
-            for entry in reversed(queue.path)
-        )
 
     # ------------------------------------------------------------------ what is due
 
@@ -208,7 +173,8 @@ class Evicting:
 
     def as_record(self) -> ClaimsRecord:
         """Who got nothing, since when, and who pauses."""
-        return ClaimsRecord(self._new, self._seen != self._state(), self.tries.as_records(self.name))
+        buckets = self.tries.as_records(self.name, _words)
+        return ClaimsRecord(self._new, self._seen != self._state(), buckets, self._solver.time)
 
     def restore(self, record: ClaimsRecord) -> None:
         """The inverse of :meth:`as_record`, once all groups wait as they did."""
@@ -216,12 +182,40 @@ class Evicting:
         self._new = record.new
         self.tries.begin_anew()
         self._seen = () if record.moved else self._state()
+        self._solver.time = record.at
         for known in record.buckets:
             bucket = groups[known.group].bucket
             if bucket is not None:
                 if known.stopped:
                     bucket.stopped[self.name] = known.stopped
-                self.tries.restore(bucket, known)
+                self.tries.restore(bucket, known, self._obstacle(bucket, known.stuck, record.at))
+
+    def _obstacle(self, bucket: Bucket, words: tuple[str, ...], now: float) -> Obstacle | None:
+        """What :func:`_words` tells of, in the way of a bucket; ``None`` for nothing."""
+        m, head = self._machinery, bucket.head()
+        match words:
+            case ("nodes",):
+                return SameNodes(m.world.table, m.world.table.shape)
+            case ("lacking", name, units):
+                return self._solver.lacking(name, int(units))
+            case ("nobody", name, below, whose):
+                queue = m.world.queues.get(name)
+                return Nobody(m.running, queue, int(below) if below else None, own=whose == "own")
+            case ():
+                return None
+            case (kind,):
+                gone = SameNodes(m.world.table, NEVER)
+                if head is None or head.step is None or head.queue is None:
+                    return gone
+                claim = self._of(head, head.step, head.queue, now)
+                terms = self._terms(claim)
+                if isinstance(terms, Denied):
+                    return terms.stands if kind == "denied" and terms.stands is not None else gone
+                candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
+                found = self._solver.scattered(candidates, terms.groups, head.step)
+                return found if kind == "scattered" else gone
+            case _:
+                raise ValueError(f"no obstacle is told by {words}")
 
     # ------------------------------------------------------------------ one claim
 
@@ -273,7 +267,7 @@ class Evicting:
 
     def _going(self, ctx: CycleContext, group: GroupEntry) -> list[TaskEntry]:
         """Who is asked to go for a group's step, with the statement left open."""
-        made = self._made(ctx, group)
+        made = self._made(group, ctx.now)
         if isinstance(made, Outcome):
             return []
         claim, terms, step = made
@@ -286,7 +280,7 @@ class Evicting:
 
     def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
         """Make room for one group's step."""
-        m, made = self._machinery, self._made(ctx, group)
+        m, made = self._machinery, self._made(group, ctx.now)
         if isinstance(made, Outcome):
             return made
         claim, terms, step = made
@@ -305,7 +299,7 @@ class Evicting:
         keep_waiting(self._machinery, ctx, group)
         return Outcome(done=True)
 
-    def _made(self, ctx: CycleContext, group: GroupEntry) -> tuple[Claim, Terms, Step] | Outcome:
+    def _made(self, group: GroupEntry, now: float) -> tuple[Claim, Terms, Step] | Outcome:
         """A group's claim and what it may do, or that it has none."""
         m, step = self._machinery, group.step
         if step is None or group.queue is None:
@@ -316,14 +310,18 @@ class Evicting:
             return Outcome(obstacle=SameNodes(m.world.table, m.world.table.shape))
         if group.promises and is_promised(group, step):
             return Outcome()
-        view = whole_step(group, step)
-        request = pinned_by(step, view.request, m.world.queues.flavors)
-        claim = Claim(self.name, group.spec, request, view.tasks, group.queue.path, step.extra, ctx.now)
+        claim = self._of(group, step, group.queue, now)
         terms = self._terms(claim)
         if isinstance(terms, Denied):
             obstacle = None if terms.personal else terms.stands
             return Outcome(until=terms.until, next_may=terms.personal, obstacle=obstacle)
         return claim, terms, step
+
+    def _of(self, group: GroupEntry, step: Step, queue: QueueEntry, now: float) -> Claim:
+        """The claim of a group that stands in a queue."""
+        view = whole_step(group, step)
+        request = pinned_by(step, view.request, self._machinery.world.queues.flavors)
+        return Claim(self.name, group.spec, request, view.tasks, queue.path, step.extra, now)
 
     def _hopeless(self, step: Step) -> bool:
         """Whether even empty nodes could not hold the step: nobody's going helps."""
@@ -361,6 +359,10 @@ class Outcome(msgspec.Struct, frozen=True):
     obstacle: Obstacle | None = None
 
 
+NEVER = -1
+"""A shape that nodes never have."""
+
+
 class SameNodes(msgspec.Struct, frozen=True):
     """Not even empty nodes would hold it: as long as no node comes or changes."""
 
@@ -371,20 +373,20 @@ class SameNodes(msgspec.Struct, frozen=True):
         return self.table.shape == self.shape
 
 
-_Line = list[tuple[Any, int, Bucket]]
-"""A heap of one queue's buckets, by the places of their first groups."""
-
-
-def _lines(buckets: list[Bucket]) -> dict[str, _Line]:
-    """By queue; as nothing changes while claims fail, the order holds until one succeeds."""
-    lines: dict[str, _Line] = {}
-    for at, bucket in enumerate(buckets):
-        head = bucket.head()
-        if head is not None:
-            lines.setdefault(bucket.queue.name, []).append((head.order_key, at, bucket))
-    for line in lines.values():
-        heapq.heapify(line)
-    return lines
+def _words(obstacle: Obstacle) -> tuple[str, ...]:
+    """An obstacle as it is written down. ``denied`` and ``scattered``: the claim itself tells more; ``gone``: it is no
+    more, and nobody has looked yet."""
+    match obstacle:
+        case SameNodes():
+            return ("nodes",) if obstacle() else ("gone",)
+        case Lacking(name=name, units=units):
+            return ("lacking", name, str(units))
+        case Nobody(queue=queue, below=below, own=own):
+            return ("nobody", queue.name, "" if below is None else str(below), "own" if own else "others")
+        case Scattered():
+            return ("scattered",)
+        case _:
+            return ("denied",) if obstacle() else ("gone",)
 
 
 def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:

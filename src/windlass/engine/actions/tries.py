@@ -45,7 +45,8 @@ class Spell(msgspec.Struct, frozen=True):
 
 class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One bucket, named by one of its groups. ``missed``: it is to be tried after its pause. ``failed``: it got
-    nothing, as affairs stand now or (False) stood before."""
+    nothing, as affairs stand now or (False) stood before. ``stuck``: what is looked at instead, in words of the action.
+    """
 
     group: str
     spell: Spell | None = None
@@ -53,6 +54,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float | None = None
     failed: bool | None = None
     stopped: tuple[Stop, ...] = ()
+    stuck: tuple[str, ...] = ()
 
 
 class Tries:
@@ -113,8 +115,7 @@ class Tries:
         self._leave(bucket)
         if obstacle is not None and until is None:
             self._failed.pop(bucket, None)
-            self._obstacles[bucket] = obstacle
-            self._behind.setdefault(obstacle, {})[bucket] = None
+            self._stick(bucket, obstacle)
             return
         self._failed[bucket] = self._affairs
         self._again.append((self._affairs, bucket))
@@ -151,6 +152,10 @@ class Tries:
         if bucket not in self._missed:
             self._missed[bucket] = None
             self._push(self._spells[bucket].ends, bucket)
+
+    def _stick(self, bucket: Bucket, obstacle: Obstacle) -> None:
+        self._obstacles[bucket] = obstacle
+        self._behind.setdefault(obstacle, {})[bucket] = None
 
     def _leave(self, bucket: Bucket) -> None:
         obstacle = self._obstacles.pop(bucket, None)
@@ -223,36 +228,33 @@ class Tries:
 
     # ------------------------------------------------------------------ for ``dump``
 
-    def as_records(self, action: str) -> list[ClaimRecord]:
-        """Who got nothing, since when, and who pauses; buckets by one of their groups."""
+    def as_records(self, action: str, words: Callable[[Obstacle], tuple[str, ...]]) -> list[ClaimRecord]:
+        """Who got nothing, since when, what stands in whose way, and who pauses; buckets by one of their groups."""
         places = dict.fromkeys(
             [bucket for affairs, bucket in self._again if self._failed.get(bucket) == affairs]
         )
-        known = dict.fromkeys([*places, *self._obstacles, *self._spells])
+        stuck = [bucket for behind in self._behind.values() for bucket in behind]
+        known = dict.fromkeys([*places, *stuck, *self._spells])
         return [
             ClaimRecord(
                 min(living),
                 self._spells.get(bucket),
                 bucket in self._missed,
                 self._until.get(bucket),
-                self._fails(bucket, known=bucket in places),
+                self._failed[bucket] == self._affairs if bucket in places else None,
                 bucket.stopped.get(action, ()),
+                words(self._obstacles[bucket]) if bucket in self._obstacles else (),
             )
             for bucket in known
             if self.lives(bucket)
             and (living := [key for key, group in bucket.members.items() if group.group is not None])
         ]
 
-    def _fails(self, bucket: Bucket, *, known: bool) -> bool | None:
-        if bucket in self._obstacles:
-            return True
-        return self._failed[bucket] == self._affairs if known else None
-
     def begin_anew(self) -> None:
         """Before :meth:`restore`."""
         self._affairs = self._looked = 1
 
-    def restore(self, bucket: Bucket, record: ClaimRecord) -> None:
+    def restore(self, bucket: Bucket, record: ClaimRecord, obstacle: Obstacle | None) -> None:
         """Enter what was known of a bucket."""
         if record.spell is not None:
             self._spells[bucket] = record.spell
@@ -261,6 +263,8 @@ class Tries:
         if record.failed is not None:
             self._failed[bucket] = int(record.failed)
             self._again.append((int(record.failed), bucket))
+        if obstacle is not None:
+            self._stick(bucket, obstacle)
         if record.until is not None:
             self._until[bucket] = record.until
             self._push(record.until, bucket)

@@ -77,6 +77,8 @@ class Statement:
         """Counts the times that something was decided."""
         self._before: dict[str, TaskState] = {}
         """Evicted task → the state it was in."""
+        self._stirred = False
+        """Whether there was news for those who claim room before anything was tried: trials are none."""
 
     def __len__(self) -> int:
         return len(self._log)
@@ -91,6 +93,8 @@ class Statement:
     ) -> None:
         """Place tasks of one class of a group on a node where they fit now. ``cuts``: what a single one
         gets of cards, if that is settled."""
+        if not self._log:
+            self._begin()
         if group.promises:
             for entry in entries:
                 if entry.promised >= 0:
@@ -101,6 +105,8 @@ class Statement:
     def evict(self, entry: TaskEntry, action: str, claimer: str = "", why: str = "") -> None:
         """Ask a task that holds resources to leave; it keeps them until the world says it is gone. ``why``: in words,
         where it is for nobody's sake."""
+        if not self._log:
+            self._begin()
         before = self._before[entry.key] = entry.state
         self._ledger.change_state(entry, TERMINATING)
         if self._budgets is not None and entry.task.budgets:
@@ -118,11 +124,15 @@ class Statement:
         To a task that is evicted here it is the place to which it moves: whoever takes its place in its
         group finds the room kept. ``cuts``: what it gets of cards, if that is settled.
         """
+        if not self._log:
+            self._begin()
         self._ledger.promise(entry, row, cuts)
         self._log.append(_Pipelined(entry, row))
 
     def unpromise(self, entry: TaskEntry) -> None:
         """Give up the room promised to a task."""
+        if not self._log:
+            self._begin()
         row, zones = entry.promised, entry.kept_zones
         cuts = self._ledger.unpromise(entry)
         self._log.append(_Unpromised(entry, row, cuts, zones))
@@ -130,12 +140,18 @@ class Statement:
     @contextmanager
     def withheld(self, entry: TaskEntry) -> Iterator[None]:
         """Inside, the task is not promised what it is promised."""
-        row, zones = entry.promised, entry.kept_zones
+        queues = self._ledger.queues
+        row, zones, stirred = entry.promised, entry.kept_zones, queues.stirred
         cuts = self._ledger.unpromise(entry)
         try:
             yield
         finally:
             self._ledger.promise_again(entry, row, cuts, zones)
+            queues.stirred = stirred
+
+    def _begin(self) -> None:
+        """The first operation is about to be tried."""
+        self._stirred = self._ledger.queues.stirred
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -200,6 +216,8 @@ class Statement:
     def rollback(self, mark: int = 0) -> None:
         """Undo everything done since ``mark``, last first."""
         ledger = self._ledger
+        if not self._log:
+            return
         while len(self._log) > mark:
             match self._log.pop():
                 case _Allocated(group, cls, row, entries):
@@ -214,6 +232,7 @@ class Statement:
                     ledger.promise(entry, row, cuts, zones)
         if not self._log:
             self._before.clear()
+            ledger.queues.stirred = self._stirred
 
     def commit(self, out: Outbox) -> None:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""

@@ -131,7 +131,7 @@ class Solver:
         if terms.move is Move.MUST:
             short = self._short_of(claim, step)
             if short is not None:
-                self.obstacle = Lacking(self._world.table, self._leftover, *short)
+                self.obstacle = self.lacking(*short)
                 return None
             if terms.only is not None:
                 candidates.look_only_at(self._named(terms.only))
@@ -290,6 +290,15 @@ class Solver:
         by each resource alone, so that most searches in vain are not begun."""
         if group.promises:
             return True
+        scattered = self.scattered(candidates, limit, step)
+        if not scattered.now(candidates):
+            return True
+        if candidates.common:
+            self.obstacle = scattered
+        return False
+
+    def scattered(self, candidates: Candidates, limit: int, step: Step) -> Scattered:
+        """What may be in the way of a step that makes room by moving the first groups."""
         table, asked = self._world.table, dict[str, list[int]]()
         for run in step.runs:
             for name, units in run.cls.items:
@@ -304,12 +313,11 @@ class Solver:
                 and (column := table.resources.codes.get(name)) is not None
             ]
         )
-        scattered = Scattered(self, candidates, limit, 1 if step.extra else step.members, wants)
-        if not scattered.now(candidates):
-            return True
-        if candidates.common:
-            self.obstacle = scattered
-        return False
+        return Scattered(self, candidates, limit, 1 if step.extra else step.members, wants)
+
+    def lacking(self, name: str, units: int) -> Lacking:
+        """As long as all nodes together have less left than that."""
+        return Lacking(self._world.table, self._leftover, name, units)
 
     def repack(self, candidates: Candidates, limit: int) -> tuple[Repacking, float | None]:
         """What moving the first groups could put together, made once for all claims to which the same are offered;

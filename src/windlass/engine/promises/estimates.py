@@ -28,7 +28,8 @@ class Estimates:
         self._found: dict[str, dict[str, Forecast]] = {}
 
     def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
-        """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said."""
+        """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said, or something has
+        been told of those who wait that no cycle has looked at yet."""
         world = self._world
         if not world.timed or group.queue is None or group.step is None:
             return None, ""
@@ -38,8 +39,9 @@ class Estimates:
         queue = group.queue.name
         if queue not in self._found:
             ahead = [world.groups[key] for key in self._positions.in_order(group.queue, now)]
-            able = [one for one in ahead if one.step is not None]
-            self._found[queue] = self._forecaster.plan(statement, able[:DEPTH], now)
+            able = [one for one in ahead if one.step is not None][:DEPTH]
+            abreast = world.dirty.keys().isdisjoint([one.key for one in able])
+            self._found[queue] = self._forecaster.plan(statement, able, now) if abreast else {}
         forecast = self._found[queue].get(group.key)
         if forecast is None:
             return None, ""

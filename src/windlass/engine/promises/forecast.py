@@ -73,7 +73,7 @@ class Forecaster:
         """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
         :meth:`plan` for the others beside them."""
         mark, queues = statement.checkpoint(), self._world.queues
-        demanding = dict(queues.demanding)
+        demanding, stirred = dict(queues.demanding), queues.stirred
         planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
         first: list[str] = []
         found: dict[str, Forecast] = {}
@@ -91,7 +91,8 @@ class Forecaster:
         finally:  # whatever a policy raises: what was thought is not decided
             statement.rollback(mark)
             planning.undo()
-            queues.demanding = demanding  # what was given back in thought makes nobody's share another one
+            # What was given back in thought makes nobody's share another one, and is no news to those who claim room.
+            queues.demanding, queues.stirred = demanding, stirred
         return first, found
 
     def at_once(
