@@ -40,7 +40,7 @@ def main(folder: str) -> int:
         "namespaces": namespaces(spec),
         "box_descriptor": box_descriptor,
     }
-    records.write(folder, RECORD, record, durable=False)
+    records.write(folder, RECORD, record)
     box.hold(folder, RECORD)
     return 0
 

@@ -124,6 +124,8 @@ class Replay:
         self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
         self._nodes = {node.name: node for node in nodes}
         self._deltas: list[Delta] = []
+        self._confirmed: list[Delta] = [] if self.engine.claimants else self._deltas
+        """Of what was bound: see :meth:`_decide`."""
         self._pods: dict[str, Pod] = {}
         self._used = 0.0
         self._down = 0.0
@@ -189,23 +191,31 @@ class Replay:
     def _decide(self, now: float) -> float | None:
         """Let the engine decide until nothing more follows at once; when it wants to be asked again.
 
-        Where groups claim room from others it is told of what it decided when it wants nothing more of this moment,
-        and asked again then. So it is live: it goes on deciding while those leave whom it asked to go, and only who is
-        known to be bound may be asked to. The latter holds where time is shared, too."""
+        Where groups claim room from others it is told of what it decided as it is live: it goes on deciding as long as
+        it wants to; then it hears of its binds, as only who is known to be bound may be asked to go; and of those that
+        it asked to go, who take their time, when it wants nothing more. Where time is shared alone it hears of all that
+        it decided."""
         engine, outcome, claims = self.engine, self.outcome, bool(self.engine.claimants)
-        told = True
+        self._tell(self._deltas)
         for _ in range(ROUNDS):
-            if told:
-                deltas, self._deltas = self._deltas, []
-                engine.apply(deltas)
             decision = engine.cycle(now)
             outcome.cycles += 1
             self._carry_out(decision, now)
-            again = bool(decision.evictions) or (decision.wake_at is not None and decision.wake_at <= now)
-            told = not (claims and again)
-            if not again and not ((claims or self._shares) and self._deltas):
+            at_once = decision.wake_at is not None and decision.wake_at <= now
+            again = at_once or bool(decision.evictions)
+            if claims and self._confirmed and not at_once:
+                self._tell(self._confirmed)
+            elif claims and again:
+                continue
+            elif again or ((claims or self._shares) and self._deltas):
+                self._tell(self._deltas)
+            else:
                 return decision.wake_at
         raise ReplayError(f"at {now:.0f} s the engine decides without end")
+
+    def _tell(self, deltas: list[Delta]) -> None:
+        self.engine.apply(deltas)
+        deltas.clear()
 
     # ------------------------------------------------------------------ jobs come and go
 
@@ -345,12 +355,12 @@ class Replay:
         run.span_since = now
         self._used += run.gpus() - before
         if run.bound >= run.least:
-            self._go(run, now)
+            self._go(run, now, self._confirmed)
         if self.made.confirms:
-            self._deltas.append(TaskUpserted(running(pod, now)))
+            self._confirmed.append(TaskUpserted(running(pod, now)))
 
-    def _go(self, run: JobRun, now: float) -> None:
-        """The job runs from now on with what it has."""
+    def _go(self, run: JobRun, now: float, deltas: list[Delta]) -> None:
+        """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``."""
         ended, restart, load = run.ended, 0.0, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
@@ -365,7 +375,7 @@ class Replay:
             paced = at_rate(run.group, run.every(self.options.effort.checkpoint_seconds), rate)
             if paced is not run.group:
                 run.group = paced
-                self._deltas.append(GroupUpserted(paced))
+                deltas.append(GroupUpserted(paced))
         end = run.go(now, rate, restart, load)
         self.agenda.add(end, Kind.END, (run, run.epoch))
 
@@ -384,7 +394,7 @@ class Replay:
         pod.task = next_incarnation(pod.task, run.tries)
         self._deltas.append(TaskUpserted(pod.task))
         if run.bound >= run.least:
-            self._go(run, now)
+            self._go(run, now, self._deltas)
         elif run.rate:
             run.ended.preemptions += 1
             self._stop(run)
