@@ -102,6 +102,17 @@ async def test_who_takes_over_evicts_the_rest_at_once(api: SchedulerApi, stands_
         assert [api.node_of(f"urgent-{at}") for at in range(SIZE)] == ["n1"] * SIZE
 
 
+async def test_the_rest_goes_also_where_nobody_claims_its_room_any_more(api: SchedulerApi) -> None:
+    """Too few are left to be at work; nobody would decide that anew before the gang is given up."""
+    await half_gone(api)
+    api.remove(POD_GROUPS, "default/urgent")
+    for at in range(SIZE):
+        api.remove(PODS, f"default/urgent-{at}")
+    async with Running(api) as running:
+        await running.settle(1)
+        assert living(api, "low") == []
+
+
 async def test_nobody_else_is_asked_to_go_for_the_room_that_is_being_made(api: SchedulerApi) -> None:
     """The one that takes over knows that the rest of the gang goes: what it claims for is counted with that."""
     api.add(node("n2", gpus=SIZE))
