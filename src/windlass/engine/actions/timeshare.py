@@ -325,7 +325,7 @@ class TimeShare:
             wish = self._wish(step.runs[0].cls)
             if rows is None and step.members == 1 and wish is not None and not self._ruled:
                 found = self._readily(account, step, wish, ctx.now)
-                if found is not None and self._take(group, step, found):
+                if found and self._take(group, step, found):
                     return found
             likely = None if wish is None else self._likely(account, step, wish, rows, ctx.now)
             if not likely and likely is not None:

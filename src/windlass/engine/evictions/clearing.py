@@ -90,7 +90,7 @@ class Clearing:
         First from those who hold no more than must stop. If all of them together leave it too little room on every
         node, nobody is cheaper than the worst rank of the next size that makes room alone."""
         if self.missing != 1:
-            return [] if self.missing <= 0 else None
+            return None
         above, most = -_ANY, 1.0 if self.least <= 1.0 else _ANY
         enough = (self.least, _ANY, _ANY)
         while (best := self._one(able(above, most), enough)) is None:
