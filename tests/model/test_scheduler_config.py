@@ -193,13 +193,6 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
             "aging: 1h",
         ),
         ("configurations:\n- arguments: {}", 2, "configurations[0]", "has no name", "- name: preempt"),
-        (
-            "tiers:\n- plugins:\n  - name: drf\n    enableHierarchy: true\n  - name: proportion",
-            2,
-            "tiers[0].plugins",
-            "proportion and drf with enableHierarchy stand in one tier",
-            "leave out proportion, or enableHierarchy of drf",
-        ),
         ("compatibility: kai", 1, "compatibility", "is 'kai'", "write windlass or volcano"),
         ("kind: ConfigMap\ndata: {}", 2, "data", "0 texts", "keep one key"),
     ],
@@ -213,16 +206,3 @@ def test_what_is_wrong_is_told_with_line_field_and_remedy(
     assert (error.line, error.field) == (line, field)
     assert message in error.message
     assert error.remedy.startswith(remedy) or remedy in error.remedy
-
-
-@pytest.mark.parametrize(
-    "tiers",
-    [
-        "- plugins:\n  - name: drf\n  - name: proportion",
-        "- plugins:\n  - name: drf\n    enableHierarchy: false\n  - name: proportion",
-        "- plugins:\n  - name: drf\n    enableHierarchy: true\n- plugins:\n  - name: proportion",
-    ],
-)
-def test_two_divisions_are_refused_in_one_tier_only(tiers: str) -> None:
-    """As in Volcano."""
-    assert len(parse(f"tiers:\n{tiers}").config.tiers) in (1, 2)

@@ -303,15 +303,6 @@ class _Reader:
         for field, tier in self.listed(value, "tiers"):
             self.unknown(tier, ("plugins",), field)
             options = [option for _, option in self.options(tier.get("plugins"), f"{field}.plugins")]
-            by_name = {option.name: option for option in options}
-            if "proportion" in by_name and "drf" in by_name and by_name["drf"].enabled("enableHierarchy"):
-                raise self.wrong(
-                    f"{field}.plugins",
-                    "proportion and drf with enableHierarchy stand in one tier: both divide the cluster among "
-                    "the queues",
-                    "leave out proportion, or enableHierarchy of drf (queues with parents: plugin capacity with "
-                    "enableHierarchy)",
-                )
             found.append(Tier(tuple(options)))
         return tuple(found)
 
