@@ -134,7 +134,7 @@ class Evicting:
         if ctx.stirred or self._seen != seen:
             tries.change()
         tries.clear()
-        found = dict.fromkeys([bucket for bucket in ctx.parked if self._finds_none(bucket, now)])
+        found = {bucket: None for bucket in ctx.parked if self._finds_none(bucket, now)}
         if self._new:
             # What waits since before this action began has never been tried by it.
             self._new = False
@@ -143,8 +143,8 @@ class Evicting:
             waiting = (b for b in m.lot.buckets.values() if not b.parked and self._concerns(b))
             found.update((bucket, None) for bucket in waiting if not tries.pausing(bucket, now))
         if not tries.idle:
-            found.update(dict.fromkeys(tries.reached(now)))
-            found.update(dict.fromkeys(tries.again(now, AGAIN)))
+            for bucket in (*tries.reached(now), *tries.again(now, AGAIN)):
+                found[bucket] = None
             if tries.more:
                 ctx.wake(now)
         return list(found)

@@ -269,6 +269,7 @@ class Sharing:
             self._settle(account, self.counted)
             account.stint.memory = None
         self._rank(account)
+        self.waiters.drop(group.key)
         account.home = group.queue.name if group.queue is not None else ""
         self._come(account)
         self.risen.append((account, BEFORE_ALL, account.base))
@@ -416,7 +417,8 @@ class Sharing:
         account.base = rank.value
         if rank.falls and runs and since is not None:
             account.base += rank.falls * since
-        self.stand(account)
+        if not runs:
+            self.stand(account)
         account.epoch += 1
         account.asked = None
         if since is None:

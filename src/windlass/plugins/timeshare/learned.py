@@ -55,8 +55,8 @@ SIZES = 64
 """Of more sizes there are no counts: the largest would have 2⁶³ accelerators."""
 STEPS = 8
 """In so many steps."""
-NEWS = 0.02
-"""Costs are reckoned anew once so large a part of the counts is new."""
+NEWS, FEW = 0.02, 5
+"""Costs are reckoned anew once so large a part of the counts is new, and more than so many."""
 _LEFT = 1e-3
 """Chances below are not followed further."""
 
@@ -221,8 +221,9 @@ class LearnedSharing(Sharing):
 
     def _reckoned(self, size: int) -> _Counts:
         """With what follows from them, up to date."""
-        counts = self._of_size(size)
-        if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
+        counts = self._sizes.get(size) or self._of_size(size)
+        fresh = counts.seen - counts.reckoned_at
+        if not counts.costs or (fresh > FEW and fresh > NEWS * counts.seen):
             counts.reckoned_at = counts.seen
             known = self._known(counts)
             counts.ways = [self._ways(known, at) for at in range(STRETCHES)]
