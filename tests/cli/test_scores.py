@@ -78,6 +78,10 @@ def test_on_a_cluster_the_policy_is_that_of_the_installed_windlass(cluster, wind
     cluster.add(CONFIG_MAPS, {"metadata": here, "data": {"windlass.conf": "actions: allocate\n"}})
     assert json.loads(windlass(*aimed).out)["policy"] == "actions allocate"
     assert json.loads(windlass(*aimed[2:]).out)["policy"] == "actions allocate, preempt"
+    here["namespace"] = "team-gpu"  # where helm was told to install it
+    del cluster.objects[(CONFIG_MAPS, "windlass-system", "windlass-scheduler")]
+    cluster.add(CONFIG_MAPS, {"metadata": here, "data": {"windlass.conf": "actions: allocate\n"}})
+    assert json.loads(windlass(*aimed).out)["policy"] == "actions allocate"
 
 
 def test_a_job_that_has_ended_has_no_scores(windlass):

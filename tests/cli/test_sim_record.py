@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 from fakecluster import FakeCluster
 from kubeobjects import group, node, pod, queue
@@ -41,6 +42,15 @@ def ran(name: str, created: int, begun: int | None, ended: int | None, **more: A
         done = {"terminated": {"finishedAt": stamp(ended), "startedAt": stamp(begun or 0), "exitCode": 0}}
         obj["status"] |= {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": done}]}
     return obj
+
+
+def learned(seconds: float, namespace: str = "kube-system") -> dict[str, Any]:
+    """What the scheduler keeps of three runs of ``works``."""
+    history = History()
+    for number in range(3):
+        history.observe(Run(f"w{number}", Traits("default", "default", "works"), seconds))
+    text = msgspec.json.encode(history.as_record()).decode()
+    return {"metadata": {"name": "windlass-run-times", "namespace": namespace}, "data": {"history": text}}
 
 
 @pytest.fixture
@@ -92,14 +102,7 @@ def test_only_what_came_since(windlass: Run_) -> None:
 
 
 def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, cluster: FakeCluster) -> None:
-    history = History()
-    for number in range(3):
-        history.observe(Run(f"w{number}", Traits("default", "default", "works"), 7200.0))
-    import msgspec
-
-    text = msgspec.json.encode(history.as_record()).decode()
-    kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
-    cluster.add(CONFIG_MAPS, kept)
+    cluster.add(CONFIG_MAPS, learned(7200.0))
     done = windlass("sim", "record", "--unfinished", "-o", "json")
     found = json.loads(done.out)
     works = next(job for job in found["jobs"] if job["name"] == "works")
@@ -107,6 +110,24 @@ def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, clust
     assert (found["unfinished"], found["running"], found["waiting"]) == (1, 0, 1)
     assert "1 of them not ended: with the run time that is expected" in done.err
     assert "left out: 1 that waits, since nobody knows how long" in done.err
+
+
+def test_on_a_cluster_what_was_learned_lies_where_windlass_is_installed(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    def expected(*aim: str) -> list[float]:
+        found = json.loads(windlass(*aim, "sim", "record", "--unfinished", "-o", "json").out)
+        return [job["duration_seconds"] for job in found["jobs"] if job["name"] == "works"]
+
+    aimed = ("--context", "gpu")
+    assert expected(*aimed) == []
+    cluster.add(CONFIG_MAPS, learned(7200.0, "team-gpu"))  # as helm may have been told
+    assert expected(*aimed) == [7200.0]
+    cluster.add(CONFIG_MAPS, learned(9000.0, "windlass-system"))
+    assert expected(*aimed) == [9000.0]
+    assert expected() == []  # a box keeps it in kube-system
+    cluster.hidden.add(CONFIG_MAPS)  # this user may not look through all namespaces
+    assert expected(*aimed) == [9000.0]
 
 
 def test_what_its_owner_allows_it_to_run_is_what_it_asks_for(windlass: Run_, cluster: FakeCluster) -> None:

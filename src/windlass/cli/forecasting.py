@@ -94,13 +94,13 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     until = _seconds("--horizon", question.horizon)
     now = question.now
     request = planning.Request(question.files, question.config, now)
+    on_box = not invocation.target.remote
     if question.files:
         found = planning.loaded(request, invocation.warn)
     else:
-        on_box = not invocation.target.remote
         found = planning.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
     found.model.withheld = planning.quotas_of(found.counted).withheld
-    learned = None if question.files else kept_of(invocation.client)
+    learned = None if question.files else kept_of(invocation.client, on_box)
     counts = ((learned or {}).get("data") or {}).get(COUNTS)
     before = _world(found, found.parsed.config, now, counts)
     shapes = shapes_in(found.model, before.state.groups)

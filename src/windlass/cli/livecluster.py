@@ -27,6 +27,7 @@ from windlass.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from windlass.cli.failures import where_served
 from windlass.cli.installing import NAMESPACE
 from windlass.client.blocking import BlockingClient
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, text_of
@@ -77,19 +78,27 @@ def objects(
         )
 
 
+def own_config_map(client: BlockingClient, name: str) -> dict[str, Any] | None:
+    """The ConfigMap of this name of the Windlass that runs on a cluster, in whichever namespace it is installed: where
+    there are several, the usual one comes first, then by name. Who may not look through all namespaces looks in the
+    usual one. ``None`` where there is none, or the user may not read it. Raises ``StatusError``, ``Unreachable``."""
+    everywhere = where_served(lambda: client.list(CONFIG_MAPS, fields=f"metadata.name={name}").items, None)
+    if everywhere is None:
+        return where_served(lambda: client.find(CONFIG_MAPS, name, NAMESPACE), None)
+    spaces = {found["metadata"]["namespace"]: found for found in everywhere}
+    return next((spaces[space] for space in (NAMESPACE, *sorted(spaces)) if space in spaces), None)
+
+
 def policy(client: BlockingClient, on_box: bool) -> str:
     """The scheduler configuration of the Windlass that is installed, or of a box, as text; ``""`` where none is, or
     where the user may not read it. Raises :class:`WindlassError` for a ConfigMap that holds several."""
-    name, namespace = (CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE) if on_box else ("windlass-scheduler", NAMESPACE)
-    try:
-        found = client.find(CONFIG_MAPS, name, namespace)
-    except StatusError as error:
-        if error.code in (_FORBIDDEN, _NOT_FOUND):
-            return ""
-        raise
+    if not on_box:
+        return ((own_config_map(client, "windlass-scheduler") or {}).get("data") or {}).get(CONFIG_KEY) or ""
+    name, namespace = CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
+    found = where_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)
     data = (found or {}).get("data") or {}
-    if not on_box or not data:
-        return data.get(CONFIG_KEY) or ""
+    if not data:
+        return ""
     try:
         return text_of(data)
     except ConfigError as error:

@@ -57,7 +57,8 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
     client = invocation.client
     objects = [obj for _, obj in livecluster.objects(client, invocation.warn)]
     now = invocation.clock.now()
-    run_times = RunTimes(history_of(kept_of(client), from_objects(objects).model))
+    kept = kept_of(client, on_box=not invocation.target.remote)
+    run_times = RunTimes(history_of(kept, from_objects(objects).model))
     try:
         return kubernetes.record(
             objects,
@@ -70,9 +71,12 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
         raise wrong_trace(error) from error
 
 
-def kept_of(client: BlockingClient) -> Mapping[str, Any] | None:
-    """The ConfigMap in which the scheduler keeps what it has learned. Raises ``StatusError``, ``Unreachable``."""
-    return where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
+def kept_of(client: BlockingClient, on_box: bool) -> Mapping[str, Any] | None:
+    """The ConfigMap in which the scheduler keeps what it has learned, in its own namespace. Raises ``StatusError``,
+    ``Unreachable``."""
+    if on_box:
+        return where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
+    return livecluster.own_config_map(client, NAME)
 
 
 def history_of(config_map: Mapping[str, Any] | None, model: ClusterModel) -> History:

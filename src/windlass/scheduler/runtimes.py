@@ -1,6 +1,6 @@
 """Learned run times: pods that end well teach them, groups whose owners say nothing are given them.
 
-What was learned is kept in the ConfigMap ``kube-system/windlass-run-times``, read before anything is
+What was learned is kept in the ConfigMap ``windlass-run-times`` in Windlass' own namespace, read before anything is
 decided and written at most every minute; what time-sharing has counted (:mod:`.sharecounts`) beside it. It is an aid,
 not a record: where it cannot be read or written the scheduler goes without.
 
