@@ -7,6 +7,7 @@ is told. Everything runs as the user who starts it, no systemd.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -18,6 +19,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from windlass.node.linux import start_time
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CLIENTS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel")
@@ -216,16 +219,12 @@ def _end(pids: Sequence[int]) -> None:
     for pid in pids:
         _signal(pid, signal.SIGTERM)
     deadline = time.monotonic() + _END_SECONDS
-    while any(_signal(pid, 0) for pid in pids) and time.monotonic() < deadline:
+    while any(start_time(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     for pid in pids:
         _signal(pid, signal.SIGKILL)
 
 
-def _signal(pid: int, number: int) -> bool:
-    """Whether there was one to receive it."""
-    try:
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True

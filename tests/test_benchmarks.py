@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 _PATH = Path(__file__).resolve().parent.parent / "benchmarks" / "goals.py"
 
 
@@ -47,3 +49,22 @@ def test_a_policy_that_could_not_be_played_is_told_and_not_waited_for() -> None:
     ended = subprocess.run(command, cwd=_PATH.parent.parent, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 1
     assert "no-such-trace.csv does not exist" in ended.stderr
+
+
+def test_a_real_slurm_runs_the_work_and_leaves_nothing() -> None:
+    code = (
+        "from benchmarks import slurm, slurm_lab\n"
+        "lacking = slurm_lab.missing()\n"
+        "if lacking: raise SystemExit('lacking: ' + ', '.join(lacking))\n"
+        "slurm.adopt_orphans()\n"
+        "with slurm.slurm('Slurm', slurm.QUICK) as side:\n"
+        "    print(slurm.many(side, 9, batch=True)['jobs'])\n"
+        "print(side.daemons(), side.lab.folder.exists())\n"
+    )
+    root = _PATH.parent.parent
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=240
+    )
+    if ended.stderr.startswith("lacking: "):
+        pytest.skip(f"no Slurm here, {ended.stderr.strip()}")
+    assert ended.stdout == "9\n{} False\n", ended.stderr

@@ -33,6 +33,27 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         )
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        (("--gpus", "a100:2"), "--gpus 2 --gpu-model a100"),
+        (("-g", "gpu:h100:1"), "--gpus 1 --gpu-model h100"),
+        (("--gpus=gpu:4",), "--gpus 4"),
+        (("-o", "slurm-%j.out"), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
+        (("--output=logs/a.out",), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
+        (("-e", "train.err"), "windlass logs JOB has its errors, too"),
+    ],
+)
+def test_values_as_slurm_has_them_are_answered_with_what_to_type(windlass, typed, instead):
+    done = windlass("submit", *typed, "--", "true")
+    assert done.code == 2
+    assert f"try: {instead}" in done.err.splitlines()
+
+
+def test_what_is_no_number_of_cards_at_all_is_not_taken_for_one(windlass):
+    assert "--gpu-model" not in windlass("submit", "--gpus", "many", "--", "true").err
+
+
 @pytest.mark.parametrize("command", ["create", "set"])
 @pytest.mark.parametrize(
     "typed", ["--weight", "-w", "--capability", "--deserved", "--guarantee", "--quota", "--parent"]

@@ -566,11 +566,15 @@ def test_a_domain_that_no_node_tells_of_is_refused_before(windlass, cluster, nea
     assert windlass("submit", "--near", "topology.example.com/rack", "--", "true").code == 0
 
 
-def test_one_rank_may_have_its_nodes_network(windlass, cluster):
-    assert windlass("submit", "--host-network", "--", "true").code == 0
-    assert created(cluster)["spec"]["tasks"][0]["template"]["spec"]["hostNetwork"] is True
-    done = windlass("submit", "--host-network", "--nodes", "2", "--", "true")
-    assert (done.code, "--host-network with 2 ranks" in done.err) == (2, True)
+def test_ranks_on_their_nodes_network_know_the_names_of_one_another(windlass, cluster):
+    assert windlass("submit", "--host-network", "--nodes", "2", "--", "true").code == 0
+    pod = created(cluster)["spec"]["tasks"][0]["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    windlass("submit", "--name", "own", "--", "true")
+    assert (
+        "hostNetwork"
+        not in cluster.objects[VOLCANO_JOBS, "default", "own"]["spec"]["tasks"][0]["template"]["spec"]
+    )
 
 
 @pytest.mark.parametrize("text", ["99999999999999999999Gi", "1Q"])

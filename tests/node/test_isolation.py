@@ -130,6 +130,21 @@ async def test_hostname_localhost_and_the_machine_stay_apart(isolated: NodeBox) 
         assert await isolated.log("h") == "0\n"
 
 
+@pytest.mark.parametrize(("policy", "known"), [("ClusterFirstWithHostNet", True), ("ClusterFirst", False)])
+async def test_on_the_machines_network_names_are_known_by_dns_policy(
+    isolated: NodeBox, policy: str, known: bool
+) -> None:
+    await isolated.create(pod("peer", "sleep", "1000", subdomain="g", hostname="peer"))
+    peer = await isolated.phase("peer", "Running")
+    asks = "cat /etc/hosts; getent hosts peer.g || echo unknown"
+    await isolated.create(pod("h", "sh", "-c", asks, hostNetwork=True, dnsPolicy=policy))
+    await isolated.phase("h", "Succeeded", "Failed")
+    told = await isolated.log("h")
+    assert told.splitlines()[-1].split()[0] == (peer["status"]["podIP"] if known else "unknown")
+    own = {line for line in Path("/etc/hosts").read_text().splitlines() if line.strip()}
+    assert own <= set(told.splitlines()), "what the machine knows is known"
+
+
 async def test_containers_of_a_pod_share_network_and_memory(isolated: NodeBox) -> None:
     spec = pod("two", PYTHON, "-c", SERVE)
     spec["spec"]["containers"] += [

@@ -66,17 +66,6 @@ def check_name(wish: Wish) -> None:
         raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}", remedies=remedies)
 
 
-def check_network(wish: Wish) -> None:
-    """Ranks find one another by names that the network of a node does not know. Raises :class:`WindlassError`."""
-    if wish.host_network and wish.nodes > 1:
-        raise WindlassError(
-            "WL-USE-400",
-            f"--host-network with {wish.nodes} ranks: they would not find one another by name",
-            evidence="on its node's network a rank has no address of its own, and two of them may want one port",
-            remedies=("leave --host-network out", "leave --nodes out"),
-        )
-
-
 def check_amounts(wish: Wish) -> None:
     """Raises :class:`WindlassError` on amounts that are no quantities."""
     flags = (

@@ -23,6 +23,15 @@ COMMANDS = {
     "kill": "windlass cancel JOB",
     "stop": "windlass cancel JOB",
     "scontrol": "windlass show JOB",
+    "seff": "windlass show JOB",
+    "sstat": "windlass show JOB",
+    "sdiag": "windlass status",
+    "sacctmgr": "windlass queue ls",
+    "hold": "windlass apply -f FILE, a Command with action AbortJob",
+    "suspend": "windlass apply -f FILE, a Command with action AbortJob",
+    "release": "windlass apply -f FILE, a Command with action ResumeJob",
+    "resume": "windlass apply -f FILE, a Command with action ResumeJob",
+    "requeue": "windlass apply -f FILE, a Command with action RestartJob",
     "sinfo": "windlass node ls",
     "top": "windlass status",
     "sprio": "windlass explain JOB",
@@ -34,6 +43,7 @@ COMMANDS = {
     "create": "windlass apply -f FILE",
     "edit": "windlass apply -f FILE",
     "attach": "windlass logs JOB -f",
+    "sattach": "windlass logs JOB -f",
     "tail": "windlass logs JOB -f",
     "notebook": _NOTEBOOK,
     "jupyter": _NOTEBOOK,
@@ -45,6 +55,9 @@ COMMANDS = {
     "scale": "windlass submit --nodes N -- COMMAND",
 }
 """Command → the nearest one here."""
+_ARRAY = "windlass apply -f FILE, a Job with so many replicas, or a loop of windlass submit -e TASK=$i …"
+_WHOLE_NODES = "--gpus, as many as a node has: cards are never shared unless asked for"
+_NODES = "windlass apply -f FILE, with nodeSelector or nodeAffinity"
 OPTIONS = {
     "--account": "--queue",
     "-A": "--queue",
@@ -57,27 +70,51 @@ OPTIONS = {
     "-c": "--cpus",
     "--dependency": "windlass submit --wait … && windlass submit …",
     "-d": "windlass submit --wait … && windlass submit …",
-    "--array": "for i in 0 1 2; do windlass submit -e TASK=$i …; done",
-    "-a": "for i in 0 1 2; do windlass submit -e TASK=$i …; done",
+    "--array": _ARRAY,
+    "-a": _ARRAY,
+    "--begin": "at, or cron, with windlass submit",
+    "-b": "at, or cron, with windlass submit",
+    "--exclude": _NODES,
+    "-x": _NODES,
+    "--exclusive": _WHOLE_NODES,
     "--export": "--env",
+    "--gpu-bind": "none needed: each rank sees its own cards",
     "--gpus-per-node": "--gpus",
     "--gpus-per-task": "--gpus",
     "--gres": "--gpus",
     "-G": "--gpus",
+    "--hold": "windlass submit, when it is to run",
+    "-H": "windlass submit, when it is to run",
     "--job-name": "--name",
     "-J": "--name",
+    "--kill-on-bad-exit": "none needed: a rank that fails ends the others",
+    "-K": "none needed: a rank that fails ends the others",
+    "--label": "none needed: lines of several ranks begin with [RANK]",
+    "-l": "none needed: lines of several ranks begin with [RANK]",
+    "--mail-type": "windlass submit --wait …; mail …",
+    "--mail-user": "windlass submit --wait …; mail …",
     "--mem": "--memory",
+    "--mem-per-cpu": "--memory, for each rank",
     "--mem-per-gpu": "--memory, for each rank",
+    "--nice": "--priority",
+    "--nodelist": _NODES,
+    "-w": _NODES,
     "--ntasks": "--nodes, the number of ranks",
     "--ntasks-per-node": "--nodes, the number of ranks",
     "-N": "--nodes",
     "--error": "windlass logs JOB",
+    "--open-mode": "windlass logs JOB",
+    "--parsable": "none needed: the name alone is printed",
     "--partition": "--queue",
     "-p": "--queue",
+    "--pty": "none: a job has no standard input",
     "--qos": "--priority",
     "--requeue": "none needed: who is evicted runs again",
+    "--signal": "none: SIGTERM comes when --time is over, SIGKILL 30 s later",
     "--switches": "--near",
+    "--test-only": "windlass submit …; windlass explain JOB",
     "--time-min": "--time",
+    "-W": "windlass submit --wait",
     "--wrap": "windlass submit -- sh -c 'COMMANDS'",
 }
 """Option of sbatch and srun → what to give ``run`` and ``submit`` instead."""
@@ -106,6 +143,16 @@ def option_here(name: str, path: str) -> str:
     if path.endswith((" queue create", " queue set")):
         return _QUEUE_OPTIONS.get(name, "")
     return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
+
+
+def cards_here(complaint: str) -> str:
+    """What to type instead of a number of cards as ``--gres`` and ``--gpus`` of Slurm have it (``a100:2``, ``gpu:2``,
+    ``gpu:a100:2``), of what is said of it; empty if it is none."""
+    found = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
+    if found is None:
+        return ""
+    model, count = found.groups()
+    return f"--gpus {count}" + (f" --gpu-model {model}" if model and model != "gpu" else "")
 
 
 def verb_elsewhere(verb: str, noun: str) -> str:

@@ -164,6 +164,10 @@ def usage_error(error: click.UsageError) -> WindlassError:
         instead = habits.option_here(error.option_name, path)
         close = failures.nearest(error.option_name, known)
         remedies += [instead] if instead else [f"did you mean {match}?" for match in close]
+    if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
+        from windlass.cli import habits
+
+        remedies += [cards] if (cards := habits.cards_here(message)) else []
     short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
     message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
     no_number = "is not a whole number" in message

@@ -11,6 +11,7 @@ from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 
 FORMATS = ("json", "yaml", "wide", "name", "jsonpath")
+_FILE = "> FILE keeps what is printed here, windlass logs JOB what a job prints"
 
 
 def format_words(formats: Sequence[str]) -> str:
@@ -35,7 +36,7 @@ def check_format(text: str, formats: Sequence[str] = FORMATS) -> str:
         "WL-USE-400",
         f"-o {text} is not an output format{'' if formats == FORMATS else ' of this command'}",
         evidence=f"formats: {format_words(formats)}",
-        remedies=("-o json",),
+        remedies=("-o json", *((_FILE,) if set(text) & set("./%") else ())),
     )
 
 

@@ -105,7 +105,10 @@ def job_of(
     if wish.time_seconds:
         pod["activeDeadlineSeconds"] = wish.time_seconds
     if wish.host_network:
-        pod["hostNetwork"] = True
+        pod |= {
+            "hostNetwork": True,
+            "dnsPolicy": "ClusterFirstWithHostNet",
+        }  # its ranks find one another by name
     if wish.followed and on_box:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {
@@ -189,7 +192,10 @@ def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> l
                 "WL-USE-400",
                 f"--env {name}: the variable is not set here",
                 evidence="without =VALUE the caller's own value is passed on",
-                remedies=(f"--env {name}=VALUE",),
+                remedies=(
+                    f"--env {name}=VALUE",
+                    *(("windlass logs JOB has its errors, too",) if "." in name else ()),
+                ),
             )
         found[name] = value if equals else environ[name]
     return [{"name": name, "value": literal(value)} for name, value in sorted(found.items())]

@@ -17,7 +17,6 @@ from windlass.cli.foreseeing import (
     check_capacity,
     check_command,
     check_name,
-    check_network,
     no_gpus,
 )
 from windlass.cli.habits import OPTIONS, directives, slurm_time
@@ -57,7 +56,7 @@ def job_flags(function: Function) -> Function:
             click.option(
                 "--host-network",
                 is_flag=True,
-                help="On the network of its node: for a notebook, a server. One rank.",
+                help="On the network of its node: for a notebook, a server.",
             ),
             click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
             click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
@@ -97,7 +96,6 @@ def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     check_amounts(wish)
     check_name(wish)
     check_near(wish)
-    check_network(wish)
     return wish
 
 

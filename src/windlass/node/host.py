@@ -38,6 +38,18 @@ _RETIRED_SECONDS = 60.0
 moment later than a short-lived peer ends must not die of an unknown name."""
 
 
+_MACHINE_HOSTS = Path("/etc/hosts")
+
+
+@dataclass(frozen=True, slots=True)
+class HostsFile:
+    """Where a pod's hosts file lies, what its manifest adds, and whether the machine's own stands in it, too."""
+
+    path: Path
+    aliases: list[Mapping[str, Any]]
+    machine: bool = False
+
+
 @dataclass(slots=True)
 class Host:
     """``names``: every pod that has an address here, also reserved ones, by uid."""
@@ -60,7 +72,7 @@ class Host:
     rng: Random
     names: dict[str, NamedPod] = field(default_factory=dict)
     services: dict[str, NamedService] = field(default_factory=dict)
-    hosts_files: dict[str, tuple[Path, list[Mapping[str, Any]]]] = field(default_factory=dict)
+    hosts_files: dict[str, HostsFile] = field(default_factory=dict)
     """Pods whose hosts file is kept up to date: uid → file and the pod's hostAliases."""
     directory: Directory = field(default_factory=lambda: Directory((), ()))
     zones: NodeRecord = field(default_factory=NodeRecord)
@@ -151,12 +163,12 @@ class Host:
 
     def write_hosts(self, uid: str) -> None:
         """Rewrite the pod's hosts file in place: it is bind-mounted, so the file must stay the same one."""
-        path, aliases = self.hosts_files[uid]
+        file = self.hosts_files[uid]
         named = self.names.get(uid)
         if named is None:
             return
-        text = self.directory.hosts(named, aliases).encode()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        text = self.directory.hosts(named, file.aliases, _machine_hosts() if file.machine else "").encode()
+        descriptor = os.open(file.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.pread(descriptor, len(text) + 1, 0) != text:
                 os.pwrite(descriptor, text, 0)
@@ -164,10 +176,21 @@ class Host:
         finally:
             os.close(descriptor)
 
-    def system_files(self, folder: Path, hostname: str, own_network: bool) -> list[Mount]:
-        """The generated files of ``/etc`` that every container of a pod sees instead of the machine's."""
+    def system_files(self, folder: Path, hostname: str, own_network: bool, named: bool) -> list[Mount]:
+        """The generated files of ``/etc`` that every container of a pod sees instead of the machine's. ``named``: it
+        knows the names of pods and services."""
+        files = self._files_of_names(folder) if named else []
         if not own_network:
-            return []
+            return files
+        (folder / "hostname").write_text(hostname + "\n")
+        files.append(Mount(str(folder / "hostname"), "/etc/hostname", optional=True))
+        if self.network.outbound.nameserver:
+            resolver = folder / "resolv.conf"
+            resolver.write_text(f"nameserver {self.network.outbound.nameserver}\n")
+            files.append(Mount(str(resolver), "/etc/resolv.conf", optional=True))
+        return files
+
+    def _files_of_names(self, folder: Path) -> list[Mount]:
         files = [Mount(str(folder / "hosts"), "/etc/hosts", optional=True)]
         switch = folder / "nsswitch.conf"
         try:
@@ -175,13 +198,14 @@ class Host:
         except FileNotFoundError:
             switch.write_text(name_switch(""))
         files.append(Mount(str(switch), "/etc/nsswitch.conf", optional=True))
-        (folder / "hostname").write_text(hostname + "\n")
-        files.append(Mount(str(folder / "hostname"), "/etc/hostname", optional=True))
-        if self.network.outbound.nameserver:
-            resolver = folder / "resolv.conf"
-            resolver.write_text(f"nameserver {self.network.outbound.nameserver}\n")
-            files.append(Mount(str(resolver), "/etc/resolv.conf", optional=True))
         if os.path.isdir("/run/nscd"):  # its cache knows only the machine's own hosts file
             (folder / "empty").mkdir(exist_ok=True)
             files.append(Mount(str(folder / "empty"), "/run/nscd", optional=True))
         return files
+
+
+def _machine_hosts() -> str:
+    try:
+        return _MACHINE_HOSTS.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -62,6 +62,12 @@ class ContainerLauncher:
         return bool(self.pod["spec"].get("hostNetwork"))
 
     @property
+    def named(self) -> bool:
+        """Whether it knows the names of pods and services: on the machine's network as in Kubernetes, by its
+        ``dnsPolicy``."""
+        return not self.host_network or self.pod["spec"].get("dnsPolicy") == "ClusterFirstWithHostNet"
+
+    @property
     def hostname(self) -> str:
         if self.host_network:
             return self.host.node_name
@@ -133,7 +139,7 @@ class ContainerLauncher:
         chosen = await self._given()
         system: list[mounts.Mount] = []
         if host.capabilities.mounts:
-            system = host.system_files(self.folder, self.hostname, own_network)
+            system = host.system_files(self.folder, self.hostname, own_network, self.named)
             own_memory = "ipc" in host.capabilities.namespaces and not spec.get("hostIPC")
             if own_memory and not self._meets_daemon(chosen):
                 system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))

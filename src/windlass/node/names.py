@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 DOMAIN = "cluster.local"
 MANAGED = "# Managed by windlass: names of pods and services, kept up to date while the pod runs.\n"
+_LOOPBACK = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,10 @@ class Directory:
             self._lines.setdefault(service.namespace, []).append((pod.address, [service.name]))
             self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))
 
-    def hosts(self, pod: NamedPod, aliases: Iterable[Mapping[str, object]] = ()) -> str:
-        """The pod's hosts file: itself first, then its namespace, then what is qualified."""
-        lines = [
-            MANAGED,
-            "127.0.0.1\tlocalhost\n",
-            "::1\tlocalhost ip6-localhost ip6-loopback\n",
-        ]
+    def hosts(self, pod: NamedPod, aliases: Iterable[Mapping[str, object]] = (), machine: str = "") -> str:
+        """The pod's hosts file: itself first, then its namespace, then what is qualified. ``machine``: what stands in
+        the machine's own file, for a pod on its network."""
+        lines = [MANAGED, machine.rstrip("\n") + "\n" if machine.strip() else _LOOPBACK]
         own = [pod.hostname]
         if pod.subdomain:
             full = f"{pod.hostname}.{pod.subdomain}"

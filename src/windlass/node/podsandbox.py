@@ -72,7 +72,7 @@ class PodSandbox:
             "cable": self._cable() if "net" in names else None,
             "tmpfs": self._tmpfs(volumes) if "mnt" in names else [],
         }
-        records.write(str(self._folder), sandbox.SPEC, spec)
+        records.write(str(self._folder), sandbox.SPEC, spec, durable=False)
         unlink_if_there(self._folder / sandbox.RECORD)
         errors = self._folder / "sandbox.err"
         pid, reader = self._nursery.start_helper("sandbox", str(self._folder), errors=errors)

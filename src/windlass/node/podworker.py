@@ -26,7 +26,7 @@ from windlass.kits.files import write_atomic
 from windlass.node import logs, records
 from windlass.node.cardkeeper import Rejected
 from windlass.node.environment import ConfigError
-from windlass.node.host import Host
+from windlass.node.host import Host, HostsFile
 from windlass.node.launcher import ContainerLauncher
 from windlass.node.ledger import DeviceBusy
 from windlass.node.names import NamedPod
@@ -317,8 +317,9 @@ class PodWorker:
     def _announce(self) -> None:
         """Tell the others under which names and address this pod is found."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
-        if not self._launcher.host_network and self.uid not in self.host.hosts_files:
-            self.host.hosts_files[self.uid] = (self.folder / "hosts", spec.get("hostAliases") or [])
+        if self._launcher.named and self.uid not in self.host.hosts_files:
+            file, aliases = self.folder / "hosts", spec.get("hostAliases") or []
+            self.host.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
         named = NamedPod(
             uid=self.uid,
             namespace=metadata["namespace"],

@@ -44,14 +44,16 @@ def encode(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record).encode()
 
 
-def write(folder: str, name: str, record: dict[str, Any]) -> None:
-    """Replace the record in one step and make it durable. Raises ``OSError``."""
+def write(folder: str, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
+    """Replace the record in one step; ``durable``: it outlives a crash of the machine, which costs a wait for the disk.
+    What names processes need not be, since no process does. Raises ``OSError``."""
     path = os.path.join(folder, name)
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, json.dumps(record).encode())
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(temporary, path)

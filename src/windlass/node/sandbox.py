@@ -40,7 +40,7 @@ def main(folder: str) -> int:
         "namespaces": namespaces(spec),
         "box_descriptor": box_descriptor,
     }
-    records.write(folder, RECORD, record)
+    records.write(folder, RECORD, record, durable=False)
     box.hold(folder, RECORD)
     return 0
 

@@ -120,7 +120,7 @@ class _Shim:
             self._child(go_read, errors_write, status_write, outs)
         for descriptor in (go_read, errors_write, status_write, outs["stdout"][1], outs["stderr"][1]):
             os.close(descriptor)
-        records.write(self.folder, records.PROCESS, records.identity(self.init))
+        records.write(self.folder, records.PROCESS, records.identity(self.init), durable=False)
         os.write(go_write, b"g")
         os.close(go_write)
         said = b""
