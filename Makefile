@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
+.PHONY: help demo test check bench bench-engine bench-live bench-peers docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -40,6 +40,9 @@ bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
 
 bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the server alone, side by side
 	@$(BIN)/python -m benchmarks.live --table
+
+bench-peers: $(STAMP)  ## beside Volcano, KAI, Kueue and coscheduling on a real API server (tools/kubernetes/build.sh --peers)
+	@$(BIN)/python -m benchmarks.live_peers
 
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.end_to_end import group, in_parallel, node, pod
-from windlass.api.resources import EVENTS, NODES, POD_GROUPS, PODS
+from windlass.api.resources import EVENTS, NODES, POD_GROUPS, PODS, Resource
 from windlass.client.client import Client, Watch
 from windlass.client.transport import Request
 
@@ -33,6 +33,7 @@ _AT_ONCE = 100
 class _Meta(msgspec.Struct):
     name: str = ""
     resourceVersion: str = ""
+    deletionTimestamp: str | None = None
 
 
 class _Spec(msgspec.Struct):
@@ -92,27 +93,55 @@ class Batch:
         await in_parallel([lambda i=i: self._gang(api, i) for i in range(self.jobs)], CREATORS)
         return time.monotonic() - begun
 
+    async def create_interleaved(self, api: Client) -> None:
+        """Create the first pod of every gang, then the second of every gang, and so on."""
+        names = [self.name(i) for i in range(self.jobs)]
+        await in_parallel([lambda n=n: self._group(api, n) for n in names], CREATORS)
+        turns = [(name, rank) for rank in range(self.gang) for name in names]
+        await in_parallel([lambda t=t: self._pod(api, *t) for t in turns], CREATORS)
+
+    def name(self, number: int) -> str:
+        """Of a gang."""
+        return f"{self.prefix}-{number:05d}"
+
+    def written(self, name: str) -> tuple[Resource, dict[str, Any]] | None:
+        """The group of a gang; None where there is nothing but its pods."""
+        return (POD_GROUPS, group(name, self.gang)) if self.grouped else None
+
+    def member(self, name: str, rank: int) -> dict[str, Any]:
+        """A pod of a gang."""
+        made = pod(f"{name}-{rank}", name)
+        made["spec"]["schedulerName"] = self.scheduler
+        if not self.grouped:
+            del made["metadata"]["annotations"]
+        return made
+
     async def _gang(self, api: Client, number: int) -> None:
-        name = f"{self.prefix}-{number:05d}"
-        grouped = self.grouped
-        if grouped:
-            await api.create(POD_GROUPS, group(name, self.gang))
+        name = self.name(number)
+        await self._group(api, name)
         for rank in range(self.gang):
-            made = pod(f"{name}-{rank}", name)
-            made["spec"]["schedulerName"] = self.scheduler
-            if not grouped:
-                del made["metadata"]["annotations"]
-            self.created[made["metadata"]["name"]] = time.monotonic()
-            await api.create(PODS, made)
+            await self._pod(api, name, rank)
+
+    async def _group(self, api: Client, name: str) -> None:
+        written = self.written(name)
+        if written is not None:
+            await api.create(*written)
+
+    async def _pod(self, api: Client, name: str, rank: int) -> None:
+        made = self.member(name, rank)
+        self.created[made["metadata"]["name"]] = time.monotonic()
+        await api.create(PODS, made)
 
 
 class Books:
-    """Who is where, by the watch of this process."""
+    """Who is where, by the watch of this process. ``gpus``: so many pods fit on a node."""
 
     def __init__(self, api: Client, gpus: int) -> None:
         self._api = api
         self._gpus = gpus
         self.bound: dict[str, float] = {}
+        self.ended: set[str] = set()
+        """Pods that somebody told to end, or deleted."""
         self.nodes: dict[str, str] = {}
         self.taken: dict[str, int] = {}
         self._told: set[str] = set()
@@ -137,7 +166,9 @@ class Books:
                 version = found.metadata.resourceVersion
                 if found.metadata.name.startswith(_OLD):
                     continue
-                if event.type in ("ADDED", "MODIFIED") and found.spec.nodeName:
+                if event.type == "DELETED" or found.metadata.deletionTimestamp:
+                    self.ended.add(found.metadata.name)
+                elif found.spec.nodeName:
                     self._note(found, now)
             self._changed.set()
         return version

@@ -1,7 +1,7 @@
 """A cluster that another gang scheduler serves is taken over queue by queue, and given back, while its pods run on.
 
-With Volcano's own scheduler where it is built (``tools/kubernetes/build.sh --volcano``), with KAI's where its programs
-are found, else with a stand-in that passes over the same PodGroups.
+With Volcano's own scheduler and KAI's programs where they are built (``tools/kubernetes/build.sh --peers``), else with
+a stand-in that passes over the same PodGroups.
 """
 
 from __future__ import annotations

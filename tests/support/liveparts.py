@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 from realkube import RealKube, end, free_ports, spawn, tools_folder
 
@@ -115,14 +116,16 @@ class WindlassPart(Part):
 
 
 class KubeScheduler(Part):
-    """kube-scheduler with a client that is not held back, without leader election."""
+    """kube-scheduler, without leader election, with a client that is not held back unless it is to be ``limited``
+    as it is where nobody says otherwise."""
 
     BINARY = "kube-scheduler"
+    PROFILES: ClassVar[list[dict[str, Any]]] = []
 
-    def __init__(self, kube: RealKube) -> None:
+    def __init__(self, kube: RealKube, *, limited: bool = False) -> None:
         (port,) = free_ports(1)
-        config = kube.folder / "kube-scheduler.json"
-        client = {"kubeconfig": str(kube.kubeconfig), "qps": 10000, "burst": 10000}
+        config = kube.folder / f"{self.BINARY}.json"
+        client = {"kubeconfig": str(kube.kubeconfig), **({} if limited else {"qps": 10000, "burst": 10000})}
         config.write_text(
             json.dumps(
                 {
@@ -130,13 +133,14 @@ class KubeScheduler(Part):
                     "kind": "KubeSchedulerConfiguration",
                     "clientConnection": client,
                     "leaderElection": {"leaderElect": False},
+                    **({"profiles": self.PROFILES} if self.PROFILES else {}),
                 }
             )
         )
         argv = [str(tools_folder() / self.BINARY), f"--config={config}", "--authentication-skip-lookup"]
         argv += [f"--secure-port={port}", "--bind-address=127.0.0.1"]
-        argv += [f"--cert-dir={kube.folder / 'kube-scheduler-certs'}"]
-        super().__init__(argv, kube.folder / "kube-scheduler.log", port)
+        argv += [f"--cert-dir={kube.folder / f'{self.BINARY}-certs'}"]
+        super().__init__(argv, kube.folder / f"{self.BINARY}.log", port)
 
     @property
     def ready(self) -> bool:

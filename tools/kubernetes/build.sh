@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Builds the real Kubernetes parts that the tests run against, once, into a cache folder outside the
-# checkout, and prints the folder. `build.sh --volcano` also builds Volcano's scheduler, which nothing but the test of
-# taking a cluster over from it needs. `build.sh --where` prints it without building; `build.sh --late` prints
-# the markers of the tests that have to wait for a build, if anything is missing and can be built.
+# checkout, and prints the folder. `build.sh --volcano` also builds Volcano's scheduler, which some tests use where it
+# is there; `build.sh --peers` that, KAI's scheduler and binder, Kueue and kube-scheduler with the coscheduling plug-in:
+# what `benchmarks/live_peers.py` runs beside Windlass. `build.sh --where` prints the folder without building;
+# `build.sh --late` prints the markers of the tests that have to wait for a build, if anything is missing and can be
+# built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export HOME=${HOME:-~}
@@ -58,6 +60,25 @@ build_volcano() {
   rm -rf "$work"
 }
 
+definitions() { # NAME MODULE-FOLDER MODULE PATH-IN-IT: the CustomResourceDefinitions that a peer brings
+  local to=$out/../crds/$1
+  [ -d "$to" ] && return 0
+  local from
+  from=$(cd "$here/$2" && go mod download "$3" >&2 && go list -m -f '{{.Dir}}' "$3")
+  mkdir -p "$to.$$" && cp "$from"/$4 "$to.$$" && chmod -R u+w "$to.$$" && mv "$to.$$" "$to"
+}
+
+build_peers() {
+  local ldflags="-s -w" # the version above is not theirs
+  build coscheduling-scheduler coscheduling sigs.k8s.io/scheduler-plugins/cmd/scheduler
+  build kai-scheduler kai github.com/NVIDIA/KAI-scheduler/cmd/scheduler
+  build kai-binder kai github.com/NVIDIA/KAI-scheduler/cmd/binder
+  build kueue kueue sigs.k8s.io/kueue/cmd/kueue
+  definitions coscheduling coscheduling sigs.k8s.io/scheduler-plugins "manifests/coscheduling/crd.yaml"
+  definitions kai kai github.com/NVIDIA/KAI-scheduler "deployments/kai-scheduler/crds/*.yaml"
+  definitions kueue kueue sigs.k8s.io/kueue "config/components/crd/bases/*.yaml"
+}
+
 command -v go >/dev/null || { echo "go is not installed: the tests against a real Kubernetes skip" >&2; exit 3; }
 command -v kubectl >/dev/null || build kubectl server k8s.io/kubernetes/cmd/kubectl
 build etcd etcd go.etcd.io/etcd/server/v3
@@ -66,5 +87,11 @@ build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manag
 build kube-scheduler server k8s.io/kubernetes/cmd/kube-scheduler
 build helm helm helm.sh/helm/v3/cmd/helm
 build kwok kwok sigs.k8s.io/kwok/cmd/kwok
-if [ "${1:-}" = --volcano ]; then build_volcano; fi
+case "${1:-}" in
+  --volcano | --peers)
+    build_volcano
+    definitions volcano volcano volcano.sh/volcano "config/crd/volcano/bases/*.yaml"
+    ;;&
+  --peers) build_peers ;;
+esac
 echo "$out"
