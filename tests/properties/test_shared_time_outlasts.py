@@ -12,7 +12,7 @@ from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
-from windlass.engine.deltas import Delta
+from windlass.engine.deltas import Delta, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.sharing import kept
 from windlass.engine.sharing.sharing import Account
@@ -49,7 +49,10 @@ class Handed:
 
     def __init__(self, behind: int) -> None:
         self.engine = engine()
+        self.claimants, self.world = self.engine.claimants, self.engine.world
         self.told: list[Delta] = []
+        self.untold: set[str] = set()
+        """Tasks of which something was decided, and not yet told that it is so."""
         self.pasts: dict[str, Past | None] = {}
         self.compared = 0
         self.suspended = 0
@@ -60,6 +63,9 @@ class Handed:
     def apply(self, deltas: Iterable[Delta]) -> None:
         found = list(deltas)
         self.told += found
+        for delta in found:
+            if isinstance(delta, TaskUpserted):
+                self.untold.discard(delta.task.key)
         self.engine.apply(found)
 
     def cycle(self, now: float) -> Decision:
@@ -72,7 +78,8 @@ class Handed:
             self.pasts[group] = read_back(past, sharing.accounts[group].stint.group.created)
             assert self.pasts[group] is not None
         self._texts.append(kept.as_text(sharing))
-        if not decision.binds and not decision.evictions and self._tries < TRIES:
+        self.untold |= {each.task for each in (*decision.binds, *decision.evictions)}
+        if not self.untold and self._tries < TRIES:
             self._tries += 1
             self.compare(now)
         return decision

@@ -5,7 +5,8 @@ PodGroups with pods, pods that are bound run at once, and end when the trace say
 at once, and its job goes on from what it saved, after its restart. What is compared: who starts, and starts again, in
 which order and when, and on how many nodes with how many pods on each: with gangs, with each kind of backfill, with
 queues, with priorities and preemption, with queues that reclaim what they are due, and with jobs that share time, also
-where a suspension loses work.
+where a suspension loses work. What is foretold of those who wait (:mod:`windlass.sim.forward`) is held against the
+replay of the same jobs.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import ceil
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kubeobjects import group, node, pod, priority_class, queue
@@ -25,15 +26,20 @@ from msgspec.structs import replace as altered
 from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import Delta
+from windlass.engine.engine import Engine
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.model.engines import make_engine
 from windlass.plugins.windlass_victims import TICK_SECONDS
 from windlass.sim.cluster import GPU, make_nodes, parse
+from windlass.sim.forward import Forward, state_of
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.outcome import Outcome
 from windlass.sim.policies import Made, Policy
-from windlass.sim.replay import Options, replay
+from windlass.sim.progress import Effort
+from windlass.sim.replay import Options, Replay, replay
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
 
@@ -107,9 +113,12 @@ def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None
 
 def played(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> Outcome:
     nodes = make_nodes(parse(f"{NODES}x{LARGEST}"))
+    return replay(jobs, nodes, live_policy(config), _options(terms, Effort()))
+
+
+def _options(terms: Terms | None, effort: Effort) -> Options:
     queues = {name: Queue(name, **_units(told)) for name, told in (terms or {}).items()}
-    options = Options(time_share=False, queues=bool(terms), terms=queues)
-    return replay(jobs, nodes, live_policy(config), options)
+    return Options(effort=effort, time_share=False, queues=bool(terms), terms=queues)
 
 
 def _units(told: dict[str, int]) -> dict[str, Any]:
@@ -489,6 +498,48 @@ def idle(outcome: Outcome) -> list[tuple[float, float]]:
             found.append((since, span.start))
         busy_until = max(busy_until, span.end)
     return found
+
+
+class Heard:
+    """An engine, and what it was told before it was first asked."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.first: list[Delta] = []
+        self._asked = False
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        found = list(deltas)
+        self.first += [] if self._asked else found
+        self.engine.apply(found)
+
+    def cycle(self, now: float) -> Decision:
+        self._asked = True
+        return self.engine.cycle(now)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+@pytest.mark.parametrize("seed", [1, 7, 15, 54])
+def test_what_is_foretold_of_those_who_wait_is_what_the_simulator_plays(seed: int) -> None:
+    """Jobs of one moment, whose stops lose all: forecasts told of binds together with departures, and ended where a
+    cycle decided nothing though claims went on in the next."""
+    drawn_jobs, config, terms = drawn(seed)
+    loses_all: dict[str, Any] = {"time_share": None, "checkpoint_seconds": None, "restart_seconds": None}
+    jobs = [replace(job, submit_seconds=0.0, **loses_all) for job in drawn_jobs]
+    heard = Heard(make_engine(config))
+    policy = live_policy(config)
+    told = replace(policy, make=lambda setting: replace(policy.make(setting), engine=cast(Engine, heard)))
+    game = Replay(
+        jobs, make_nodes(parse(f"{NODES}x{LARGEST}")), told, _options(terms, Effort(checkpoint_seconds=None))
+    )
+    game.run()
+    seconds = {run.key: run.job.duration_seconds for run in game.runs}
+    forward = Forward(state_of(heard.first, 0.0), make_engine(config), lambda group, *_: seconds[group.key])
+    foretold = {key: (course.started, course.stops) for key, course in forward.run().items()}
+    assert foretold == {run.key: (run.ended.started, run.ended.preemptions) for run in game.runs}
+    assert any(stops for _, stops in foretold.values())
 
 
 def test_a_difference_would_be_seen() -> None:

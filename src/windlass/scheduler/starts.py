@@ -31,7 +31,8 @@ from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.runtimes import RunTimes
 from windlass.sim import runtimes
-from windlass.sim.forward import ForwardError, State, state_of
+from windlass.sim.deciding import Endless
+from windlass.sim.forward import State, state_of
 from windlass.sim.whatif import Band, Draws, World, plays
 from windlass.spi.configuration import SchedulerConfig
 
@@ -191,7 +192,7 @@ class StartEstimates:
         begun = self._clock.monotonic()
         try:
             found = await self._aside(lambda: play.run(pace, waiting))
-        except ForwardError as error:
+        except Endless as error:
             log.warning("no estimates of starts", why=str(error))
             return
         self._metrics.start_estimate_seconds.observe(self._clock.monotonic() - begun)

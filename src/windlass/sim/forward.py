@@ -2,9 +2,10 @@
 
 What runs goes on until its end, what waits is decided upon whenever something changes, and runs in its turn; nobody
 new comes. A group runs once as many of its tasks have their places as it needs, and ends as a whole. Pods start and
-end at once. Who is evicted is made anew, waiting, at the same moment; once too few are left of a group it goes on from
-what it saved, by its own word (:mod:`windlass.plugins.timeshare.losses`), after its restart; who says nothing of that
-begins anew. What was terminating at the beginning is gone.
+end at once; what the engine hears of that, and when: :mod:`windlass.sim.deciding`. Who is evicted is made anew,
+waiting, at the same moment; once too few are left of a group it goes on from what it saved, by its own word
+(:mod:`windlass.plugins.timeshare.losses`), after its restart; who says nothing of that begins anew. What was
+terminating at the beginning is gone.
 
 Invariants: pure; the state handed in stays as it was; equal states and run times give equal outcomes.
 """
@@ -36,13 +37,12 @@ from windlass.engine.deltas import (
 from windlass.engine.engine import Engine
 from windlass.plugins.timeshare.losses import habit_of, said_by, saved_before, unsaved_seconds
 from windlass.sim.clock import Agenda, Kind
+from windlass.sim.deciding import Deciding
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
 from windlass.spi.timeshare import Stint
 
 RUNS = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING)
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
-ROUNDS = 1000
-"""So many cycles may one moment take: more would never end."""
 MOMENTS = 100_000
 """So many moments are looked at."""
 AT_ONCE = 200
@@ -52,10 +52,6 @@ PATIENCE_SECONDS = 86_400.0
 
 RunTime = Callable[[Group, float, float | None], float | None]
 """A group, how long it has run, and after how long it is ended by force → how long it runs in all."""
-
-
-class ForwardError(RuntimeError):
-    """The engine decides for ever at one moment."""
 
 
 @dataclass(slots=True)
@@ -160,8 +156,8 @@ class Forward:
         self._run_time = run_time
         self._last = state.now + until
         self._pause = pause
+        self._deciding = Deciding(engine, self._carry_out, pause)
         self._agenda = Agenda()
-        self._deltas: list[Delta] = state.deltas()
         self._works = {key: _Work(group) for key, group in state.groups.items()}
         self._waiting: set[str] = set()
         for task in state.tasks.values():
@@ -177,13 +173,12 @@ class Forward:
                     work.stopped(state.saved[key])
 
     def run(self) -> Mapping[str, Course]:
-        """Until all that wait have started, nothing happens any more, or the end. Raises :class:`ForwardError`."""
-        now = self._state.now
-        for at in range(0, len(self._deltas), AT_ONCE):
+        """Until all that wait have started, nothing happens any more, or the end. Raises :class:`Endless`."""
+        now, known = self._state.now, self._state.deltas()
+        for at in range(0, len(known), AT_ONCE):
             self._pause()
-            self._engine.apply(self._deltas[at : at + AT_ONCE])
-        self._deltas.clear()
-        wake = self._decide(now)
+            self._engine.apply(known[at : at + AT_ONCE])
+        wake = self._deciding.settle(now)
         for _ in range(MOMENTS):
             if not self._waiting:
                 break
@@ -197,23 +192,12 @@ class Forward:
             now = max(now, moment)
             for _, (work, plan) in self._agenda.due(now):
                 self._ends(work, plan, now)
-            wake = self._decide(now)
+            wake = self._deciding.settle(now)
         return self.courses
 
     def _ahead(self, wake: float, now: float) -> bool:
         """Whether time alone may still change something: nothing ends any more."""
         return wake > now and wake - self._state.now < PATIENCE_SECONDS
-
-    def _decide(self, now: float) -> float | None:
-        for _ in range(ROUNDS):
-            self._pause()
-            deltas, self._deltas = self._deltas, []
-            self._engine.apply(deltas)
-            decision = self._engine.cycle(now)
-            if not decision.binds and not decision.evictions:
-                return decision.wake_at if decision.wake_at is not None and decision.wake_at > now else None
-            self._carry_out(decision, now)
-        raise ForwardError(f"the scheduler decides for ever at {now:g}")
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         for eviction in decision.evictions:
@@ -226,14 +210,14 @@ class Forward:
         work = self._works[bind.group]
         task = altered(work.tasks[bind.task], state=TaskState.RUNNING, node=bind.node, started=now)
         work.tasks[bind.task] = task
-        self._deltas.append(TaskUpserted(task))
+        self._deciding.confirmed.append(TaskUpserted(task))
         self._look(work, now)
 
     def _evicted(self, eviction: Eviction, now: float) -> None:
         work = self._works[eviction.group]
         task = _anew(work.tasks[eviction.task], len(self.binds))
         work.tasks[eviction.task] = task
-        self._deltas += [TaskRemoved(task.key), TaskUpserted(task)]
+        self._deciding.changes += [TaskRemoved(task.key), TaskUpserted(task)]
         if work.began is not None and work.placed() < work.least:
             self._stop(work, now)
 
@@ -270,8 +254,8 @@ class Forward:
         if work.plan != plan:
             return
         key = work.group.key
-        self._deltas += [TaskRemoved(task) for task in work.tasks]
-        self._deltas.append(GroupRemoved(key))
+        self._deciding.changes += [TaskRemoved(task) for task in work.tasks]
+        self._deciding.changes.append(GroupRemoved(key))
         work.tasks.clear()
 
 
