@@ -376,6 +376,42 @@ async def test_a_device_that_is_held_is_waited_for_never_shared(gpus: NodeBox) -
     assert await gpus.log("second") == "0\n"
 
 
+@pytest.mark.parametrize("left", ["", '{"claims": [{"device": "0", "mil', "[1]"])
+async def test_who_runs_keeps_its_devices_where_the_ledger_is_lost(
+    gpus: NodeBox, left: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await gpus.create(gpu_pod("first", "0", 1, "sleep", "1000"))
+    await gpus.phase("first", "Running")
+    await gpus.kill_agent()
+    (gpus.state.node / "devices.json").write_text(left)
+    await gpus.start_agent()
+    assert "devices.json cannot be read" in caplog.text
+    await gpus.create(gpu_pod("second", "0"))
+
+    async def told() -> Any:
+        return (await events(gpus, "second")).get("DeviceInUse")
+
+    assert await gpus.until(told) == "device 0 is held by pod default/first"
+
+
+async def test_who_is_started_again_has_its_devices_where_the_ledger_is_an_older_one(gpus: NodeBox) -> None:
+    """As after a power cut: nothing runs, and the file was not waited for."""
+    script = "echo $CUDA_VISIBLE_DEVICES; test -e begun && exit 0; touch begun; sleep 1000"
+    first = gpu_pod("first", "2", 1, "sh", "-c", script)
+    first["spec"]["restartPolicy"] = "OnFailure"
+    await gpus.create(first)
+    found = await gpus.phase("first", "Running")
+    claim = records.read(str(folder(gpus, found)), records.CLAIM)
+    assert claim is not None
+    await gpus.kill_agent()
+    os.kill(claim["pid"], signal.SIGKILL)
+    (gpus.state.node / "devices.json").write_text('{"claims": []}')
+    await gpus.start_agent()
+    await gpus.phase("first", "Succeeded")
+    assert await gpus.log("first") == "2\n"
+    assert '"claims": []' in (gpus.state.node / "devices.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("devices", "words"), [(None, "bound with none"), ("7", "no device 7"), ("x", "by number")]
 )

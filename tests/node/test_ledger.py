@@ -40,6 +40,18 @@ def test_it_outlives_the_agent(tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == {"claims": []}
 
 
+@pytest.mark.parametrize("left", ["", "{", "null", "[3]", '{"claims": [{"uid": "u"}]}', '{"0": 1}'])
+def test_of_a_file_that_cannot_be_read_nothing_is_known(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "d.json"
+    path.write_text(left)
+    ledger = DeviceLedger(path)
+    assert ledger.held == ()
+    assert ledger.lost.startswith(f"{path} cannot be read (")
+    ledger.claim("u1", "ns/a", whole("0"))
+    again = DeviceLedger(path)
+    assert (again.lost, again.of("u1")) == ("", (Claim("0"),))
+
+
 def test_the_file_of_earlier_releases_is_read(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"0": {"uid": "u1", "pod": "ns/a"}}))

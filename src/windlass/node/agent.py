@@ -29,13 +29,13 @@ from windlass.kits.state import StateFolder
 from windlass.node import devices, linux, logs, machine, mps, numa, spawning
 from windlass.node.cardduty import CardDuty, notes_decoder
 from windlass.node.cardhealth import FaultRecords
-from windlass.node.cardkeeper import CardKeeper
+from windlass.node.cardkeeper import CardKeeper, Rejected
 from windlass.node.cardmemory import CardMemory
 from windlass.node.cardwatch import CardWatch, told
 from windlass.node.devices import Inventory, Wishes
 from windlass.node.heartbeat import OwnNode
 from windlass.node.host import Host
-from windlass.node.ledger import DeviceLedger
+from windlass.node.ledger import DeviceBusy, DeviceLedger
 from windlass.node.limits import find_limiter
 from windlass.node.names import NamedPod, NamedService, hostname_of
 from windlass.node.network import NO_ISOLATION, Network, NetworkError, find_capabilities
@@ -325,7 +325,17 @@ class NodeAgent:
             worker = self._worker(record["pod"])
             known.add(worker.uid)
             worker.resume()
+        if lost := self.host.cards.ledger.lost:
+            self._take_cards_again(lost)
         self.host.cards.ledger.keep_only(known)
+
+    def _take_cards_again(self, lost: str) -> None:
+        _log.warning("%s: who holds which card is taken from the bindings of the pods that are here", lost)
+        for worker in self.workers.values():
+            try:
+                worker.take_cards_again()
+            except (Rejected, DeviceBusy) as error:
+                _log.warning("pod %s does not get its cards again: %s", worker.machine.key, error)
 
     async def _after_sync(self) -> None:
         """Pods of ours whose object was removed while no agent looked."""

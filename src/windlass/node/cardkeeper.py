@@ -72,19 +72,25 @@ class CardKeeper:
         Raises :class:`Rejected` where that cannot be, :class:`DeviceBusy` and ``SliceBusy`` where it cannot
         be yet.
         """
-        if self.ledger.of(uid):
-            await self._carve_all(uid)
-            return
-        claims = self._claims(pod)
-        if not claims:
-            return
-        memory = {name: card.memory_mib for name, card in self.by_key.items() if card.memory_mib}
-        self.ledger.claim(uid, key, claims, memory)
+        fresh = self.take(uid, key, pod)
         try:
             await self._carve_all(uid)
         except SliceRefused as error:
+            if not fresh:
+                raise
             self.ledger.release(uid)
             raise Rejected(str(error)) from error
+
+    def take(self, uid: str, key: str, pod: Mapping[str, Any]) -> bool:
+        """Claim what the binding names, unless the pod holds something already; whether anything was claimed.
+
+        Raises :class:`Rejected` and :class:`DeviceBusy`.
+        """
+        claims = [] if self.ledger.of(uid) else self._claims(pod)
+        if claims:
+            memory = {name: card.memory_mib for name, card in self.by_key.items() if card.memory_mib}
+            self.ledger.claim(uid, key, claims, memory)
+        return bool(claims)
 
     def _claims(self, pod: Mapping[str, Any]) -> list[Claim]:
         annotations = pod["metadata"].get("annotations") or {}

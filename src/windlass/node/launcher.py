@@ -19,9 +19,11 @@ from windlass.api.resources import PODS
 from windlass.client.errors import Unreachable
 from windlass.node import blueprint as blueprints
 from windlass.node import handout, mounts, numa, volumes
+from windlass.node.cardkeeper import Rejected
 from windlass.node.environment import ConfigError, Facts, Lookup
 from windlass.node.environment import references as environment_references
 from windlass.node.host import Host
+from windlass.node.ledger import DeviceBusy
 from windlass.node.limits import limits_of
 from windlass.node.names import hostname_of
 from windlass.node.notices import lost_files_note
@@ -161,10 +163,13 @@ class ContainerLauncher:
         )
 
     async def _given(self) -> list[handout.Given]:
-        """The pod's cards. Raises :class:`ConfigError` where one of them is not to be had now."""
+        """The pod's cards; of a pod of which the ledger does not know them any more (see there) they are taken anew.
+        Raises :class:`ConfigError` where one of them is not to be had now."""
+        metadata = self.pod["metadata"]
         try:
+            self.host.cards.take(self.uid, f"{metadata['namespace']}/{metadata['name']}", self.pod)
             found = await self.host.cards.given(self.uid)
-        except (LookupError, SliceBusy, SliceRefused) as error:
+        except (Rejected, DeviceBusy, LookupError, SliceBusy, SliceRefused) as error:
             raise ConfigError(str(error), "DeviceNotReady") from error
         self._tell_shares(found)
         return found

@@ -1,7 +1,11 @@
 """Who holds what of which card of this machine: one file, so that nothing is ever given twice.
 
 The scheduler decides; the ledger only refuses what cannot be true: a card whole and in parts, more compute or
-memory than it has, slices that overlap. It outlives the agent.
+memory than it has, slices that overlap. It outlives the agent, however that ends: the file is replaced in one step.
+
+It does not wait for the disk. What a power cut leaves may be older, torn or empty; but then nothing runs on the cards
+any more, and each pod that is started again takes anew what its binding names
+(:meth:`~windlass.node.cardkeeper.CardKeeper.take`).
 """
 
 from __future__ import annotations
@@ -59,7 +63,8 @@ class Held:
 
 
 class DeviceLedger:
-    """All claims in a JSON file, rewritten whole and durably at each change.
+    """All claims in a JSON file, rewritten whole at each change. ``lost``: why what the file said is not known; empty
+    if it is.
 
     The file of releases before shares (``device → {"uid", "pod"}``) is read too: cards held whole.
     """
@@ -67,11 +72,13 @@ class DeviceLedger:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._held: tuple[Held, ...] = ()
+        self.lost = ""
         try:
-            record = json.loads(path.read_bytes())
+            self._held = tuple(_read(json.loads(path.read_bytes())))
         except FileNotFoundError:
             return
-        self._held = tuple(_read(record))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            self.lost = f"{path} cannot be read ({error})"
 
     @property
     def held(self) -> tuple[Held, ...]:
@@ -117,7 +124,7 @@ class DeviceLedger:
 
     def _write(self, held: tuple[Held, ...]) -> None:
         entries = [{**asdict(each.claim), "uid": each.uid, "pod": each.pod} for each in held]
-        write_atomic(self._path, json.dumps({"claims": entries}, sort_keys=True))
+        write_atomic(self._path, json.dumps({"claims": entries}, sort_keys=True), durable=False)
         self._held = held
 
 

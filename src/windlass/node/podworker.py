@@ -135,6 +135,12 @@ class PodWorker:
                 self._queue.put_nowait(Start(name, number))
         self.send(Event(Kind.RESUMED, now))
 
+    def take_cards_again(self) -> None:
+        """Once nobody knows who holds which card: what this pod was prepared with is its own. Raises
+        :class:`Rejected`, :class:`DeviceBusy`."""
+        if self.machine.address and not self.machine.is_over:
+            self.host.cards.take(self.uid, self.machine.key, self.pod)
+
     def send(self, event: Event) -> None:
         """Tell the machine; carry out what it answers."""
         self._do(self.machine.handle(event))
