@@ -20,6 +20,8 @@ from samedecisions import Stage, make_priorities, open_queue
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
 SECONDS = 60.0
+HOLD_SECONDS = {"volcano": 1.0, "windlass": 0.4}
+"""So long must a decision stay: several cycles of the first; the second decides when something changes."""
 RUNS = [(name, policy) for name in ("volcano", "windlass") for policy in POLICIES]
 PLAYED = [(run, case) for run in RUNS for case in CASES if case.policy == run[1]]
 """Those of one run follow each other: it is started once."""
@@ -71,4 +73,4 @@ def scheduler(request: pytest.FixtureRequest, world: tuple[RealKube, Cluster]) -
     scope="module",
 )
 def test_the_same_pods_are_bound(scheduler: str, case: Case, world: tuple[RealKube, Cluster]) -> None:
-    Stage(world[1], case, scheduler).play(SECONDS)
+    Stage(world[1], case, scheduler).play(SECONDS, HOLD_SECONDS[scheduler])

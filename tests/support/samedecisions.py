@@ -9,8 +9,6 @@ from typing import Any
 from clusters import Cluster, eventually
 from samecases import GPU, PRIORITIES, Case, Gang, Json
 
-HOLD_SECONDS = 1.0
-"""So long must a decision stay: several cycles of either."""
 _VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
@@ -35,16 +33,18 @@ class Stage:
 
     def __init__(self, api: Cluster, case: Case, scheduler_name: str) -> None:
         self._api, self._case, self._scheduler = api, case, scheduler_name
-        self._space = api.new_namespace(case.name.replace("_", "-"))
+        self._space = api.new_namespace("case")
         self._queue_of: dict[str, str] = {}
 
-    def play(self, seconds: float) -> None:
-        """Raises ``AssertionError`` where other pods are bound than the case says, or they do not stay."""
+    def play(self, seconds: float, hold: float) -> None:
+        """Raises ``AssertionError`` where other pods are bound than the case says within ``seconds``, or where they do
+        not stay for ``hold`` seconds."""
         case = self._case
         try:
             for name, spec in case.queues.items():
                 open_queue(self._api, name, **spec)
             self._make(case.gangs)
+            self._hear(seconds)
             for number, gpus in enumerate(case.nodes):
                 self._make_node(f"{self._space}-{number}", gpus)
             if case.later:
@@ -52,17 +52,28 @@ class Stage:
                 self._run()
                 self._make(case.later)
             self._reach(case.bound, seconds)
-            time.sleep(HOLD_SECONDS)
+            time.sleep(hold)
             self._reach(case.bound, 0.0)
             eventually(self._told_running, seconds)
         finally:
             self._clear()
 
+    def _hear(self, seconds: float) -> None:
+        """Return once the scheduler has heard of all gangs so far: a pod that came after them is bound, and no GPU is
+        there yet."""
+        node, last = f"{self._space}-none", Gang("last", 1, gpus=0)
+        self._make_node(node, 0)
+        self._make((last,))
+        eventually(lambda: self._by_gang()[last.name], seconds)
+        for path in (f"{self._pods}/{last.name}-0", f"{self._groups}/{last.name}", f"/api/v1/nodes/{node}"):
+            self._api.delete(path).ok()
+
     def _run(self) -> None:
         """As a node agent would: none but pods that run are ever evicted."""
         for pod in self._api.get(self._pods).ok()["items"]:
-            path = f"{self._pods}/{pod['metadata']['name']}/status"
-            self._api.patch(path, {"status": {"phase": "Running"}}).ok()
+            if pod["spec"].get("nodeName"):
+                path = f"{self._pods}/{pod['metadata']['name']}/status"
+                self._api.patch(path, {"status": {"phase": "Running"}}).ok()
 
     def _reach(self, wanted: dict[str, int], seconds: float) -> None:
         def there() -> bool:
@@ -118,6 +129,8 @@ class Stage:
             self._queue_of[gang.name] = gang.queue
             members = gang.minimum or gang.pods
             spec = {"minMember": members, "queue": gang.queue, "priorityClassName": gang.priority}
+            if gang.least:
+                spec["minTaskMember"] = gang.least
             if gang.gpus:
                 spec["minResources"] = {GPU: str(members * gang.gpus)}
             kind = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
@@ -130,7 +143,10 @@ class Stage:
         metadata = {
             "name": f"{gang.name}-{rank}",
             "labels": {"gang": gang.name},
-            "annotations": {"scheduling.k8s.io/group-name": gang.name},
+            "annotations": {
+                "scheduling.k8s.io/group-name": gang.name,
+                "volcano.sh/task-spec": gang.task(rank),
+            },
         }
         spec = {
             "schedulerName": self._scheduler,
@@ -147,5 +163,5 @@ class Stage:
         eventually(lambda: not self._api.get(self._pods).ok()["items"])
         for number in range(len(self._case.nodes)):
             self._api.delete(f"/api/v1/nodes/{self._space}-{number}")
-        for name in self._case.queues:
+        for name in reversed(self._case.queues):
             self._api.delete(f"{_VOLCANO}/queues/{name}").ok()
