@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
+import click
 import clusterscenes
 import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import FACTS, Reason
+from windlass.cli import main
 
 
 @pytest.fixture
@@ -107,3 +110,20 @@ def test_verbs_are_told_of_in_whole(windlass, noun):
         line.endswith((".", ",")) or line[:12].strip()
         for line in told.partition("Commands:")[2].splitlines()[1:]
     )
+
+
+def test_help_says_what_options_want_not_what_they_are_made_of():
+    def walk(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.is_flag and not option.count:
+                said = option.metavar or ("CHOICE" if isinstance(option.type, click.Choice) else "")
+                yield f"{context.command_path} {option.opts[-1]}", said
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from walk(inner, click.Context(inner, info_name=name, parent=context))
+
+    found = dict(walk(main.windlass, click.Context(main.windlass, info_name="windlass")))
+    assert len(found) > 100
+    assert [name for name, said in found.items() if not said] == []  # click would name its type

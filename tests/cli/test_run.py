@@ -681,3 +681,33 @@ def test_dollar_signs_are_left_alone():
 
 def test_the_pods_of_the_box_are_found():
     assert PODS.namespaced
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "remedy"),
+    [
+        (
+            ("run", "--state", "--", "true"),
+            '--state is given "--" as its DIR',
+            "windlass run --state DIR -- COMMAND...",
+        ),
+        (("--state", "--", "ps"), '--state is given "--" as its DIR', "windlass --state DIR"),
+        (
+            ("submit", "--priority", "--", "true"),
+            '"--" as its CLASS',
+            "windlass submit --priority CLASS -- COMMAND...",
+        ),
+        (
+            ("run", "-e", "--", "true"),
+            '"--" as its NAME[=VALUE]',
+            "windlass run --env NAME[=VALUE] -- COMMAND...",
+        ),
+    ],
+)
+def test_two_dashes_are_no_value(windlass, cluster, words, told, remedy):
+    done = windlass(*words)
+    assert done.code == 2
+    assert told in done.err
+    assert f"try: {remedy}\n" in done.err
+    assert not cluster.requests
+    assert windlass("submit", "--name", "x", "--", "sh", "-c", "exit", "--", "a").code == 0

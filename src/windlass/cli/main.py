@@ -18,7 +18,7 @@ from windlass import __version__
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import failures, terminal
 from windlass.cli.invocation import Surroundings
-from windlass.cli.options import target_flags
+from windlass.cli.options import check_values, target_flags
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("Daemon", "Start the control plane on this box."),
@@ -124,6 +124,7 @@ def windlass(
 
     Start with: windlass run -- python train.py
     """
+    check_values(context)
     if context.obj is None:
         context.obj = Surroundings()
     given = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}

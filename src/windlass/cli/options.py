@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation, Surroundings, target
 from windlass.cli.output import FORMATS, check_format, format_words
 
@@ -45,6 +46,22 @@ class Once(click.Option):
         return found[0] if found else None
 
 
+def check_values(context: click.Context) -> None:
+    """``--`` behind an option that wants a value would be that value. Raises :class:`WindlassError`."""
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if isinstance(option, click.Option) and "--" in (value if isinstance(value, tuple) else (value,)):
+            flag = max(option.opts, key=len)
+            metavar = option.make_metavar(context)
+            words = " -- COMMAND..." if context.command_path.split()[-1] in ("run", "submit") else ""
+            raise WindlassError(
+                "WL-USE-400",
+                f'{flag} is given "--" as its {metavar}',
+                evidence=f"{flag} takes the next word, whatever it is",
+                remedies=(f"{context.command_path} {flag} {metavar}{words}", f"leave {flag} out"),
+            )
+
+
 def surroundings_of(context: click.Context) -> Surroundings:
     if context.obj is None:
         context.obj = Surroundings()
@@ -76,6 +93,7 @@ def standard(
         @click.pass_context
         @functools.wraps(function)
         def wrapped(context: click.Context, /, **given: Any) -> Any:
+            check_values(context)
             around = surroundings_of(context)
             aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
             around.aim = _aim(aims)

@@ -35,9 +35,16 @@ def job_flags(function: Function) -> Function:
     for decorator in reversed(
         (
             click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
-            click.option("-g", "--gpus", type=click.IntRange(0), default=0, help="GPUs per rank."),
             click.option(
-                "-n", "--nodes", type=click.IntRange(1), default=1, help="Ranks; they start together or not."
+                "-g", "--gpus", type=click.IntRange(0), default=0, metavar="N", help="GPUs per rank."
+            ),
+            click.option(
+                "-n",
+                "--nodes",
+                type=click.IntRange(1),
+                default=1,
+                metavar="N",
+                help="Ranks; they start together or not.",
             ),
             click.option(
                 "--gpu-memory",

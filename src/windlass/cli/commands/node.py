@@ -53,8 +53,10 @@ def tree(invocation: Invocation, name: str | None) -> int:
 
 
 @command.command("add-simulated")
-@click.option("--count", type=click.IntRange(1, 100_000), default=1, help="How many (default: 1).")
-@click.option("-g", "--gpus", type=click.IntRange(0), default=8, help="GPUs each (default: 8).")
+@click.option(
+    "--count", type=click.IntRange(1, 100_000), default=1, metavar="N", help="How many (default: 1)."
+)
+@click.option("-g", "--gpus", type=click.IntRange(0), default=8, metavar="N", help="GPUs each (default: 8).")
 @click.option("--cpu", default="64", metavar="AMOUNT", help="CPUs each (default: 64).")
 @click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory each (default: 256Gi).")
 @click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in its node label.")
@@ -65,7 +67,11 @@ def tree(invocation: Invocation, name: str | None) -> int:
     help="Cards with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
 )
 @click.option(
-    "--zones", type=click.IntRange(0, 8), default=0, help="NUMA zones each (default: none are told of)."
+    "--zones",
+    type=click.IntRange(0, 8),
+    default=0,
+    metavar="N",
+    help="NUMA zones each (default: none are told of).",
 )
 @click.option(
     "--topology-manager-policy",

@@ -56,7 +56,9 @@ def list_queues(invocation: Invocation) -> int:
 
 
 @command.command("tree")
-@click.option("--resource", default="", help="Say why for this resource. [default: GPUs, else cpu]")
+@click.option(
+    "--resource", default="", metavar="NAME", help="Say why for this resource. [default: GPUs, else cpu]"
+)
 @standard(namespace=False)
 def tree(invocation: Invocation, resource: str) -> int:
     """Show queues under their parents, and why each has the share it has."""

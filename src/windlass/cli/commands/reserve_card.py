@@ -20,6 +20,7 @@ TOLD = Path("/dev/termination-log")
     "--to",
     type=click.Path(path_type=Path),
     default=TOLD,
+    metavar="FILE",
     show_default=True,
     help="Where --tell writes: what the kubelet shows as the container's termination message.",
 )

@@ -13,7 +13,9 @@ from windlass.cli.output import emit
 
 
 @click.command("up")
-@click.option("--port", type=int, help="TLS port on the loopback interface (default: 7443, or a free one).")
+@click.option(
+    "--port", type=int, metavar="N", help="TLS port on the loopback interface (default: 7443, or a free one)."
+)
 @click.option(
     "-g",
     "--gpus",
