@@ -711,3 +711,23 @@ def test_two_dashes_are_no_value(windlass, cluster, words, told, remedy):
     assert f"try: {remedy}\n" in done.err
     assert not cluster.requests
     assert windlass("submit", "--name", "x", "--", "sh", "-c", "exit", "--", "a").code == 0
+
+
+def test_gangs_on_the_machines_network_have_ports_of_their_own(windlass, cluster):
+    def told(name: str, *words: str) -> dict[str, str]:
+        done = windlass("submit", "--name", name, "--nodes", "2", *words, "--", "true")
+        assert done.code == 0, done.err
+        spec = cluster.objects[(VOLCANO_JOBS, "default", name)]["spec"]["tasks"][0]["template"]["spec"]
+        env = spec["containers"][0]["env"]
+        assert len({each["name"] for each in env}) == len(env)
+        return {each["name"]: each.get("value", "") for each in env}
+
+    one, other = told("one", "--host-network"), told("other", "--host-network")
+    ports = {int(one["MASTER_PORT"]), int(other["MASTER_PORT"])}
+    assert len(ports) == 2
+    assert all(20_000 <= port < 30_000 for port in ports)
+    assert one["PET_MASTER_PORT"] == one["MASTER_PORT"]
+    assert told("own")["MASTER_PORT"] == "29500"
+    mine = told("mine", "--host-network", "-e", "MASTER_PORT=23456", "-e", "MASTER_ADDR=10.0.0.1")
+    assert (mine["MASTER_PORT"], mine["PET_MASTER_PORT"]) == ("23456", "23456")
+    assert (mine["MASTER_ADDR"], mine["PET_MASTER_ADDR"]) == ("10.0.0.1", "10.0.0.1")

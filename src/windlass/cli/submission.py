@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from windlass.api import annotations as names
 from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
@@ -17,7 +18,10 @@ from windlass.api.resources import VOLCANO_JOBS
 GPU = "nvidia.com/gpu"
 TASK = "main"
 MASTER_PORT = 29500
-"""PyTorch's own default; every gang has its own network, so that gangs do not meet on it."""
+"""PyTorch's own default, where every gang has its own network."""
+_HOST_PORTS = range(20_000, 30_000)
+"""For gangs on the network of their nodes: below what Kubernetes takes for services (30000) and Linux for outgoing
+connections (32768)."""
 
 _KEPT = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "MPLBACKEND"),
@@ -90,11 +94,13 @@ def job_of(
     wish: Wish, name: str, *, namespace: str, on_box: bool, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """The Volcano Job. Raises :class:`WindlassError` on an environment entry that cannot be understood."""
+    environment = environment_of(wish, on_box=on_box, environ=environ)
+    port = master_port(f"{namespace}/{name}", host_network=wish.host_network)
     container: dict[str, Any] = {
         "name": TASK,
         "image": wish.image or HOST_IMAGE,
         "command": [literal(word) for word in wish.command],
-        "env": [*environment_of(wish, on_box=on_box, environ=environ), *rendezvous(name, wish.nodes)],
+        "env": [*environment, *rendezvous(name, wish.nodes, port, environment)],
     }
     workdir = wish.workdir or (os.getcwd() if on_box else "")
     if workdir:
@@ -136,12 +142,23 @@ def _notes(wish: Wish) -> dict[str, Any]:
     return {"metadata": {"annotations": wish.annotations}} if wish.annotations else {}
 
 
-def rendezvous(name: str, nodes: int) -> list[dict[str, Any]]:
-    """Who the ranks are and where they meet, for PyTorch and for ``torchrun`` (its ``PET_`` variables)."""
+def master_port(key: str, *, host_network: bool) -> int:
+    """Where the ranks of the job ``key`` meet. On the network of its nodes it follows from the name: two gangs there
+    have the same in one of 10,000 cases, and a job has the same whenever it is started."""
+    return _HOST_PORTS[crc32(key.encode()) % len(_HOST_PORTS)] if host_network else MASTER_PORT
+
+
+def rendezvous(
+    name: str, nodes: int, master: int, given: Sequence[Mapping[str, str]] = ()
+) -> list[dict[str, Any]]:
+    """Who the ranks are and where they meet, for PyTorch and for ``torchrun`` (its ``PET_`` variables), but for what
+    the user has ``given``: who gives ``MASTER_PORT`` gives ``torchrun`` the same."""
     if nodes < 2:
         return []
+    own = {variable["name"]: variable["value"] for variable in given}
     index = {"fieldRef": {"fieldPath": f"metadata.labels['{TASK_INDEX}']"}}
-    address, port, count = f"{name}-{TASK}-0.{name}", str(MASTER_PORT), str(nodes)
+    address = own.get("MASTER_ADDR", f"{name}-{TASK}-0.{name}")
+    port, count = own.get("MASTER_PORT", str(master)), str(nodes)
     fixed = {
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
@@ -150,10 +167,11 @@ def rendezvous(name: str, nodes: int) -> list[dict[str, Any]]:
         "PET_MASTER_PORT": port,
         "PET_NNODES": count,
     }
-    return [
+    made: list[dict[str, Any]] = [
         *({"name": key, "value": value} for key, value in fixed.items()),
         *({"name": key, "valueFrom": index} for key in ("RANK", "NODE_RANK", "PET_NODE_RANK")),
     ]
+    return [variable for variable in made if variable["name"] not in own]
 
 
 def base_name(command: Sequence[str]) -> str:
