@@ -30,22 +30,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _TRIES = 5
 
 
+def _count(*names: str, least: int, **more: Any) -> Callable[[Function], Function]:
+    return click.option(*names, type=click.IntRange(least), metavar="N", **more)
+
+
 def job_flags(function: Function) -> Function:
     """What a job is and needs."""
     for decorator in reversed(
         (
             click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
-            click.option(
-                "-g", "--gpus", type=click.IntRange(0), default=0, metavar="N", help="GPUs per rank."
-            ),
-            click.option(
-                "-n",
-                "--nodes",
-                type=click.IntRange(1),
-                default=1,
-                metavar="N",
-                help="Ranks; they start together or not.",
-            ),
+            _count("-g", "--gpus", least=0, default=0, help="GPUs per rank."),
+            _count("-n", "--nodes", least=1, default=1, help="Ranks; they start together or not."),
             click.option(
                 "--gpu-memory",
                 default="",
