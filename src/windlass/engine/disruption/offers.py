@@ -72,17 +72,18 @@ class Pool:
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, Offer]] = {}
         self._state: Hashable = None
-        self._asked = False
-        """Whether anything was asked for since it was last reckoned how much there is: only then there can be more."""
+        self._asked = 0
+        """How often something was asked for since it was last reckoned how much there is."""
 
     def renew(self, state: Hashable) -> None:
         """Before claims are made. What was offered in another state (what units' standing depends on beside their
-        groups) is forgotten, and so is what was asked for longest ago where that is much."""
+        groups) is forgotten, and so is what was asked for longest ago where that is much: how much there is, is
+        reckoned once all may have become more."""
         if state != self._state:
             self._kinds.clear()
             self._state = state
-        if self._asked and len(self._kinds) > 1:
-            self._asked = False
+        if self._asked >= len(self._kinds) > 1:
+            self._asked = 0
             sizes = {kind: sum(len(o.first) for o in known.values()) for kind, known in self._kinds.items()}
             total = sum(sizes.values())
             for kind, size in sizes.items():
@@ -95,5 +96,5 @@ class Pool:
         """Those for claims of one :func:`kind <kind_of>`, by queue."""
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
-        self._asked = True
+        self._asked += 1
         return found
