@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 from arena import Arena
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass.engine.evictions import search, solver
+from windlass.engine.evictions.moves import Mover
 from windlass.engine.evictions.search import Search
 from windlass.spi.objects import Dialect
 
@@ -170,3 +173,43 @@ def test_nobody_moves_for_room_that_others_leave_anyway() -> None:
     decision = a.waits("claimer", "ours", 2, 2, min=2).cycle(follow=False)
     assert sorted(e.task for e in decision.evictions) == ["ns/big-0", "ns/big-1"]
     assert set(a.promised) == {"claimer-0", "claimer-1"}
+
+
+@given(
+    st.lists(st.sampled_from([2, 4, 8]), min_size=2, max_size=5),
+    st.lists(st.sampled_from([1, 1, 2, 3, 4]), min_size=1, max_size=14),
+    st.lists(st.sampled_from([1, 2, 4, 6, 8]), min_size=1, max_size=3),
+    st.integers(1, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
+    nodes: list[int], running: list[int], asked: list[int], members: int
+) -> None:
+    """Who moves, and where to, is as if every order of giving places had been tried."""
+
+    def decided() -> list[object]:
+        a = Arena("allocate", "consolidation").queue("q", deserved=8).queue("r", deserved=None)
+        left = list(nodes)
+        for at, gpus in enumerate(nodes):
+            a.node(f"n{at}", gpus)
+        for at, gpus in enumerate(running):
+            home = (at * 7) % len(nodes)
+            if left[home] >= gpus:
+                left[home] -= gpus
+                a.runs(f"run-{at}", "qr"[at % 2], f"n{home}:{gpus}")
+        a.cycle()
+        found: list[object] = []
+        for at, gpus in enumerate(asked):
+            a.waits(f"new-{at}", "q", *[gpus] * members, min=members)
+            decision = a.cycle()
+            found += [
+                [(e.task, e.claimer) for e in decision.evictions],
+                a.promised,
+                [(b.task, b.node) for b in decision.binds],
+            ]
+        return found
+
+    seen = decided()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Mover, "homeless", lambda *_: False)
+        assert decided() == seen

@@ -87,6 +87,22 @@ class Mover:
                 stay.add(unit)
         return stay, moved
 
+    def homeless(self, units: Sequence[Unit]) -> bool:
+        """Whether some of these evicted units have no place, whatever becomes of the others: as each gets one there is
+        less room for the rest. Of those that go by where others are, nothing is known."""
+        homes: dict[TaskClass, set[int]] = {}
+        for unit in units:
+            if not unit.group.near:
+                for entry in unit.entries:
+                    homes.setdefault(entry.cls, set()).add(entry.row)
+        everywhere = np.arange(self._world.table.height, dtype=np.int64)
+        return any(
+            not self._placer.constraints(cls)
+            and not cls.future_count(everywhere).any()
+            and not all(self._fits(cls, row) for row in rows)
+            for cls, rows in homes.items()
+        )
+
     def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
         """Units in the order in which they get a place; of one group the core first."""
         if strategy is Strategy.IN_TURN:

@@ -230,9 +230,16 @@ class Search:
         """Those that go so that the step has room, all of which that must have a place having one. ``later``:
         they go once the step is placed, for the others to have their places."""
         everyone = [*units, *later]
-        named = (Strategy.IN_TURN,) if self._terms.only is not None else ()
-        for strategy in (*named, *self._mover.strategies):
+        strategies = self._mover.strategies
+        if self._terms.only is not None:
+            strategies = (Strategy.IN_TURN, *strategies)
+        must = self._terms.move is Move.MUST
+        for at, strategy in enumerate(strategies):
             if not self._carry_out(units, later):
+                return None
+            if must and not at and self._mover.homeless(everyone):
+                self._statement.rollback()
+                self._trials -= len(strategies) - 1  # none would do
                 return None
             stay, moved = self._mover.spare(
                 everyone,
@@ -243,8 +250,7 @@ class Search:
             )
             going = [unit for unit in everyone if unit not in stay]
             charged = [unit for unit in going if unit not in moved]
-            taken_apart = charged and self._terms.move is Move.MUST
-            if going and not taken_apart and self._valid(charged, going):
+            if going and not (must and charged) and self._valid(charged, going):
                 self._moves = len(charged) < len(going)
                 return going
             self._statement.rollback()
