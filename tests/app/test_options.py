@@ -235,14 +235,79 @@ def test_a_second_up_does_not_promise_to_stop_on_control_c(capsys: pytest.Captur
     )
 
 
+ASKED = {"gpus": "simulated:4", "nodeName": "box7", "images": {"torch:*": {"path": "/opt/torch/bin"}}}
+
+
 def test_choices_outlive_a_crash_but_not_an_orderly_end(tmp_path: Path):
     state = StateFolder(tmp_path)
-    asked = {"gpus": "simulated:4", "nodeName": "box7", "images": {"torch:*": {"path": "/opt/torch/bin"}}}
     bare = UpOptions(state)
-    assert resumed(bare) == bare
-    state.write_supervisor({"pid": 1, "port": 7443, "asked": asked})
-    assert (resumed(bare).gpus, resumed(bare).node_name) == ("simulated:4", "box7")
-    assert list(resumed(bare).images or ()) == ["torch:*"]
-    assert resumed(replace(bare, gpus="none")).gpus == "none"
-    state.write_supervisor({"port": 7443, "stopped": "2026-01-01T00:00:00Z", "asked": asked})
-    assert resumed(bare) == bare
+    assert resumed(bare) == (bare, "")
+    state.write_supervisor({"pid": 1, "port": 7443, "asked": ASKED})
+    options, told = resumed(bare)
+    assert (options.gpus, options.node_name) == ("simulated:4", "box7")
+    assert list(options.images or ()) == ["torch:*"]
+    assert told.startswith(
+        "with the flags of the last windlass up: --gpus simulated:4 --node-name box7 --images"
+    )
+    options, told = resumed(replace(bare, gpus="none"))
+    assert (options.gpus, options.node_name) == ("none", "box7")
+    assert "--gpus" not in told
+    state.write_supervisor({"port": 7443, "stopped": "2026-01-01T00:00:00Z", "asked": ASKED})
+    assert resumed(bare) == (bare, "")
+
+
+def test_an_implicit_start_brings_back_what_was_stopped_in_order(tmp_path: Path):
+    state = StateFolder(tmp_path)
+    implicit = UpOptions(state, implicit=True)
+    assert resumed(implicit) == (implicit, "")  # nothing was ever started there
+    stopped = {"port": 9000, "stopped": "2026-01-01T00:00:00Z"}
+    state.write_supervisor({**stopped, "asked": {"port": 9000}})
+    assert resumed(implicit) == (implicit, "")  # every start tries the last port first
+    state.write_supervisor({**stopped, "asked": {"port": 9000, **ASKED, "allowNetwork": True}})
+    options, told = resumed(replace(implicit, allow_network=True))  # as the command read it
+    assert options.asked() == {**ASKED, "allowNetwork": True}
+    assert told == (
+        "with the flags of the last windlass up: --gpus simulated:4 --node-name box7 --images FILE "
+        "--allow-network-filesystem (the image map as it was read then)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        ("", "Expecting value"),
+        ('{"port": 7443, "asked": {"gpus": "simul', "Unterminated string"),
+        ("\xff", "codec can't decode"),
+        ("[]", "no choices stand there"),
+        ('{"port": 7443, "stopped": "2026-01-01T00:00:00Z"}', "no choices stand there"),
+        ('{"asked": ["--gpus"]}', "no choices stand there"),
+        ('{"asked": {"gpus": "none", "colour": "red"}}', "nobody knows what colour is"),
+        ('{"asked": {"gpus": 4}}', "gpus cannot be 4"),
+        ('{"asked": {"gpus": "some"}}', "--gpus 'some' is not understood: it takes auto"),
+        ('{"asked": {"nodeName": "A b"}}', "--node-name 'A b' cannot be"),
+        ('{"asked": {"images": {"a": {"shell": "x"}}}}', "a: unknown shell"),
+        ('{"asked": {"allowNetwork": "yes"}}', "allowNetwork cannot be 'yes'"),
+    ],
+)
+def test_a_record_that_is_torn_or_unknown_counts_for_nothing_and_an_implicit_start_says_so(
+    tmp_path: Path, kept: str, why: str
+):
+    state = StateFolder(tmp_path)
+    state.supervisor.write_bytes(kept.encode("latin-1"))
+    bare = UpOptions(state)
+    assert resumed(bare) == (bare, "")
+    implicit = replace(bare, implicit=True)
+    options, told = resumed(implicit)
+    assert options == implicit
+    assert told.startswith(
+        f"with the defaults: {state.supervisor} does not tell what the last windlass up chose ("
+    )
+    assert why in told
+
+
+def test_a_folder_that_was_taken_once_is_not_asked_about_again():
+    """Where nothing runs, that it lies on a network file system is told before this is compared."""
+    assert differs(up("--allow-network-filesystem"), RECORD) is None
+    conflict = differs(up("--allow-network-filesystem", "--gpus", "none"), RECORD)
+    assert conflict is not None
+    assert conflict.remedies[0] == "windlass down && windlass up --gpus none --allow-network-filesystem"

@@ -131,7 +131,11 @@ def test_three_processes_start_and_end_in_order(scene: Scene):
     assert code == 0
     assert scene.lines("ended") == ["node", "control", "server"]
     assert "is ready on https://127.0.0.1:" in out
-    assert scene.record() == {"port": record["port"], "stopped": scene.record()["stopped"]}
+    assert scene.record() == {
+        "port": record["port"],
+        "asked": {"port": 0, "nodeName": "n"},
+        "stopped": scene.record()["stopped"],
+    }
     assert not scene.state.socket.exists()
 
 
@@ -156,11 +160,14 @@ def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
     failure = scene.state.logs / "server.failure.json"
     others = "while [ $(cat {folder}/started | wc -l) -lt 2 ]; do sleep 0.05; done; sleep 0.1"
     scene.script("server", f"{others}\necho '{json.dumps(told)}' > {failure}\nexit 78\n")
+    scene.state.prepare()
+    scene.state.write_supervisor({"port": 1, "asked": {"gpus": "none"}, "stopped": "2026-01-01T00:00:00Z"})
     scene.start(ready=False)
     assert scene.process is not None
     _, err = scene.process.communicate(timeout=120)
     assert scene.process.returncode == 1
     assert "error[WL-STORE-510]: the database is damaged\nwhy: e\ntry: r\n" in err
+    assert scene.record()["asked"] == {"gpus": "none"}  # what the last one that came up was started with
     # The agent has nobody to tell how its pods ended, so it does not wait for that.
     assert scene.lines("ended") == ["node in a hurry", "control"]
 

@@ -15,6 +15,7 @@ from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCAN
 from windlass.cli import following, starting
 from windlass.cli.gathering import refresh
 from windlass.cli.submission import Wish, base_name, job_of, literal
+from windlass.kits.state import StateFolder
 from windlass.node import devices
 
 
@@ -259,6 +260,23 @@ class TestWithoutGpus:
         done = windlass("run", "--gpus", "1", "--", "true")
         assert done.code == 6
         assert "try: windlass up --detach --gpus simulated:2\n" in done.err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "flags"),
+    [({}, []), ({"allowNetwork": True}, ["--allow-network-filesystem"]), ({"allowNetwork": "no"}, [])],
+)
+def test_a_box_that_pretended_gpus_is_brought_back_where_it_lay(
+    windlass, monkeypatch, tmp_path, chosen, flags
+):
+    state, started = StateFolder(tmp_path / "state"), []
+    state.prepare()
+    state.write_supervisor({"asked": {"gpus": "simulated:4", **chosen}, "stopped": "2026-01-01T00:00:00Z"})
+    monkeypatch.setattr(starting, "is_running", lambda _state: False)
+    monkeypatch.setattr(devices, "has_files", lambda: False)
+    monkeypatch.setattr(starting, "start", lambda *told, **_: started.append(told))
+    assert windlass("submit", "--gpus", "1", "--", "true").code == 0
+    assert started == [(state, ["--implicit", *flags])]
 
 
 def test_a_program_that_is_not_there(windlass, tmp_path, monkeypatch):

@@ -427,6 +427,26 @@ def test_run_starts_the_control_plane_and_two_at_once_start_one():
         box.close()
 
 
+def test_run_after_down_brings_the_box_back_as_it_was():
+    (port,) = free_ports(1)
+    with Box("--gpus", "simulated:3", "--node-name", "kept", "--port", str(port)) as box:
+        box.windlass("down")
+        count = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l")
+        done = box.windlass("run", "--gpus", "3", "--", *count)
+        assert done.stdout == "3\n"
+        flags = "--gpus simulated:3 --node-name kept"
+        opening = f"starting the control plane with the flags of the last windlass up: {flags}\n"
+        assert done.stderr.startswith(f"starting the control plane\n{opening}")
+        (node,) = box.items("nodes")
+        assert node["metadata"]["name"] == record(box)["node"] == "kept"
+        assert node["status"]["allocatable"]["nvidia.com/gpu"] == "3"
+        assert record(box)["port"] == port
+        box.windlass("down")
+        box.windlass("up", "--gpus", "simulated:1", "--detach")  # stays as typed, and replaces what was kept
+        assert record(box)["asked"] == {"gpus": "simulated:1"}
+        assert record(box)["node"] != "kept"
+
+
 def test_gpus_on_a_box_without_any_start_nothing():
     box = Box()
     try:

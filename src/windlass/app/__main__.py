@@ -65,7 +65,8 @@ def _up(parsed: object) -> int:
         reporter.error(error)
         return exit_status_of(error.code)
     try:
-        return Supervisor(resumed(options), reporter, clock, lock).run()
+        options, opening = resumed(options)
+        return Supervisor(options, reporter, clock, lock, opening).run()
     finally:
         lock.release()
 

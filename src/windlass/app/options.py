@@ -36,6 +36,8 @@ class UpOptions:
     images: Mapping[str, ImageEntry] | None = None
     """What stands for images on this box, as read from the user's file."""
     allow_network: bool = False
+    implicit: bool = False
+    """Nobody typed it: a job found nothing running. What the last ``up`` chose holds again."""
     report: int | None = None
     """File descriptor on which progress is reported as JSON lines; ``None``: words on standard output."""
 
@@ -43,6 +45,7 @@ class UpOptions:
         """The choices that the user made, as they are recorded and compared by a second ``up``."""
         images = encode(self.images) if self.images is not None else None
         chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name, "images": images}
+        chosen["allowNetwork"] = self.allow_network or None
         return {key: value for key, value in chosen.items() if value is not None}
 
 
@@ -172,6 +175,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--node-name")
     up.add_argument("--images", type=Path)
     up.add_argument("--allow-network-filesystem", action="store_true")
+    up.add_argument("--implicit", action="store_true")
     up.add_argument("--report-fd", type=int)
 
     for role in ("server", "control", "node"):
@@ -294,6 +298,7 @@ def up_options(parsed: argparse.Namespace) -> UpOptions:
         node_name=parsed.node_name,
         images=load(parsed.images) if parsed.images is not None else None,
         allow_network=parsed.allow_network_filesystem,
+        implicit=parsed.implicit,
         report=parsed.report_fd,
     )
 

@@ -1,12 +1,13 @@
-"""What to say when another supervisor holds the state folder."""
+"""What a start finds in the state folder: a supervisor that runs, or what the last one was started with."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.app.options import UpOptions
+from windlass.app.options import UpOptions, check_gpus, check_node_name
 from windlass.cli.starting import state_problem
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
@@ -17,7 +18,13 @@ from windlass.node.options import parse_images
 READY_SECONDS = 60.0
 """So long may a start take: then its supervisor gives up."""
 _ENDING_SECONDS = 15.0
-_WORDS = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name", "images": "--images"}
+_WORDS = {
+    "port": "--port",
+    "gpus": "--gpus",
+    "nodeName": "--node-name",
+    "images": "--images",
+    "allowNetwork": "--allow-network-filesystem",
+}
 
 
 def take_lock(state: StateFolder) -> FileLock | None:
@@ -29,22 +36,61 @@ def take_lock(state: StateFolder) -> FileLock | None:
         raise state_problem(StateError.of(state.path, error)) from error
 
 
-def resumed(options: UpOptions) -> UpOptions:
-    """After a crash, what was chosen then holds unless it is chosen anew: running pods hold those devices.
+def resumed(options: UpOptions) -> tuple[UpOptions, str]:
+    """The options with what the last start chose and these leave open, and what that is, to be told; ``""``: nothing.
 
-    A control plane that was stopped in order (``windlass down``) leaves no choices behind.
+    After a crash its choices hold: running pods hold those devices. After an orderly end (``windlass down``) they hold
+    for an implicit start, which brings the box back as it was; who types ``up`` gets what is typed. The port is not
+    among them: every start takes the last one again if it is free. A record that is torn or says what nobody
+    understands counts for nothing as a whole; an implicit start tells so.
     """
-    record = options.state.read_supervisor() or {}
-    before = record.get("asked") if "stopped" not in record else None
-    if not isinstance(before, dict):
-        return options
-    images = before.get("images")
-    return replace(
+    typed = {} if options.implicit else options.asked()
+    try:
+        chosen = _last_choices(options)
+        images = parse_images(chosen["images"]) if "images" in chosen else None
+    except (OSError, ValueError, WindlassError) as error:
+        why = f"{error.message}: {error.evidence}" if isinstance(error, WindlassError) else str(error)
+        told = f"with the defaults: {options.state.supervisor} does not tell what the last windlass up chose ({why})"
+        return options, told if options.implicit else ""
+    taken = {key: value for key, value in chosen.items() if key not in typed and key != "port"}
+    if not taken:
+        return options, ""
+    filled = replace(
         options,
-        gpus=options.gpus or before.get("gpus"),
-        node_name=options.node_name or before.get("nodeName"),
-        images=options.images if options.images is not None or not images else parse_images(images),
+        gpus=taken.get("gpus", options.gpus),
+        node_name=taken.get("nodeName", options.node_name),
+        images=images if "images" in taken else options.images,
+        allow_network=taken.get("allowNetwork", options.allow_network),
     )
+    as_then = " (the image map as it was read then)" if "images" in taken else ""
+    return filled, f"with the flags of the last windlass up: {_flags(taken)}{as_then}"
+
+
+def _last_choices(options: UpOptions) -> dict[str, Any]:
+    """What the record keeps of the last start, as ``UpOptions.asked`` tells it, if that counts for this one.
+
+    Raises ``OSError``, ``ValueError`` or :class:`WindlassError` on what cannot be read or meant.
+    """
+    try:
+        record = json.loads(options.state.supervisor.read_bytes())
+    except FileNotFoundError:
+        return {}
+    chosen = record.get("asked") if isinstance(record, dict) else None
+    if not isinstance(chosen, dict):
+        raise ValueError("no choices stand there")
+    if "stopped" in record and not options.implicit:
+        return {}
+    unknown = sorted(chosen.keys() - _WORDS.keys())
+    if unknown:
+        raise ValueError(f"nobody knows what {', '.join(unknown)} is")
+    for key, kind in (("gpus", str), ("nodeName", str), ("images", dict), ("allowNetwork", bool)):
+        if not isinstance(chosen.get(key, kind()), kind):
+            raise ValueError(f"{key} cannot be {chosen[key]!r}")
+    if "gpus" in chosen:
+        check_gpus(chosen["gpus"])
+    if "nodeName" in chosen:
+        check_node_name(chosen["nodeName"])
+    return chosen
 
 
 def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | None:
@@ -77,6 +123,8 @@ def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
     running = record.get("asked") or {}
     differences = []
     for key, wanted in options.asked().items():
+        if key == "allowNetwork":  # the folder was taken already
+            continue
         flag = _WORDS[key]
         found = running.get(key)
         if key == "port" and wanted == record.get("port"):
@@ -94,7 +142,7 @@ def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
         "WL-UP-409",
         f"already running with other options (pid {record.get('pid')}, {record.get('url')})",
         evidence="; ".join(differences),
-        remedies=("windlass down && windlass up " + _flags(options), "windlass up --state OTHER-DIR"),
+        remedies=("windlass down && windlass up " + _flags(options.asked()), "windlass up --state OTHER-DIR"),
     )
 
 
@@ -102,6 +150,7 @@ def _shown(flag: str, value: object) -> str:
     return f"{flag} {value}" if value is not None else f"the default of {flag}"
 
 
-def _flags(options: UpOptions) -> str:
-    asked = {key: value if key != "images" else "FILE" for key, value in options.asked().items()}
-    return " ".join(f"{_WORDS[key]} {value}" for key, value in asked.items())
+def _flags(asked: dict[str, Any]) -> str:
+    """As they are typed; no file is named for an image map, as only what was read of it is known."""
+    words = {**asked, "images": "FILE", "allowNetwork": ""}
+    return " ".join(f"{_WORDS[key]} {words[key]}".rstrip() for key in asked)

@@ -103,8 +103,13 @@ class _Wake:
 class Supervisor:
     """Runs from :meth:`run`; the folder's lock is taken by the caller and released by it."""
 
-    def __init__(self, options: UpOptions, reporter: Reporter, clock: SystemClock, lock: FileLock) -> None:
+    def __init__(
+        self, options: UpOptions, reporter: Reporter, clock: SystemClock, lock: FileLock, opening: str = ""
+    ) -> None:
         self._options = options
+        self._opening = opening
+        self._chosen_before: object = {}
+        """As the record has it; kept if this start never comes up."""
         self._state: StateFolder = options.state
         self._reporter = reporter
         self._clock = clock
@@ -129,7 +134,7 @@ class Supervisor:
         try:
             self._bind()
             self._record()
-            self._reporter.phase("starting the control plane")
+            self._reporter.phase(f"starting the control plane {self._opening}".rstrip())
             for managed in self._managed.values():
                 self._start(managed)
             self._readiness = Readiness(self._state, self._node, self._clock, self._began, self._wake.ring)
@@ -163,8 +168,11 @@ class Supervisor:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     def _bind(self) -> None:
-        last = (self._state.read_supervisor() or {}).get("port")
-        self._state.write_supervisor({"pid": os.getpid(), "port": last, "ready": False})
+        record = self._state.read_supervisor() or {}
+        last = record.get("port")
+        self._chosen_before = record.get("asked", {})
+        own = {"pid": os.getpid(), "port": last, "asked": self._options.asked(), "ready": False}
+        self._state.write_supervisor(own)
         for role in (*ROLES, "supervisor"):
             if role != "supervisor":
                 processes.rotate(self._state.log(role))
@@ -400,10 +408,13 @@ class Supervisor:
         return record
 
     def _forget(self) -> None:
-        """Keep only the port, so that the next start takes it again and kubeconfigs stay true."""
+        """Keep the port, so that the next start takes it again and kubeconfigs stay true, and what was chosen, so that
+        an implicit one brings the box back as it was."""
         port = (self._state.read_supervisor() or {}).get("port")
+        chosen = self._options.asked() if self._ready else self._chosen_before
+        record = {"port": port, "asked": chosen, "stopped": rfc3339(self._clock.now())}
         try:
-            self._state.write_supervisor({"port": port, "stopped": rfc3339(self._clock.now())})
+            self._state.write_supervisor(record)
         except OSError as error:
             self._log(f"cannot write {self._state.supervisor}: {error}")
 

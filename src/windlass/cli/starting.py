@@ -147,6 +147,12 @@ def is_running(state: StateFolder) -> bool:
     return True
 
 
+def last_choices(state: StateFolder) -> dict[str, Any]:
+    """What the last ``windlass up`` of this folder chose, in the words of its record; empty where nothing tells it."""
+    chosen = (state.read_supervisor() or {}).get("asked")
+    return chosen if isinstance(chosen, dict) else {}
+
+
 def is_ready(state: StateFolder) -> bool:
     """Whether the supervisor has told that everything is up; its socket listens from the first moment on."""
     return bool((state.read_supervisor() or {}).get("ready"))

@@ -159,7 +159,7 @@ def _taken(name: str, base: str) -> WindlassError:
 
 
 def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
-    from windlass.cli.starting import is_ready, is_running, start
+    from windlass.cli.starting import is_ready, is_running, last_choices, start
 
     state = invocation.target.state
     running = is_running(state)
@@ -167,10 +167,13 @@ def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str]
         return
     from windlass.node import devices  # a tenth of the time that the command takes on a box that runs
 
-    if not running and (wish.gpus or wish.gpu_memory) and not devices.has_files():
+    chosen = last_choices(state)
+    pretends = str(chosen.get("gpus", "")).startswith("simulated:")
+    if not running and (wish.gpus or wish.gpu_memory) and not (pretends or devices.has_files()):
         raise no_gpus(max(1, wish.gpus), running=False)
     progress("starting the control plane")
-    start(state, progress=progress)  # one that is being started already is waited for
+    flags = ["--implicit", *(["--allow-network-filesystem"] if chosen.get("allowNetwork") is True else [])]
+    start(state, flags, progress=progress)  # one that is being started already is waited for
 
 
 def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
