@@ -160,16 +160,20 @@ class Reservations:
         if self.vacant:
             self.vacant = False
             return self._next_in_line()
-        found = [one for one in self.aging.due(now) if one.key not in slots]
+        found = [one for one in self.aging.due(now) if self._lacks_one(one)]
         if found and any(r.start >= UNKNOWN for r in slots.values()):
             found = []
         if self._depth > 1 or slots:
-            new = [one for one in touched if one.bucket in self.roomless and one.key not in slots]
+            new = [one for one in touched if one.bucket in self.roomless and self._lacks_one(one)]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
                 new = [one for one in new if one.rank < bar]
             found += [one for one in new if one not in found]
         return found
+
+    def _lacks_one(self, group: GroupEntry) -> bool:
+        """Whether no room is kept for a group, nor all that it waits for promised to it."""
+        return group.key not in self.slots and not _served(group)
 
     def _waiting(self) -> list[Bucket]:
         """Where those stand who wait for room, as far as is known: who found none, and who asks for the same."""
@@ -178,11 +182,10 @@ class Reservations:
 
     def _unreserved(self, buckets: Iterable[Bucket], most: int) -> list[GroupEntry]:
         """The first in rank of those who stand there and have no reservation, so many at most."""
-        slots = self.slots
         found: list[GroupEntry] = []
         for bucket in buckets:
-            others = (key for key in bucket.by_rank() if key not in slots)
-            found += [bucket.members[key] for key in islice(others, most)]
+            ranked = (bucket.members[key] for key in bucket.by_rank())
+            found += islice(filter(self._lacks_one, ranked), most)
         found.sort(key=_rank)
         return found[:most]
 
