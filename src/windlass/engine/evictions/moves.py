@@ -56,20 +56,21 @@ class Mover:
         strategy: Strategy = Strategy.DEAREST_STAY,
         needless: bool = False,
         places: Mapping[str, str] = ANYWHERE,
+        whole: bool = False,
     ) -> tuple[set[Unit], set[Unit]]:
         """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
         those of which some task moves.
 
         ``needless``: some went in vain, such as those of another rack than the one that was taken; they stay,
         before any other is moved to their place. ``places``: by group, the node to which its only task goes if it has
-        room there.
+        room there. ``whole``: all or nobody; it ends with the first that has no place.
         """
         stay: set[Unit] = self.spare(units, move=False)[0] if needless and move else set()
         moved: set[Unit] = set()
         lost: set[str] = set()
         """Groups whose core goes for good: their extras go with it."""
         self._full.clear()
-        for unit in self._sorted(units, strategy):
+        for unit in self.in_order(units, strategy):
             if unit.group.key in lost or unit in stay:
                 continue
             mark = self._statement.checkpoint()
@@ -79,6 +80,8 @@ class Mover:
             )
             if where is None:
                 self._statement.rollback(mark)
+                if whole:
+                    break
                 if unit.view.core:
                     lost.add(unit.group.key)
             elif where:
@@ -103,7 +106,7 @@ class Mover:
             for cls, rows in homes.items()
         )
 
-    def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+    def in_order(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
         """Units in the order in which they get a place; of one group the core first."""
         if strategy is Strategy.IN_TURN:
             return list(units)

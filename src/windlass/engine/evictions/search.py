@@ -234,7 +234,14 @@ class Search:
         if self._terms.only is not None:
             strategies = (Strategy.IN_TURN, *strategies)
         must = self._terms.move is Move.MUST
+        dearest_first = self._mover.in_order(everyone, Strategy.DEAREST_STAY)
         for at, strategy in enumerate(strategies):
+            if (
+                strategy is Strategy.LARGEST_STAY
+                and self._mover.in_order(everyone, strategy) == dearest_first
+            ):
+                self._trials -= 1
+                continue  # as before
             if not self._carry_out(units, later):
                 return None
             if must and not at and self._mover.homeless(everyone):
@@ -247,6 +254,7 @@ class Search:
                 strategy=strategy,
                 needless=self._group.near,
                 places=self._terms.place_of if strategy is Strategy.IN_TURN else ANYWHERE,
+                whole=must,
             )
             going = [unit for unit in everyone if unit not in stay]
             charged = [unit for unit in going if unit not in moved]
