@@ -92,11 +92,16 @@ class Search:
         self._counted = counted
         self._spares = spares
         """Whether room alone is missing: then whoever has room again may stay."""
+        self._strategies = tools.mover.strategies
+        if terms.only is not None:
+            self._strategies = (Strategy.IN_TURN, *self._strategies)
         self._trials = TRIALS
         self._moves = False
         """Whether some of those that go have another place."""
         self.possible: Callable[[], bool] = lambda: True
         """Whether the step could fit if everybody who may be asked to go were gone."""
+        self.packs: Callable[[Sequence[Unit]], bool] = lambda _: True
+        """Whether the step, and these that go, could all have a place, as far as amounts tell."""
 
     def without_victims(self) -> bool:
         """Place the step with nobody going; nothing stands if that does not do."""
@@ -207,9 +212,13 @@ class Search:
         for n in range(first, first + tries):
             if not order.reach(n) or self._trials <= 0:
                 return None
-            found = self._moved(order.units[:n], order.rest(n) if named else [])
+            units, later = order.units[:n], order.rest(n) if named else []
+            if not self.packs([*units, *later]):
+                self._trials -= len(self._strategies)  # none would do
+                continue
+            found = self._moved(units, later)
             if found is not None:
-                return found if named else self._fewer(order.units[:n], found)
+                return found if named else self._fewer(units, found)
         return None
 
     def _fewer(self, units: list[Unit], found: list[Unit]) -> list[Unit]:
@@ -230,12 +239,9 @@ class Search:
         """Those that go so that the step has room, all of which that must have a place having one. ``later``:
         they go once the step is placed, for the others to have their places."""
         everyone = [*units, *later]
-        strategies = self._mover.strategies
-        if self._terms.only is not None:
-            strategies = (Strategy.IN_TURN, *strategies)
         must = self._terms.move is Move.MUST
         dearest_first = self._mover.in_order(everyone, Strategy.DEAREST_STAY)
-        for at, strategy in enumerate(strategies):
+        for at, strategy in enumerate(self._strategies):
             if (
                 strategy is Strategy.LARGEST_STAY
                 and self._mover.in_order(everyone, strategy) == dearest_first
@@ -246,7 +252,7 @@ class Search:
                 return None
             if must and not at and self._mover.homeless(everyone):
                 self._statement.rollback()
-                self._trials -= len(strategies) - 1  # none would do
+                self._trials -= len(self._strategies) - 1  # none would do
                 return None
             stay, moved = self._mover.spare(
                 everyone,

@@ -37,6 +37,8 @@ NODES = 64
 """From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
 LONGER = 16
 """How many longer beginnings are tried where the shortest one that makes room breaks a rule."""
+Wants = tuple[tuple[int, tuple[int, ...]], ...]
+"""By column what each of some tasks asks for."""
 
 
 class Lacking(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class Scattered:
         candidates: Candidates,
         limit: int,
         wanted: int,
-        wants: tuple[tuple[int, tuple[int, ...]], ...],
+        wants: Wants,
     ) -> None:
         """``wants``: by column what each task of the step asks for; ``wanted``: how many of them have to have room."""
         self._solver = solver
@@ -149,6 +151,8 @@ class Solver:
         if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
             return None
         attempt.possible = possible
+        if terms.move is Move.MUST and not group.promises:
+            attempt.packs = partial(self._repack_these, self._wants(step))
         if attempt.without_victims():
             return []
         if bound and terms.move is Move.MUST:
@@ -299,6 +303,10 @@ class Solver:
 
     def scattered(self, candidates: Candidates, limit: int, step: Step) -> Scattered:
         """What may be in the way of a step that makes room by moving the first groups."""
+        return Scattered(self, candidates, limit, *self._wants(step))
+
+    def _wants(self, step: Step) -> tuple[int, Wants]:
+        """How many tasks of a step have to have room, and what each asks for, as far as amounts tell."""
         table, asked = self._world.table, dict[str, list[int]]()
         for run in step.runs:
             for name, units in run.cls.items:
@@ -313,7 +321,13 @@ class Solver:
                 and (column := table.resources.codes.get(name)) is not None
             ]
         )
-        return Scattered(self, candidates, limit, 1 if step.extra else step.members, wants)
+        return 1 if step.extra else step.members, wants
+
+    def _repack_these(self, asked: tuple[int, Wants], units: Sequence[Unit]) -> bool:
+        """Whether what is asked for, and these units once they are gone, could have room, by each resource alone."""
+        wanted, wants = asked
+        repacking = Repacking(self._leftover.cells(), [entry for unit in units for entry in unit.entries])
+        return all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
 
     def lacking(self, name: str, units: int) -> Lacking:
         """As long as all nodes together have less left than that."""
