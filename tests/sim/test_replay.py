@@ -221,8 +221,8 @@ def drawn(found: list[tuple[float, float, int]]) -> list[TraceJob]:
 def checked(jobs: list[TraceJob], policy: str, options: Options) -> Outcome:
     run = Replay(jobs, make_nodes(parse("2x8")), POLICIES[policy], options)
     outcome = run.run()
-    check(run.engine)
-    assert not run.engine.world.tasks
+    check(run.deciding.engine)
+    assert not run.deciding.engine.world.tasks
     return outcome
 
 

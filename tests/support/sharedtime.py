@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeVar, cast
 
 from hypothesis import strategies as st
@@ -41,14 +41,10 @@ def loaded(dump: bytes, order: Order) -> Engine:
 
 
 class Watched:
-    """An engine, as far as a replay needs one; :meth:`cycle` is to be made."""
+    """An engine, as far as a replay asks it; :meth:`cycle` is to be made."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-
-    @property
-    def claimants(self) -> Mapping[str, object]:
-        return self.engine.claimants
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         self.engine.apply(deltas)
@@ -68,7 +64,7 @@ def played(
 ) -> Kind:
     """The jobs on two nodes of four GPUs, under a policy of the simulator."""
     run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], options)
-    watched = watch(run.engine)
-    run.engine = cast(Engine, watched)
+    watched = watch(run.deciding.engine)
+    run.deciding.engine = cast(Engine, watched)
     run.run(lambda _: None)
     return watched

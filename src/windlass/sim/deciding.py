@@ -22,8 +22,9 @@ class Endless(RuntimeError):
 
 
 class Deciding:
-    """One engine. ``changes``: what it is to be told of; ``confirmed``: of what it bound. ``carry_out`` gets what each
-    cycle decided, with the moment, and adds to both. ``pause`` is called before every cycle."""
+    """One ``engine``, for which one that times it may be put. ``changes``: what it is to be told of; ``confirmed``: of
+    what it bound. ``carry_out`` gets what each cycle decided, with the moment, and adds to both. ``pause`` is called
+    before every cycle."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Deciding:
     ) -> None:
         self.changes: list[Delta] = []
         self.confirmed: list[Delta] = [] if engine.claimants else self.changes
-        self._engine = engine
+        self.engine = engine
         self._claims = bool(engine.claimants)
         self._hears = self._claims or engine.world.sharing.policy is not None
         self._carry_out = carry_out
@@ -45,7 +46,7 @@ class Deciding:
         self._tell(self.changes)
         for _ in range(ROUNDS):
             self._pause()
-            decision = self._engine.cycle(now)
+            decision = self.engine.cycle(now)
             self._carry_out(decision, now)
             at_once = decision.wake_at is not None and decision.wake_at <= now
             again = at_once or bool(decision.evictions)
@@ -60,5 +61,5 @@ class Deciding:
         raise Endless(f"at {now:.0f} s the engine decides without end")
 
     def _tell(self, deltas: list[Delta]) -> None:
-        self._engine.apply(deltas)
+        self.engine.apply(deltas)
         deltas.clear()

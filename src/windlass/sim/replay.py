@@ -30,6 +30,7 @@ from windlass.engine.deltas import (
 from windlass.kits.rng import seeded
 from windlass.sim.clock import Agenda, Kind
 from windlass.sim.cluster import capacity, gpus_of, model_of
+from windlass.sim.deciding import Deciding
 from windlass.sim.failures import Breakdowns, NodeFailures
 from windlass.sim.jobs import TraceJob, in_order
 from windlass.sim.loads import Loads
@@ -49,12 +50,6 @@ VAIN = 100
 up: where nothing is ever saved, a job that outlasts its nodes would come back for ever."""
 PATIENCE = 2000
 """Nothing runs and nothing comes: after so many moments at which nothing is decided either, nothing ever will be."""
-ROUNDS = 1000
-"""So many cycles may one moment take: more would never end."""
-
-
-class ReplayError(RuntimeError):
-    """The engine decides for ever at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ def replay(
     options: Options | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Play the jobs through. ``progress`` is told how many have ended. Raises :class:`ReplayError`."""
+    """Play the jobs through. ``progress`` is told how many have ended. Raises what :meth:`Deciding.settle` raises."""
     return Replay(jobs, nodes, policy, options or Options()).run(progress)
 
 
@@ -112,8 +107,6 @@ class Replay:
             options.queues,
         )
         self.made = policy.make(setting)
-        self.engine = self.made.engine
-        self._shares = self.engine.world.sharing.policy is not None
         self.agenda = Agenda()
         cards = {node.name: gpus_of(node) for node in nodes}
         self._teller = Teller(
@@ -123,9 +116,8 @@ class Replay:
         self._loads = Loads(cards, options.effort.model_load_seconds)
         self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
         self._nodes = {node.name: node for node in nodes}
-        self._deltas: list[Delta] = []
-        self._confirmed: list[Delta] = [] if self.engine.claimants else self._deltas
-        """Of what was bound: see :meth:`_decide`."""
+        self.deciding = Deciding(self.made.engine, self._carry_out)
+        self._deltas, self._confirmed = self.deciding.changes, self.deciding.confirmed
         self._pods: dict[str, Pod] = {}
         self._used = 0.0
         self._down = 0.0
@@ -150,8 +142,8 @@ class Replay:
         queues = sorted({self._teller.queue(job) for job in jobs})
         terms, dialect = self.options.terms, self.made.dialect
         told = [replace(terms.get(name, Queue(name)), name=name, dialect=dialect) for name in queues]
-        self.engine.apply([QueueUpserted(queue) for queue in told])
-        self.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
+        self.made.engine.apply([QueueUpserted(queue) for queue in told])
+        self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
         for name in self._breakdowns.begin(self._nodes):
@@ -176,7 +168,7 @@ class Replay:
             if not self._deltas and (wake is None or wake > moment):
                 continue
             decisions = self.outcome.decisions
-            wake = self._decide(moment)
+            wake = self.deciding.settle(moment)
             still = self.outcome.decisions == decisions and not (self._used or self._coming)
             idle = idle + 1 if still else 0
             if timeline:
@@ -187,35 +179,6 @@ class Replay:
                 progress(self._done)
         self.outcome.model_loads = self._loads.count
         return self.outcome
-
-    def _decide(self, now: float) -> float | None:
-        """Let the engine decide until nothing more follows at once; when it wants to be asked again.
-
-        Where groups claim room from others it is told of what it decided as it is live: it goes on deciding as long as
-        it wants to; then it hears of its binds, as only who is known to be bound may be asked to go; and of those that
-        it asked to go, who take their time, when it wants nothing more. Where time is shared alone it hears of all that
-        it decided."""
-        engine, outcome, claims = self.engine, self.outcome, bool(self.engine.claimants)
-        self._tell(self._deltas)
-        for _ in range(ROUNDS):
-            decision = engine.cycle(now)
-            outcome.cycles += 1
-            self._carry_out(decision, now)
-            at_once = decision.wake_at is not None and decision.wake_at <= now
-            again = at_once or bool(decision.evictions)
-            if claims and self._confirmed and not at_once:
-                self._tell(self._confirmed)
-            elif claims and again:
-                continue
-            elif again or ((claims or self._shares) and self._deltas):
-                self._tell(self._deltas)
-            else:
-                return decision.wake_at
-        raise ReplayError(f"at {now:.0f} s the engine decides without end")
-
-    def _tell(self, deltas: list[Delta]) -> None:
-        self.engine.apply(deltas)
-        deltas.clear()
 
     # ------------------------------------------------------------------ jobs come and go
 
@@ -333,6 +296,7 @@ class Replay:
     # ------------------------------------------------------------------ what is decided
 
     def _carry_out(self, decision: Decision, now: float) -> None:
+        self.outcome.cycles += 1
         for eviction in decision.evictions:
             self._evicted(eviction, now)
         for bind in decision.binds:

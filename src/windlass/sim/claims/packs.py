@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import fmean
 from typing import cast
 
@@ -115,11 +115,6 @@ class Timed:
         self.seconds: list[float] = []
         self.decided = 0
 
-    @property
-    def claimants(self) -> Mapping[str, object]:
-        """Those of the engine: a replay asks whether there are any."""
-        return self._engine.claimants
-
     def apply(self, deltas: Iterable[Delta]) -> None:
         begun = self._clock.monotonic()
         self._engine.apply(list(deltas))
@@ -144,8 +139,8 @@ def speed(lab: Lab) -> Answer:
     )
     jobs = lab.jobs(OPENB_PODS)
     run = Replay(jobs, nodes, POLICIES["windlass"], Options(timeline=False))
-    timed = Timed(run.engine, lab.processor)
-    run.engine = cast(Engine, timed)
+    timed = Timed(run.deciding.engine, lab.processor)
+    run.deciding.engine = cast(Engine, timed)
     garbage.expect_long_lives()
     run.run(lambda done: lab.tell("windlass by time of creation", done, len(jobs)))
     ordered = sorted(timed.seconds)
