@@ -1,6 +1,7 @@
 """Windlass' own rules for taking room, for Volcano's queues where no list of policies is configured.
 
-* ``preempt``: inside a queue, from groups of strictly lower priority.
+* ``preempt``: inside a queue, from groups of strictly lower priority. What the queue gets with it beyond its fair
+  share, and beyond what those leave who go, must be nothing that a waiting group of another queue would reclaim.
 * ``reclaim``: a queue that stays within its fair share, with every queue above it up to where the paths part,
   takes from queues that hold more than theirs, at every level down to the victim. Where device models are
   divided, a claim that names one stays within the share of that too, and a queue keeps its share of a model
@@ -26,9 +27,9 @@ import msgspec
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
 from windlass.plugins.shares import exceeds
-from windlass.spi.objects import Dialect, TaskState
+from windlass.spi.objects import Dialect, Resources, TaskState
 from windlass.spi.plugins import FLAVOR, QueueView
-from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
+from windlass.spi.victims import Claim, Denied, Loot, Move, Rival, Scope, Taken, Terms, VictimUnit, parting
 
 _KAI = Dialect.KAI
 
@@ -136,8 +137,13 @@ class WindlassVictims:
         return True
 
     def validates(self, claim: Claim, loot: Loot) -> bool:
-        """Every queue of the claimer below a parting stays within its share."""
-        if not _speaks(claim) or claim.action != RECLAIM:
+        """Reclaim: every queue of the claimer below a parting stays within its share. Preempt: nobody who waits would
+        take back at once what the queue gets beyond its share."""
+        if not _speaks(claim):
+            return True
+        if claim.action == PREEMPT:
+            return not _taken_back(claim, loot)
+        if claim.action != RECLAIM:
             return True
         for unit in loot.units:
             theirs = {queue.name for queue in unit.path}
@@ -164,6 +170,47 @@ def _within_share(claim: Claim, queue: QueueView) -> bool:
     held = claim.held(queue)
     return all(
         held.get(name, 0) + claim.request[name] <= queue.fair_share[name] for name in _asked(claim, queue)
+    )
+
+
+def _taken_back(claim: Claim, loot: Loot) -> bool:
+    """Whether the queue gets more of something than those leave who go, and a group of another queue that stays within
+    its share would take that back, as it is beyond this queue's."""
+    given = loot.taken.get(claim.path[0].name, {})
+    more = {
+        name: units - given.get(name, 0)
+        for name, units in claim.request.items()
+        if units > given.get(name, 0)
+    }
+    if not claim.group.preemptible or not any(_beyond(claim, queue, more) for queue in claim.path):
+        return False
+    return any(_may_take_back(claim, more, rival) for rival in claim.rivals())
+
+
+def _beyond(claim: Claim, queue: QueueView, more: Resources, asked: Resources | None = None) -> bool:
+    """Whether the queue, with so much more, holds more than its share of any of that (and that is ``asked`` for, if
+    that is said)."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) + units > queue.fair_share[name]
+        for name, units in more.items()
+        if name in queue.fair_share and (asked is None or asked.get(name, 0) > 0)
+    )
+
+
+def _may_take_back(claim: Claim, more: Resources, rival: Rival) -> bool:
+    """Whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
+    if rival.group.dialect is _KAI or rival.group.never_preempts:
+        return False
+    above = {queue.name for queue in rival.path}
+    ours = [queue for queue in claim.path if queue.name not in above]
+    above = {queue.name for queue in claim.path}
+    theirs = [queue for queue in rival.path if queue.name not in above]
+    return (
+        bool(ours)
+        and claim.path[0].spec.reclaimable
+        and all(_beyond(claim, queue, more, rival.request) for queue in ours)
+        and not any(exceeds(queue, rival.request.items()) for queue in theirs)
     )
 
 

@@ -20,7 +20,7 @@ queue's own sums move while the engine tries something out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -63,10 +63,24 @@ class Standing:
         return found
 
 
+class Rival(msgspec.Struct, frozen=True):
+    """A group of another queue that waits, could be where the claimer could be, and has been promised nothing.
+    ``request``: of its next step; ``path``: its queue, its parent, … up to the root."""
+
+    group: Group
+    request: Resources
+    path: tuple[QueueView, ...]
+
+
+def no_rivals() -> Iterable[Rival]:
+    return ()
+
+
 class Claim(msgspec.Struct, frozen=True, eq=False):
     """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
     queue, its parent, … up to the root. ``extra``: a task beyond the gang's minimum. ``now`` in Unix
-    seconds."""
+    seconds. ``rivals``: who may take back from the claimer what it takes, where groups of other queues can; one for all
+    that wait for the same."""
 
     action: str
     group: Group
@@ -76,6 +90,7 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     extra: bool
     now: float
     standing: Standing = msgspec.field(default_factory=Standing)
+    rivals: Callable[[], Iterable[Rival]] = no_rivals
 
     def held(self, queue: QueueView) -> Mapping[str, int]:
         """What a queue had for keeps when the claim was made."""

@@ -13,7 +13,7 @@ where something changes all the time, who has tried often in vain pauses between
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -25,6 +25,7 @@ from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
 from windlass.engine.admission.consent import PAUSE_SECONDS
 from windlass.engine.disruption.offers import Pool
 from windlass.engine.disruption.stops import Stop, grants, stops_of
+from windlass.engine.evictions.exchange import Rivals, beyond, nothing_free
 from windlass.engine.evictions.solver import Lacking, Scattered, Solver
 from windlass.engine.evictions.victims import Candidates, Nobody
 from windlass.engine.fitting.classes import TaskClass
@@ -36,7 +37,7 @@ from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
 from windlass.engine.waiting.parking import Bucket
 from windlass.engine.waiting.room import could_hold
-from windlass.spi.victims import Claim, Denied, Terms
+from windlass.spi.victims import Claim, Denied, Rival, Terms
 
 AGAIN = 16
 """How many buckets that got nothing are tried again in one cycle."""
@@ -45,6 +46,7 @@ CLAIMS = 256
 CACHED = 4096
 STOPS = 16
 """For how many groups it is found out in one cycle whether budgets alone stopped them."""
+RECLAIM = "reclaim"
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
 
@@ -287,6 +289,9 @@ class Evicting:
         candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
         with m.reservations.kept_from(group, ctx.now):
             found = self._solver.solve(claim, terms, candidates, group, step)
+            if found is None and isinstance(claim.rivals, Rivals) and claim.rivals.asked:
+                with nothing_free(m.world.table, beyond(claim)):
+                    found = self._solver.solve(claim, terms, candidates, group, step)
         if found is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
@@ -321,7 +326,24 @@ class Evicting:
         """The claim of a group that stands in a queue."""
         view = whole_step(group, step)
         request = pinned_by(step, view.request, self._machinery.world.queues.flavors)
-        return Claim(self.name, group.spec, request, view.tasks, queue.path, step.extra, now)
+        rivals = Rivals(self._rivals(step, queue))
+        return Claim(self.name, group.spec, request, view.tasks, queue.path, step.extra, now, rivals=rivals)
+
+    def _rivals(self, step: Step, queue: QueueEntry) -> Iterator[Rival]:
+        """Of each bucket of another queue the first that waits for what is not promised to it, where groups reclaim."""
+        m = self._machinery
+        if RECLAIM not in m.world.config.actions:
+            return
+        mine = {run.cls for run in step.runs}
+        for bucket in m.lot.buckets.values():
+            for other in _first_members(bucket) if bucket.queue is not queue else ():
+                theirs = other.step
+                if theirs is None or other.group is None or is_promised(other, theirs):
+                    continue
+                if _meet(mine, {run.cls for run in theirs.runs}) and not self._hopeless(theirs):
+                    request = whole_step(other, theirs).request
+                    yield Rival(other.group, request, bucket.queue.path)
+                break
 
     def _hopeless(self, step: Step) -> bool:
         """Whether even empty nodes could not hold the step: nobody's going helps."""
@@ -387,6 +409,13 @@ def _words(obstacle: Obstacle) -> tuple[str, ...]:
             return ("scattered",)
         case _:
             return ("denied",) if obstacle() else ("gone",)
+
+
+def _meet(first: Iterable[TaskClass], second: Iterable[TaskClass]) -> bool:
+    """Whether tasks of some of the one and of some of the other classes could be on the same node."""
+    for cls in (*first, *second):
+        cls.refresh()
+    return any([bool((one.static & other.static).any()) for one in first for other in second])
 
 
 def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
