@@ -222,7 +222,6 @@ def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
 
     seen = decided()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Mover, "homeless", lambda *_: False)
         patch.setattr(solver.Solver, "_repack_these", lambda *_: True)
         patch.setattr(Mover, "spare", to_the_end(Mover.spare))
         assert decided() == seen

@@ -70,7 +70,7 @@ class Mover:
         lost: set[str] = set()
         """Groups whose core goes for good: their extras go with it."""
         self._full.clear()
-        for unit in self.in_order(units, strategy):
+        for unit in self._sorted(units, strategy):
             if unit.group.key in lost or unit in stay:
                 continue
             mark = self._statement.checkpoint()
@@ -90,23 +90,7 @@ class Mover:
                 stay.add(unit)
         return stay, moved
 
-    def homeless(self, units: Sequence[Unit]) -> bool:
-        """Whether some of these evicted units have no place, whatever becomes of the others: as each gets one there is
-        less room for the rest. Of those that go by where others are, nothing is known."""
-        homes: dict[TaskClass, set[int]] = {}
-        for unit in units:
-            if not unit.group.near:
-                for entry in unit.entries:
-                    homes.setdefault(entry.cls, set()).add(entry.row)
-        everywhere = np.arange(self._world.table.height, dtype=np.int64)
-        return any(
-            not self._placer.constraints(cls)
-            and not cls.future_count(everywhere).any()
-            and not all(self._fits(cls, row) for row in rows)
-            for cls, rows in homes.items()
-        )
-
-    def in_order(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+    def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
         """Units in the order in which they get a place; of one group the core first."""
         if strategy is Strategy.IN_TURN:
             return list(units)

@@ -240,19 +240,8 @@ class Search:
         they go once the step is placed, for the others to have their places."""
         everyone = [*units, *later]
         must = self._terms.move is Move.MUST
-        dearest_first = self._mover.in_order(everyone, Strategy.DEAREST_STAY)
-        for at, strategy in enumerate(self._strategies):
-            if (
-                strategy is Strategy.LARGEST_STAY
-                and self._mover.in_order(everyone, strategy) == dearest_first
-            ):
-                self._trials -= 1
-                continue  # as before
+        for strategy in self._strategies:
             if not self._carry_out(units, later):
-                return None
-            if must and not at and self._mover.homeless(everyone):
-                self._statement.rollback()
-                self._trials -= len(self._strategies) - 1  # none would do
                 return None
             stay, moved = self._mover.spare(
                 everyone,
