@@ -12,28 +12,12 @@ from adoptscene import NODES, Json, Repeated, Scene
 from clusters import JSON_PATCH, Cluster, eventually
 from realkube import free_ports, missing, spawn, tools_folder
 
+from windlass.sim.policies import VOLCANO as VOLCANO_CHART
+
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 KAI, KAI_CONFIG = "/apis/scheduling.run.ai", "/apis/kai.scheduler/v1"
 SUFFIX = ".adopted.windlass.dev"
 NODE_POOL = "kai.scheduler/node-pool"
-VOLCANO_POLICY = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
-"""What Volcano's chart installs."""
 _KAI_PLUGINS = """\
 predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder
 nominatednode dynamicresources minruntime topology snapshot sg-nodelocalgreedy sg-multinodegang gpupack nodeplacement
@@ -73,7 +57,7 @@ class VolcanoScene(Scene):
         self.api.post("/api/v1/namespaces", {"metadata": {"name": "volcano-system"}}).ok(201)
         config = {
             "metadata": {"name": "volcano-scheduler-configmap"},
-            "data": {"volcano-scheduler.conf": VOLCANO_POLICY},
+            "data": {"volcano-scheduler.conf": VOLCANO_CHART},
         }
         self.api.post("/api/v1/namespaces/volcano-system/configmaps", config).ok(201)
         arguments = [
@@ -112,7 +96,7 @@ class VolcanoScene(Scene):
         if missing(["volcano-scheduler"]):
             return []
         conf = self.kube.folder / "volcano-scheduler.conf"
-        conf.write_text(VOLCANO_POLICY)
+        conf.write_text(VOLCANO_CHART)
         argv = [
             str(tools_folder() / "volcano-scheduler"),
             f"--kubeconfig={self.kube.kubeconfig}",

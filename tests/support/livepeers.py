@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import closing
 from typing import ClassVar
 
-from adoptpeers import VOLCANO_POLICY
 from clusters import Cluster
 from livekube import Coscheduling, Kube, Kueue
 from liveparts import Part, WindlassPart
@@ -19,6 +18,7 @@ from realkube import RealKube, free_ports
 from samedecisions import open_queue
 
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, POD_GROUPS, Resource
+from windlass.sim.policies import VOLCANO as VOLCANO_CHART
 
 
 class Windlass(Peer):
@@ -65,7 +65,7 @@ class Volcano(Windlass):
     """Of its command line."""
 
     def __init__(
-        self, kube: RealKube, gpus: int, *, limited: bool = False, policy: str = VOLCANO_POLICY
+        self, kube: RealKube, gpus: int, *, limited: bool = False, policy: str = VOLCANO_CHART
     ) -> None:
         super().__init__(kube, gpus, limited=limited)
         self._policy = policy

@@ -6,28 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.sim.policies import VOLCANO as VOLCANO_CHART
+
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
-_TIERS = """\
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
-_EVICTING = f'actions: "allocate, preempt, reclaim, backfill"\n{_TIERS}'
+_EVICTING = VOLCANO_CHART.replace("enqueue, allocate, backfill", "allocate, preempt, reclaim, backfill")
 _CAPACITY = _EVICTING.replace("  - name: overcommit\n", "").replace("name: proportion", "name: capacity")
 POLICIES = {
-    "chart": f'actions: "enqueue, allocate, backfill"\n{_TIERS}',
+    "chart": VOLCANO_CHART,
     "evicting": _EVICTING,
     "sparing": _EVICTING.replace("  - name: gang\n    enablePreemptable: false\n", "  - name: gang\n"),
     "capacity": _CAPACITY,
