@@ -18,6 +18,7 @@ import pytest
 from box import processes_naming
 
 from windlass.app.options import UpOptions
+from windlass.app.running import resumed
 from windlass.app.supervisor import Supervisor
 from windlass.kits.clock import FakeClock
 from windlass.kits.state import StateFolder
@@ -188,6 +189,27 @@ def test_a_disk_that_fills_ends_the_control_plane_and_leaves_the_pods_alone(scen
     assert scene.lines("ended") == ["control"]  # the agent was killed, so that it ended nothing
     assert not Path(f"/proc/{scene.started('node')[0]}").exists()
     assert len(scene.started("server")) == 1
+    # The pods that run on hold its devices: whoever types `up` gets them, as after a crash.
+    assert scene.record()["asked"]["nodeName"] == "n"
+    assert resumed(UpOptions(scene.state))[0].node_name == "n"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_start_on_a_disk_that_is_still_full_leaves_the_pods_and_what_was_chosen_alone(
+    scene: Scene, stopped: bool
+):
+    told = {"code": "WL-STORE-507", "message": "no room left", "evidence": "e", "remedies": ["r"]}
+    failure = scene.state.logs / "server.failure.json"
+    others = "while [ $(cat {folder}/started | wc -l) -lt 2 ]; do sleep 0.05; done; sleep 0.1"
+    scene.script("server", f"{others}\necho '{json.dumps(told)}' > {failure}\nexit 78\n")
+    scene.state.prepare()
+    ended = {"stopped" if stopped else "gaveUp": "2026-01-01T00:00:00Z"}
+    scene.state.write_supervisor({"port": 1, "asked": {"nodeName": "b", "gpus": "none"}, **ended})
+    scene.start(ready=False)
+    assert scene.process is not None
+    scene.process.communicate(timeout=120)
+    assert scene.lines("ended") == ["control"]
+    assert resumed(UpOptions(scene.state))[0].gpus == (None if stopped else "none")
 
 
 def test_a_process_that_never_stays_up_ends_the_start_with_its_last_words(scene: Scene):

@@ -39,10 +39,10 @@ def take_lock(state: StateFolder) -> FileLock | None:
 def resumed(options: UpOptions) -> tuple[UpOptions, str]:
     """The options with what the last start chose and these leave open, and what that is, to be told; ``""``: nothing.
 
-    After a crash its choices hold: running pods hold those devices. After an orderly end (``windlass down``) they hold
-    for an implicit start, which brings the box back as it was; who types ``up`` gets what is typed. The port is not
-    among them: every start takes the last one again if it is free. A record that is torn or says what nobody
-    understands counts for nothing as a whole; an implicit start tells so.
+    After a crash its choices hold, and where it gave up as its disk was full: running pods hold those devices. After an
+    orderly end (``windlass down``) they hold for an implicit start, which brings the box back as it was; who types
+    ``up`` gets what is typed. The port is not among them: every start takes the last one again if it is free. A record
+    that is torn or says what nobody understands counts for nothing as a whole; an implicit start tells so.
     """
     typed = {} if options.implicit else options.asked()
     try:

@@ -48,7 +48,7 @@ USELESS_TO_RETRY = 78
 """Exit status (``EX_CONFIG``) of a child that told why it cannot work; see ``children.guard``."""
 
 _DISK_FULL = ("WL-STATE-507", "WL-STORE-507")
-"""With these a control plane that ran gives up, and what it runs goes on."""
+"""With these a control plane gives up, and what it runs, or ran before it gave up earlier, goes on."""
 
 _HEALTHY_SECONDS = 30.0
 _TICK_SECONDS = 2.0
@@ -108,8 +108,8 @@ class Supervisor:
     ) -> None:
         self._options = options
         self._opening = opening
-        self._chosen_before: object = {}
-        """As the record has it; kept if this start never comes up."""
+        self._before: dict[str, Any] = {}
+        """The record as it was found; what it says of the last start is kept if this one never comes up."""
         self._state: StateFolder = options.state
         self._reporter = reporter
         self._clock = clock
@@ -144,7 +144,7 @@ class Supervisor:
         except (WindlassError, StateError, OSError) as error:
             failure = self._explained(error)
         finally:
-            self._stop(keep_pods=self._ready and failure is not None and failure.code in _DISK_FULL)
+            self._stop(keep_pods=failure is not None and failure.code in _DISK_FULL)
         if failure is not None:
             self._log(f"{GIVING_UP}{failure.message}: {failure.evidence}")
             self._reporter.error(failure)
@@ -168,9 +168,8 @@ class Supervisor:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
     def _bind(self) -> None:
-        record = self._state.read_supervisor() or {}
-        last = record.get("port")
-        self._chosen_before = record.get("asked", {})
+        self._before = self._state.read_supervisor() or {}
+        last = self._before.get("port")
         own = {"pid": os.getpid(), "port": last, "asked": self._options.asked(), "ready": False}
         self._state.write_supervisor(own)
         for role in (*ROLES, "supervisor"):
@@ -346,7 +345,7 @@ class Supervisor:
         if self._lock.in_place() or not self._state.lock.exists():  # else the socket is another supervisor's
             unlink_if_there(self._state.socket)
         if self._lock.in_place():
-            self._forget()
+            self._forget(kept_pods=keep_pods)
         signal.set_wakeup_fd(-1)
         self._log("stopped")
 
@@ -407,14 +406,17 @@ class Supervisor:
         self._state.write_supervisor(record)
         return record
 
-    def _forget(self) -> None:
+    def _forget(self, *, kept_pods: bool) -> None:
         """Keep the port, so that the next start takes it again and kubeconfigs stay true, and what was chosen, so that
-        an implicit one brings the box back as it was."""
+        an implicit one brings the box back as it was; where pods run on, any one, since they hold those devices."""
         port = (self._state.read_supervisor() or {}).get("port")
-        chosen = self._options.asked() if self._ready else self._chosen_before
-        record = {"port": port, "asked": chosen, "stopped": rfc3339(self._clock.now())}
+        chosen = self._options.asked() if self._ready else self._before.get("asked", {})
+        in_order = not kept_pods or (not self._ready and "stopped" in self._before)
+        moment = rfc3339(self._clock.now())
         try:
-            self._state.write_supervisor(record)
+            self._state.write_supervisor(
+                {"port": port, "asked": chosen, "stopped" if in_order else "gaveUp": moment}
+            )
         except OSError as error:
             self._log(f"cannot write {self._state.supervisor}: {error}")
 
