@@ -35,10 +35,15 @@ def view(members: int = 2, **fields: Any) -> views.PodGroup:
         ("Inqueue", 2, Members(bound=1, running=1, pending=3), True, False, "Running"),
         ("Running", 2, Members(running=1, succeeded=1), True, False, "Running"),
         ("Running", 2, Members(succeeded=1, failed=1), True, False, "Completed"),
-        ("Running", 2, Members(succeeded=2, pending=1), True, False, "Running"),
+        ("Running", 2, Members(succeeded=2, pending=1), True, False, "Completed"),
+        ("Completed", 2, Members(succeeded=2, bound=1), True, False, "Running"),
         ("Running", 2, Members(running=1, releasing=1), True, False, "Running"),
         ("Running", 2, Members(running=1, pending=1), True, True, "Unknown"),
-        ("Running", 2, Members(running=1, pending=1), True, False, "Inqueue"),
+        ("Running", 2, Members(running=1, failed=1), True, True, "Unknown"),
+        ("Running", 2, Members(running=1, pending=1), True, False, "Pending"),
+        ("Running", 2, Members(bound=1, pending=1), True, True, "Pending"),
+        ("Unknown", 2, Members(pending=2), True, True, "Pending"),
+        ("Completed", 2, Members(pending=2), True, True, "Pending"),
         ("Unknown", 2, Members(running=2), True, False, "Running"),
         ("Completed", 2, Members(), True, False, "Completed"),
         ("", 0, Members(), False, False, "Pending"),
@@ -99,12 +104,21 @@ def _pods(*roles: str) -> list[views.Pod]:
     ]
 
 
-def test_minimum_by_roles() -> None:
-    wanted = view(3, minTaskMember={"ps": 1, "w": 2})
-    assert members.holds_minimum(wanted, _pods("ps", "w", "w"), ())
-    assert not members.holds_minimum(wanted, _pods("w", "w", "w"), ())
-    ignored = view(2, minTaskMember={"ps": 1, "w": 2})  # the sum is above minMember: roles do not count
-    assert members.holds_minimum(ignored, _pods("w", "w"), ())
+def test_who_is_ready() -> None:
+    assert not members.is_ready(3, _pods("w", "w"), ())
+    assert members.is_ready(3, _pods("w", "w", "w"), ())  # whatever tasks they are of
+    failed, succeeded, waiting = (
+        views.decode_pod(views.encode(found))
+        for found in (
+            pod("a", node="n", phase="Failed"),
+            pod("b", node="n", phase="Succeeded"),
+            pod("c"),
+        )
+    )
+    assert not members.is_ready(2, [*_pods("w"), failed], ())
+    assert members.is_ready(2, [*_pods("w"), succeeded], ())
+    assert not members.is_ready(2, [*_pods("w"), waiting], ())
+    assert members.is_ready(2, [*_pods("w"), waiting], {"default/c"})
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ class Intake:
         world, ledger = self._world, self._ledger
         entry = world.group(group.key)
         known, before = entry.group, entry.queue
+        if known is not None and known.admitted and not group.admitted:
+            world.gate.forget(group.key)  # it has run, and asks to be let in anew
         if known is not None and (known == group or self._let_in_anyway(entry, known, group)):
             return _AS_DECIDED
         if known is not None and known.uid != group.uid:

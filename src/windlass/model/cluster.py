@@ -49,12 +49,13 @@ class ClusterModel(Translation):
         self._budgets.remove(budget)
 
     def blocked(self, group: str) -> bool:
-        """Whether the group lacks its minimum, binds under way counted as done."""
-        if self.awaited and any(key in self.awaited for key in self._members.get(group, ())):
-            return True
+        """Whether the group lacks its minimum, binds under way counted as done unless they wait for something."""
         view = self.groups.get(group)
         if view is not None:
-            return not members.holds_minimum(view, self.pods_of(group), self.assumed)
+            pods = [pod for pod in self.pods_of(group) if pod.key not in self.awaited]
+            return not members.is_ready(view.min_member, pods, self.assumed)
+        if self.awaited and any(key in self.awaited for key in self._members.get(group, ())):
+            return True
         return any(not pod.node_name and pod.key not in self.assumed for pod in self.pods_of(group))
 
     def explanation(self, group: str) -> Explanation | None:

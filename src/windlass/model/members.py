@@ -6,7 +6,9 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from windlass.api import views
-from windlass.model.groups import role_of
+
+PENDING, INQUEUE, RUNNING, UNKNOWN, COMPLETED = "Pending", "Inqueue", "Running", "Unknown", "Completed"
+_HAS_RUN = (RUNNING, UNKNOWN, COMPLETED)
 
 
 def oldest_of(pods: Iterable[views.Pod]) -> views.Pod | None:
@@ -64,42 +66,31 @@ def count(pods: Iterable[views.Pod]) -> Members:
 
 
 def phase(current: str, min_member: int, members: Members, admitted: bool, unschedulable: bool) -> str:
-    """The PodGroup's phase by Volcano's rule.
+    """The PodGroup's phase by Volcano's rule (``getPodGroupPhase`` in its ``pkg/scheduler/framework/session.go``, and
+    the action ``enqueue``).
 
-    Running members and a gang that cannot run as a whole: Unknown. Enough members scheduled: Completed
-    when all of them have finished, else Running. Else Inqueue once admitted, and Pending before.
+    Running members and a gang that cannot run as a whole: Unknown. Enough members scheduled: Completed when all of
+    those have finished, though others still wait, else Running. Else Inqueue once admitted, and Pending before: who
+    has run and holds too little now is Pending first, and asks to be let in anew.
 
-    An empty group is never Running or Completed, whatever its minimum; a Completed group whose pods have
-    been cleaned away stays Completed.
+    Otherwise than there, an empty group is never Running or Completed, whatever its minimum; a Completed group whose
+    pods have been cleaned away stays Completed.
     """
     if members.running and unschedulable:
-        return "Unknown"
+        return UNKNOWN
     if members.scheduled and members.scheduled >= min_member:
-        if members.finished == members.scheduled and not members.pending:
-            return "Completed"
-        return "Running"
-    if current == "Completed" and not members.total:
+        return COMPLETED if members.finished == members.scheduled else RUNNING
+    if current == COMPLETED and not members.total:
         return current
-    return "Inqueue" if admitted else "Pending"
+    return INQUEUE if admitted and current not in _HAS_RUN else PENDING
 
 
-def holds_minimum(group: views.PodGroup, pods: Iterable[views.Pod], assumed: Container[str]) -> bool:
-    """Whether a gang has its minimum: bound (or ``assumed`` to be), running and succeeded pods.
-
-    By Volcano's rule role minima count only if ``minMember`` is at least their sum.
-    """
+def is_ready(min_member: int, pods: Iterable[views.Pod], assumed: Container[str]) -> bool:
+    """Whether a gang is not unschedulable, by Volcano's rule (``IsReady`` in its ``pkg/scheduler/api/job_info.go``):
+    so many of its pods are bound (or ``assumed`` to be), run or have succeeded, whatever their tasks."""
     held = 0
-    roles: dict[str, int] = {}
     for pod in pods:
         if pod.phase == "Failed" or (pod.deleted and pod.phase != "Succeeded"):
             continue
-        if pod.node_name or pod.phase == "Succeeded" or pod.key in assumed:
-            held += 1
-            role = role_of(pod)
-            roles[role] = roles.get(role, 0) + 1
-    if held < group.min_member:
-        return False
-    wanted = group.min_task_member
-    if group.min_member < sum(wanted.values()):
-        return True
-    return all(roles.get(role, 0) >= least for role, least in wanted.items())
+        held += bool(pod.node_name or pod.phase == "Succeeded" or pod.key in assumed)
+    return held >= min_member

@@ -1,5 +1,10 @@
 """The status of a PodGroup as it should stand: phase, counts, conditions. Pure.
 
+The conditions ``Unschedulable`` and ``Scheduled`` stand by the rule of Volcano's plug-in ``gang`` (``OnSessionClose``
+in its ``pkg/scheduler/plugins/gang/gang.go``, 1.15): by whether the pods that are bound, run or have succeeded are
+``minMember``, whatever tasks they are of. Otherwise than there, one that is true no more is turned to ``False``, the
+reason is the one at hand instead of always ``NotEnoughResources``, and a finished group is not unschedulable.
+
 Conditions are renewed only where their words change; their ``transitionID`` then changes too, and their time; that of
 ``Scheduled`` only with its status (:func:`was_whole`). Conditions of other types are kept as they are.
 """
@@ -78,8 +83,8 @@ def was_whole(view: views.PodGroup) -> bool:
     """Whether the gang has had its minimum since it was last begun. ``Unknown`` alone does not say so: by Volcano's
     rule it stands as soon as a member runs and the others have no place. The condition ``Scheduled`` is there once
     there was a minimum, and its time tells whether that was after the reservation of what is there now."""
-    if view.phase != "Unknown":
-        return view.phase in ("Running", "Completed")
+    if view.phase != membership.UNKNOWN:
+        return view.phase in (membership.RUNNING, membership.COMPLETED)
     begun = reservation.decode(view.annotations.get(names.RESERVATION, ""))
     if begun is None:
         return True
@@ -118,7 +123,7 @@ def _conditions(
         wanted[UNSCHEDULABLE] = ("True", told.facts.volcano, told.statement)
         if SCHEDULED in known:
             wanted[SCHEDULED] = ("False", told.facts.volcano, "")
-    elif phase in ("Running", "Completed"):
+    elif phase in (membership.RUNNING, membership.COMPLETED):
         wanted[SCHEDULED] = ("True", READY_REASON, "")
         if UNSCHEDULABLE in known:
             wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")

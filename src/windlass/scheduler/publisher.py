@@ -28,7 +28,7 @@ from windlass.kits.rng import Random
 from windlass.model import pasts, podgroups
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED
-from windlass.model.members import Members
+from windlass.model.members import COMPLETED, INQUEUE, PENDING, RUNNING, Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, Nodes, record
 from windlass.scheduler.disowning import Disowning
@@ -193,7 +193,7 @@ class Publisher:
         # Conditions change only with the phase, or when something is told: that has its own wish.
         phase = self._phase(view, members)
         if phase != view.phase:
-            self._queue.wish(f"group {key}", self._hush(view, members) if phase == "Inqueue" else 0.0)
+            self._queue.wish(f"group {key}", self._hush(view, members, phase))
             return
         self._new.pop(key, None)
         if (members.running, members.succeeded, members.failed) != (
@@ -216,10 +216,14 @@ class Publisher:
             self._desk.recorder.event(ref, "Warning", "AttainedIgnored", message)
         self._pasts_told[key] = wrong
 
-    def _hush(self, view: views.PodGroup, members: Members) -> float:
-        """For so many seconds yet need not be told that a group is let in: that is for those who make its pods only
-        then. One whose pods come unasked is running in a moment, or told with the reason for which it is not."""
-        if any(owner.api_version.startswith(_WAIT_TO_BE_LET_IN) for owner in view.owners):
+    def _hush(self, view: views.PodGroup, members: Members, phase: str) -> float:
+        """For so many seconds yet need not be told that a group is let in, or runs no more: that is for those who make
+        its pods only then. One whose pods come unasked is running in a moment, or told with the reason for which it
+        is not."""
+        if phase == view.phase or phase not in (PENDING, INQUEUE):
+            return 0.0
+        awaited = any(owner.api_version.startswith(_WAIT_TO_BE_LET_IN) for owner in view.owners)
+        if awaited and (phase == INQUEUE or not members.total):
             return 0.0
         now, wait = self._desk.clock.monotonic(), self.waits.of(view.key)
         since = self._new.setdefault(view.key, now)
@@ -320,7 +324,7 @@ class Publisher:
             self._echoes[key] = _Echo(wanted, self._desk.clock.monotonic())
             self._desk.metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
-        if wanted.phase in ("Running", "Completed"):
+        if wanted.phase in (RUNNING, COMPLETED):
             self._failed.pop(key, None)
         notes = self._hypernode_note(view)
         if notes:
@@ -338,7 +342,7 @@ class Publisher:
     def _rest(self, view: views.PodGroup) -> float:
         """For so many seconds nothing is written on a group yet."""
         members = self._desk.model.members(view.key)
-        return self._hush(view, members) if self._phase(view, members) == "Inqueue" != view.phase else 0.0
+        return self._hush(view, members, self._phase(view, members))
 
     def _hypernode_note(self, view: views.PodGroup) -> dict[str, str | None]:
         hypernode = self._desk.model.hypernode_of(view.key) if view.topology is not None else ""
@@ -376,7 +380,7 @@ class Publisher:
         view = self._desk.model.groups.get(key)
         if view is None or key in self.waits or key in self._failed:
             return False
-        return self._phase(view, self._desk.model.members(key)) in ("Running", view.phase)
+        return self._phase(view, self._desk.model.members(key)) in (RUNNING, view.phase)
 
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
         if wanted == podgroups.current(view):

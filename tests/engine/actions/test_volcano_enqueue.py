@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace as altered
 from tiered import config
 
 from windlass.engine.decision import Decision
@@ -195,3 +196,18 @@ def test_who_is_let_in_stays_so_after_a_restart() -> None:
     assert engine.world.gate.let_in == {f"{NAMESPACE}/in"}
     assert engine.cycle(scene.now + 1).groups == ()
     assert not engine.reporter.admitted(engine.world.groups[f"{NAMESPACE}/out"])
+
+
+def test_who_has_run_and_holds_nothing_any_more_asks_to_be_let_in_anew() -> None:
+    """Its phase fell from Running to Pending; meanwhile others have come, who use up what may be let in."""
+    scene = Scene(config=config("enqueue allocate", "priority gang | proportion predicates"))
+    scene.queue("default", limit_gpu=4)
+    scene.node("n0", gpu=10)
+    waiting(scene, "first", 4, created=1.0)
+    assert admitted(scene, scene.cycle()) == {"first": True}
+    (group,) = [entry.spec for entry in scene.engine.world.groups.values()]
+    scene.engine.apply([GroupUpserted(altered(group, admitted=True))])
+    waiting(scene, "second", 4, created=0.5)
+    assert admitted(scene, scene.cycle())["second"] is False
+    scene.engine.apply([GroupUpserted(group)])
+    assert admitted(scene, scene.cycle()) == {"second": True, "first": False}

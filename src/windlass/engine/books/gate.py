@@ -1,7 +1,8 @@
 """Which groups are let in at all, where an action decides that (Volcano's ``enqueue``).
 
 A group that is not let in gets no step: its controller creates no pods, and nothing of it is placed.
-Without such an action everybody is in. What holds or held something is in for good.
+Without such an action everybody is in. What holds something is in, and what held something until its object says
+otherwise.
 """
 
 from __future__ import annotations
@@ -48,5 +49,5 @@ class Gate:
         return (known.code, known.resource, known.queue) != (refusal.code, refusal.resource, refusal.queue)
 
     def forget(self, key: str) -> None:
-        """The group is gone."""
+        """The group is gone, or has to be let in anew."""
         self.let_in.discard(key)

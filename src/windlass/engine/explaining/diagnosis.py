@@ -93,13 +93,15 @@ class Diagnosis:
         self._counted = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
-        """The explanation of a group that waits; ``None`` if nothing of it does.
+        """The explanation of a group that waits, or has lost members; ``None`` if nothing of it does.
 
         ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
         needed; otherwise groups of one parked bucket share the explanation made when it was parked.
         """
-        if not (in_full or self._world.config.reports) or not _waits(group):
+        if not (in_full or self._world.config.reports):
             return None
+        if not _waits(group):
+            return self.diagnose(group, now, in_full=in_full) if group.bereft() else None
         if in_full:
             return self._completed(group, self.diagnose(group, now, in_full=True), now)
         bucket = group.bucket

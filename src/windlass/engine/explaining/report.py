@@ -29,7 +29,7 @@ class Reporter:
                 # Its turn has not come in this cycle; the whole bucket is told once it has.
                 bucket.told = ""
                 continue
-            placed = tasks and tasks == group.active
+            placed = tasks and tasks == group.active and tasks >= group.minimum
             status = GroupStatus(
                 group.key,
                 spec is not None and self.admitted(group),

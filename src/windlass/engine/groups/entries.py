@@ -283,6 +283,15 @@ class GroupEntry:
             return True
         return not self.missing_roles() and (self.parts is None or self.parts.root.complete())
 
+    def bereft(self) -> bool:
+        """Whether it holds something and less than its minimum, and nothing of it waits: members are gone or have
+        failed, and nobody has made them anew. While one of those that make up the minimum is still leaving, it is
+        not."""
+        if not 0 < self.active < self.minimum - self.succeeded or self.pending:
+            return False
+        whole = len(self.tasks) >= self.minimum
+        return not any(e.state is PENDING or (whole and e.state in ENDING) for e in self.tasks.values())
+
     def surplus(self) -> bool:
         """Whether it holds more than its minimum: something could go and the rest be a gang still."""
         if not self.ready() or self.active + self.succeeded <= self.minimum:

@@ -1,0 +1,122 @@
+"""PodGroups that have lost members, by the rules of Volcano's scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.resources import POD_GROUPS, PODS, Resource
+from windlass.kits.clock import FakeClock
+
+KEY = "default/g"
+
+
+class Api(SchedulerApi):
+    """``phases``: those that were ever shown of the group, one after the other."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.phases: list[str] = []
+
+    def _store(self, resource: Resource, obj: dict[str, Any]) -> None:
+        super()._store(resource, obj)
+        if resource is POD_GROUPS and self.phases[-1:] != [self.phase("g")]:
+            self.phases.append(self.phase("g"))
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> Api:
+    made = Api(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=4))
+    return made
+
+
+def gang(size: int, minimum: int) -> list[dict[str, Any]]:
+    return [group("g", minimum), *(pod(f"g-{i}", group="g") for i in range(size))]
+
+
+async def begin(api: Api, running: Running, size: int = 3, minimum: int = 3) -> None:
+    api.add(*gang(size, minimum))
+    await running.settle(2.0)
+    for i in range(size):
+        api.run(f"g-{i}")
+    await running.settle(2.0)
+    assert api.phase("g") == "Running"
+
+
+def told(api: Api) -> dict[str, tuple[str, str]]:
+    found = api.conditions(POD_GROUPS, KEY)
+    return {kind: (condition["status"], condition["reason"]) for kind, condition in found.items()}
+
+
+async def test_nobody_makes_the_lost_member_anew(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running)
+        api.remove(PODS, "default/g-2")
+        await running.settle(10.0)
+        assert api.phases[-2:] == ["Running", "Unknown"]
+        assert told(api)["Unschedulable"] == ("True", "NotEnoughTasks")
+        assert told(api)["Scheduled"][0] == "False"
+        message = api.conditions(POD_GROUPS, KEY)["Unschedulable"]["message"]
+        assert message.startswith("It has 2 of the 3 pods that it needs.")
+        api.add(pod("g-3", group="g"))
+        await running.settle(2.0)
+        assert api.phase("g") == "Running"
+        assert told(api)["Unschedulable"][0] == "False"
+        assert told(api)["Scheduled"][0] == "True"
+
+
+async def test_a_member_that_failed_is_lost(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running)
+        api.end("g-1", "Failed")
+        await running.settle(10.0)
+        assert api.phase("g") == "Unknown"
+        for name in ("g-0", "g-2"):
+            api.end(name)
+        await running.settle(5.0)
+        assert api.phase("g") == "Completed"
+        assert told(api)["Unschedulable"][0] == "False"
+
+
+async def test_who_succeeded_is_not_lost(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running)
+        api.end("g-1")
+        await running.settle(10.0)
+        assert api.phase("g") == "Running"
+        assert "Unschedulable" not in told(api)
+
+
+async def test_while_the_member_is_leaving_the_gang_runs(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running)
+        api.change(PODS, "default/g-2", metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
+        await running.settle(10.0)
+        assert api.phase("g") == "Running"
+        assert "Unschedulable" not in told(api)
+        api.remove(PODS, "default/g-2")
+        await running.settle(10.0)
+        assert api.phase("g") == "Unknown"
+
+
+async def test_one_beyond_the_minimum_is_no_loss(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running, size=3, minimum=2)
+        api.remove(PODS, "default/g-2")
+        await running.settle(10.0)
+        assert api.phase("g") == "Running"
+        assert "Unschedulable" not in told(api)
+
+
+async def test_who_has_lost_all_is_let_in_anew(api: Api) -> None:
+    async with Running(api) as running:
+        await begin(api, running)
+        for i in range(3):
+            api.remove(PODS, f"default/g-{i}")
+        await running.settle(10.0)
+        assert api.phase("g") == "Inqueue"
+        assert api.phases == ["", "Running", "Pending", "Inqueue"]
