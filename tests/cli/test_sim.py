@@ -24,6 +24,7 @@ from windlass.sim.replay import replay
 
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
+OWN = "id,submit_seconds,duration_seconds,gpus\n"
 TRACE = "submit_s,duration_s,gpus,vc\n0,100,6,a\n1,10,4,b\n2,10,2,a\n"
 
 
@@ -259,7 +260,7 @@ def test_what_is_missing_has_a_remedy(windlass: Run, trace: str, tmp_path: Path)
     assert "try: did you mean windlass?" in misspelt.err
 
 
-def test_options_that_change_nothing_are_told(windlass: Run, trace: str) -> None:
+def test_options_that_change_nothing_are_told(windlass: Run, trace: str, tmp_path: Path) -> None:
     given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
     done = windlass(*given, "--run-times", "learned", "--model-load", "5s", "--time-share", "both")
     assert done.code == 0
@@ -269,6 +270,12 @@ def test_options_that_change_nothing_are_told(windlass: Run, trace: str) -> None
         "none of these policies shares time",
     ):
         assert words in done.err
+    assert "--batch changes nothing" in windlass(*given, "--batch", "5m").err
+    assert "--by-queue" not in windlass(*given, "--by-queue").err
+    one = tmp_path / "one.csv"
+    one.write_text(OWN + "a,0,1,1\n")
+    given = ("sim", "run", "--trace", str(one), "--nodes", "1x8", "--policy", "fifo", "--by-queue")
+    assert "one queue: --by-queue changes nothing" in windlass(*given).err
 
 
 def test_a_table_is_no_wider_than_100_cells(windlass: Run, trace: str) -> None:
@@ -328,10 +335,51 @@ def test_lines_of_a_history_that_are_no_job_are_told(windlass: Run, trace: str, 
     done = windlass("sim", "run", "--trace", str(tmp_path / "jobs.txt"), "--nodes", "1x8", "--policy", "fifo")
     assert done.code == 0
     assert "1 job on 1x8" in done.out
-    assert "left out: 2 lines of " in done.err
-    assert "jobs.txt: no job that ran and ended" in done.err
+    assert done.err.splitlines()[0] == "left out: 1 that waits, since it has not ended"
     whole = windlass("sim", "run", "--trace", trace, "--nodes", "2x8", "--policy", "fifo")
     assert "left out" not in whole.err
+
+
+def test_pods_of_a_dump_that_have_not_ended_are_told(windlass: Run, tmp_path: Path) -> None:
+    def pod(name: str, status: str) -> str:
+        spec = "{nodeName: n1, containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+        made = "creationTimestamp: '2026-06-01T10:00:00Z'"
+        meta = f"{{name: {name}, namespace: lab, uid: {name}, {made}}}"
+        return f"apiVersion: v1\nkind: Pod\nmetadata: {meta}\nspec: {spec}\nstatus: {status}\n"
+
+    over = "startedAt: '2026-06-01T10:01:00Z', finishedAt: '2026-06-01T10:03:00Z', exitCode: 0"
+    containers = f"[{{name: m, state: {{terminated: {{{over}}}}}}}]"
+    ended = f"{{phase: Succeeded, startTime: '2026-06-01T10:01:00Z', containerStatuses: {containers}}}"
+    (tmp_path / "pods.yaml").write_text("---\n".join([pod("a", ended), pod("b", "{phase: Pending}")]))
+    done = windlass(
+        "sim", "run", "--trace", str(tmp_path / "pods.yaml"), "--nodes", "1x8", "--policy", "fifo"
+    )
+    assert (done.code, "1 job on 1x8" in done.out) == (0, True), done.err
+    assert "left out: 1 that waits, since it has not ended" in done.err
+
+
+def test_cells_over_several_lines_are_no_jobs_that_are_left_out(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(OWN.replace("\n", ",name\n") + 'a,0,1,1,"one\ntwo"\nb,0,1,1,x\n')
+    done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
+    assert (done.code, "2 jobs on 1x8" in done.out, "left out" in done.err) == (0, True, False)
+
+
+def test_jobs_of_one_id_are_told_of_and_played(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(OWN + "a,0,1,1\nb,0,1,1\na,5,1,1\nb,5,1,1\nb,6,1,1\nc,9,1,1\n")
+    done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
+    assert "6 jobs on 1x8" in done.out
+    assert 't.csv has 2 jobs of the id "a", and 1 other id likewise: each is played' in done.err
+
+
+@pytest.mark.parametrize(("encoding", "remedy"), [("utf-16", "utf-16"), ("latin-1", "latin1")])
+def test_what_is_not_in_utf_8_is_told_how_it_may_be_read(
+    windlass: Run, tmp_path: Path, encoding: str, remedy: str
+) -> None:
+    """Windows' shell and spreadsheets write UTF-16."""
+    path = tmp_path / "t.csv"
+    path.write_bytes((OWN + "J\u00f6rg,0,1,1\n").encode(encoding))
+    done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo")
+    assert (done.code, f"try: iconv -f {remedy} -t utf-8 {path}" in done.err) == (65, True), done.err
 
 
 def test_a_log_of_a_parallel_machine_is_played_and_says_what_it_lacks(windlass: Run, tmp_path: Path) -> None:
@@ -576,6 +624,8 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_work(
         ("--report", f"{trace}/r.html"),
         ("--plots", trace),
         ("--per-job", str(tmp_path)),
+        ("--per-job", "-"),
+        ("--report", "-"),
     ):
         done = windlass(*given, *arguments)
         assert (done.code, done.out, "cannot be written" in done.err) == (2, "", True), done.err

@@ -329,6 +329,51 @@ def test_a_job_that_nothing_is_saved_of_is_given_up_where_its_nodes_never_last_a
     assert outcome.moments[-1].waiting_jobs == 0
 
 
+def test_a_run_of_parts_of_cards_ends_though_nodes_fail_and_a_job_never_can() -> None:
+    """Parts add up to nothing again once all have ended; else something would always seem to run."""
+    jobs = [job(0, 1000, 1, f"j{at}", gpu_milli=part) for at, part in enumerate((500, 500, 500, 100))]
+    begun = Replay(
+        [*jobs, job(30, 100, 5, "large")],
+        make_nodes(parse("1x1")),
+        POLICIES["fifo-backfill"],
+        Options(failures=NodeFailures(36_000.0, 600.0), seed=1),
+    )
+    told = 0
+
+    def seen(_: int) -> None:
+        nonlocal told
+        told += 1
+        assert told < 20_000, "it goes on for ever"
+
+    outcome = begun.run(seen)
+    assert [ended.job.id for ended in outcome.jobs if ended.ended is None] == ["large"]
+    assert outcome.moments[-1].used_gpus == 0.0
+
+
+def test_parts_of_cards_are_waited_for_as_parts() -> None:
+    parts = [job(at, 100, 1, f"j{at}", gpu_milli=part) for at, part in enumerate((900, 500, 100, 300))]
+    moments = play(parts, "1x1", "fifo").moments
+    assert [(one.time, one.used_gpus, one.waiting_gpus) for one in moments] == [
+        (0.0, 0.9, 0.0),
+        (1.0, 0.9, 0.5),
+        (2.0, 0.9, 0.6),
+        (3.0, 0.9, 0.9),
+        (100.0, 0.9, 0.0),
+        (200.0, 0.0, 0.0),
+    ]
+
+
+def test_nodes_fail_from_the_day_of_the_first_job_on() -> None:
+    """A trace may count from 1970; the failures of half a century before it are nobody's."""
+    options = {"failures": NodeFailures(40_000.0, 600.0), "seed": 3}
+    early = play([job(45, 90_000, 8, "a")], "2x8", **options)  # type: ignore[arg-type]
+    late = play([job(86_400.0 * 20_000 + 45, 90_000, 8, "a")], "2x8", **options)  # type: ignore[arg-type]
+    assert of(early, "a").failures > 0
+    assert [one.time + 86_400.0 * 20_000 for one in early.moments] == pytest.approx(
+        [m.time for m in late.moments]
+    )
+
+
 def test_cards_of_nodes_that_are_away_are_not_idle() -> None:
     options = {"failures": NodeFailures(8000.0, 600.0), "seed": 3}
     jobs = [job(at, 20_000, 8, f"j{at}") for at in range(3)]

@@ -17,7 +17,7 @@ from windlass.sim.metrics import measure
 from windlass.sim.outcome import Ended, Moment, Outcome, Span
 from windlass.sim.report import charts
 from windlass.sim.report.page import Text, page
-from windlass.sim.report.study import HELD, MOST_QUEUES, OTHERS, TAKEN, Study, distribution, study
+from windlass.sim.report.study import COLUMNS, HELD, MOST_QUEUES, OTHERS, TAKEN, Study, distribution, study
 
 steps = st.lists(
     st.tuples(st.floats(0.1, 1e5), st.floats(0, 64), st.integers(0, 9), st.floats(0, 99)),
@@ -187,6 +187,33 @@ def test_what_there_is_of_gpus_is_in_the_picture_and_nobody_waits_in_parts() -> 
     drawn = {one.name: one.draw() for one in charts.pictures([of(outcome)])}
     assert drawn["utilisation"].axes[0].get_ylim()[1] >= 100
     assert all(axes.get_ylim() == (0.0, 1.0) for axes in drawn["waiting"].axes)
+
+
+def axes_of(studies: list[Study], name: str, at: int = 0) -> Any:
+    return next(one for one in charts.pictures(studies) if one.name == name).draw().axes[at]
+
+
+def test_time_counts_from_the_first_job_in_units_that_fit() -> None:
+    """Failures of nodes may come before it."""
+    moments = [Moment(100.0, 0, 0, 0, 8.0), Moment(7200.0, 8, 0, 0), Moment(7300.0, 0, 0, 0)]
+    came = [Ended(TraceJob("a", 7200.0, 100.0, 8), 7200.0, 7300.0)]
+    assert list(of(Outcome(came, [], moments, capacity_gpus=8)).used_gpus) == pytest.approx([8.0] * COLUMNS)
+    for seconds, unit, last in (
+        (100, "seconds", 100),
+        (3600, "minutes", 60),
+        (86_400, "hours", 24),
+        (864_000, "days", 10),
+    ):
+        one = of(Outcome([], [], [Moment(0.0, 8, 1, 8), Moment(seconds, 0, 0, 0)], capacity_gpus=8))
+        axes = axes_of([one], "utilisation")
+        assert axes.get_xlabel() == unit
+        assert axes.get_xlim()[1] == pytest.approx(last, rel=0.01)
+
+
+def test_the_curve_of_a_single_job_is_a_line() -> None:
+    one = of(Outcome([Ended(job(0), 0.0, 10.0)], capacity_gpus=8))
+    (curve,) = axes_of([one], "distributions", 1).get_lines()
+    assert curve.get_xydata().tolist() == [[10.0, 0.0], [10.0, 100.0]]
 
 
 def test_long_names_are_shortened_in_pictures() -> None:

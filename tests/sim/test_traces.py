@@ -137,6 +137,10 @@ def test_sacct_without_gpus_is_refused_and_elapsed_time_is_believed() -> None:
     [
         ("id,submit_seconds,duration_seconds,gpu", "csv is near, but lacks column gpus"),
         ("id;submit_seconds;duration_seconds;gpus", "csv is near, but lacks ',' between columns"),
+        (
+            "ID,Submit_Seconds,duration_seconds,gpu",
+            "lacks column gpus, id (there is ID), submit_seconds (there is",
+        ),
         ("JobID,Submit,Start,End,Partition", "sacct is near, but lacks '|' between columns"),
         ("job_id|num_gpu|submit_time", "muri is near, but lacks column duration, iterations, model_name and"),
     ],
@@ -363,6 +367,14 @@ def test_what_is_written_is_read_back(jobs: list[TraceJob]) -> None:
             "more than the 2 GPUs",
         ),
         ("id,submit_seconds,duration_seconds,gpus,colour\na,1,1,2,3\n", 1, "colour", "no such column"),
+        ("id,submit_seconds,duration_seconds,gpus,gpus\na,1,1,2,3\n", 1, "gpus", "two columns of this name"),
+        ('id,submit_seconds,duration_seconds,gpus\na,1,1,2\n"b,1,1,2\nc,1,1,2\n', 3, "", "closed nowhere"),
+        (
+            'id,submit_seconds,duration_seconds,gpus\na,1,1,2\n"b,1,1,2\n' + 9999 * "long,1,1,2,4,5\n",
+            3,
+            "",
+            "closed",
+        ),
         (
             "id,submit_seconds,duration_seconds,gpus,time_share\na,1,1,2,maybe\n",
             2,

@@ -15,7 +15,6 @@ from windlass.cli import livecluster
 from windlass.cli.failures import where_served
 from windlass.cli.invocation import Invocation
 from windlass.cli.tracefiles import read_table, wrong_trace
-from windlass.cli.words import plural
 from windlass.client.blocking import BlockingClient
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
@@ -113,28 +112,3 @@ def document(recording: Recording) -> dict[str, Any]:
         "neverRan": recording.never_ran,
         "madeAnew": recording.made_anew,
     }
-
-
-def words(recording: Recording, unfinished: bool) -> list[str]:
-    """What was recorded and what was not, for people."""
-    said = [plural(len(recording.jobs), "job")]
-    if recording.jobs:
-        said[0] += f" since {rfc3339(recording.first)}"
-    if recording.unfinished:
-        said.append(f"{recording.unfinished} of them not ended: with the run time that is expected")
-    if recording.made_anew:
-        said.append(
-            f"{recording.made_anew} of them with pods younger than their group, as after a suspension: of earlier pods"
-            " nothing is known, so their run times may be too short"
-        )
-    unended = ((recording.running, "run"), (recording.waiting, "wait"))
-    left = [f"{n} that {verb}{'s' if n == 1 else ''}" for n, verb in unended if n]
-    if left:
-        one = recording.running + recording.waiting == 1
-        why = "nobody knows how long" if unfinished else f"{'it has' if one else 'they have'} not ended"
-        said.append(f"left out: {' and '.join(left)}, since {why}")
-    if recording.never_ran:
-        said.append(f"left out: {recording.never_ran} that ended without having run")
-    if recording.earlier:
-        said.append(f"left out: {recording.earlier} that came earlier")
-    return said

@@ -8,6 +8,7 @@ from errno import EACCES, EDQUOT, EISDIR, ENOSPC
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
+from windlass.api.textfiles import STDIN
 from windlass.cli import simtables
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import plural
@@ -23,6 +24,12 @@ class Reports:
     """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
 
     def __init__(self, report: str | None, plots: str | None, per_job: str | None = None) -> None:
+        if STDIN in (report, plots, per_job):
+            raise WindlassError(
+                "WL-USE-400",
+                "- cannot be written: it is no name of a file here",
+                remedies=("/dev/stdout", "./- for a file of this name"),
+            )
         self._report = Path(report) if report else None
         self._plots = Path(plots) if plots else None
         self._per_job = Path(per_job) if per_job else None

@@ -163,7 +163,7 @@ def setup(given: Mapping[str, Any]) -> Setup:
         nodes = read_nodes(given["nodes"])
         models = {cluster.model_of(node) for node in nodes}
         effort = Effort(
-            restart=RestartCost.parse(given["restart_cost"]),
+            restart=_restart_cost(given["restart_cost"]),
             checkpoint_seconds=None
             if given["checkpoint"] == "never"
             else _seconds_of("--checkpoint", given["checkpoint"]),
@@ -232,13 +232,24 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
 def read_nodes(text: str) -> Sequence[Node]:
     """Of shapes, or of the file that has this name. Raises ``ValueError`` or :class:`WindlassError`."""
     if is_shapes(text):
-        return cluster.make_nodes(cluster.parse(text))
+        try:
+            return cluster.make_nodes(cluster.parse(text))
+        except ValueError as error:
+            raise ValueError(f"--nodes: {error}") from None
     return cluster.make_nodes(
         [
             cluster.NodeShape(1, host.gpus, host.model, host.cpu_milli, host.memory_mib * openb.MIB)
             for host in read_table(text, openb.read_nodes, "windlass sim run --help")
         ]
     )
+
+
+def _restart_cost(text: str) -> RestartCost:
+    """Raises ``ValueError``, which names the option."""
+    try:
+        return RestartCost.parse(text)
+    except ValueError as error:
+        raise ValueError(f"--restart-cost: {error}") from None
 
 
 def _seconds_of(option: str, text: str, *, positive: bool = False) -> float:
@@ -324,6 +335,10 @@ def doubts(
         yield "none of these policies shares time: there is but one column of each"
     if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
         yield "no job names an AI model: --model-load changes nothing"
+    if given["batch"] and not any(job.model for job in jobs):
+        yield "no job names an AI model: --batch changes nothing"
+    if given["by_queue"] and len({job.queue for job in jobs}) == 1:
+        yield "the trace has but one queue: --by-queue changes nothing"
     if given["mtbf"] and setup.options.effort.checkpoint_seconds is None:
         yield (
             f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"

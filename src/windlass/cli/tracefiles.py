@@ -10,16 +10,19 @@ import gzip
 import re
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from windlass.api.errors import WindlassError
 from windlass.api.textfiles import STDIN, FileCodes, check_stdin, unread, words_of
+from windlass.cli import histories
 from windlass.cli.tables import shorten
 from windlass.cli.words import plural
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces import formats, swf
+from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
 
 INPUT_ERROR = "WL-INPUT-465"
@@ -64,8 +67,14 @@ def read_lines(name: str) -> list[str]:
             INPUT_ERROR,
             f"{said} is not text in UTF-8",
             evidence=str(error),
-            remedies=(f"file {name}", f"iconv -f latin1 -t utf-8 {name}"),
+            remedies=(f"file {name}", f"iconv -f {_encoding(raw)} -t utf-8 {name}"),
         ) from error
+
+
+def _encoding(raw: bytes) -> str:
+    """What a text that is not in UTF-8 is likely to be in, as ``iconv`` names it: spreadsheets and Windows' shells
+    write UTF-16 with its mark in front."""
+    return "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
 
 
 def _refuse_archives(name: str, text: bytes) -> None:
@@ -120,12 +129,32 @@ def read_trace(
                 evidence=f"its format is {found.name}",
                 remedies=("leave out --procs-per-gpu", "windlass sim formats"),
             )
+        if found.record is not None:
+            return _of_history(found.record(lines, file), file, note)
         jobs = formats.some(found.read(lines, file), file)
+        _tell_twins(jobs, file, note)
         if others := formats.beside(lines, len(jobs), found):
-            note(f"left out: {plural(others, 'line')} of {file}: no job that ran and ended")
+            note(f"left out: {plural(others, 'row')} of {file}: no job that ran and ended")
         return jobs
 
     return read_table(name, reader)
+
+
+def _of_history(recording: Recording, file: str, note: Callable[[str], None]) -> list[TraceJob]:
+    """Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    jobs = formats.some(list(recording.jobs), file)
+    for line in histories.doubts(recording):
+        note(line)
+    return jobs
+
+
+def _tell_twins(jobs: Sequence[TraceJob], file: str, note: Callable[[str], None]) -> None:
+    """Jobs of one id are played each for itself, but nobody can tell them apart in what is written of each."""
+    twins = {name: count for name, count in Counter(job.id for job in jobs).items() if count > 1}
+    if twins:
+        name, count = next(iter(twins.items()))
+        more = f", and {plural(len(twins) - 1, 'other id')} likewise" if len(twins) > 1 else ""
+        note(f'{file} has {count} jobs of the id "{name}"{more}: each is played')
 
 
 def _of_processors(

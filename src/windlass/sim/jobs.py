@@ -43,6 +43,11 @@ class TraceJob:
     time_share: bool | None = None
 
     @property
+    def milli(self) -> int:
+        """What it asks for, in thousandths of cards."""
+        return self.gpus * self.gpu_milli
+
+    @property
     def gpu_seconds(self) -> float:
         """The work in it, in seconds of whole cards."""
         return self.duration_seconds * self.gpus * self.gpu_milli / WHOLE

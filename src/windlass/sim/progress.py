@@ -134,13 +134,17 @@ class JobRun:
         """The nodes of its pods, one for each pod that has one."""
         return tuple([pod.node for pod in self.pods.values() if pod.node])
 
-    def gpus(self) -> float:
-        """The cards that it holds, parts as such."""
+    def milli(self) -> int:
+        """Thousandths of cards that it holds."""
         job = self.job
         held = job.gpus
         if self.bound < len(self.pods):
             held = sum(pod.gpus for pod in self.pods.values() if pod.node)
-        return held * job.gpu_milli / WHOLE
+        return held * job.gpu_milli
+
+    def gpus(self) -> float:
+        """The cards that it holds, parts as such."""
+        return self.milli() / WHOLE
 
     # ------------------------------------------------------------------ work
 
@@ -186,7 +190,7 @@ class JobRun:
         every = self.every(every)
         done = self.job.duration_seconds - self.left
         kept = 0.0 if every is None else done if every <= 0 else (done + EXACT) // every * every
-        self.ended.lost_gpu_seconds += (done - kept) * self.job.gpus * self.job.gpu_milli / WHOLE
+        self.ended.lost_gpu_seconds += (done - kept) * self.job.milli / WHOLE
         self.left = self.job.duration_seconds - kept
         self.rate = 0.0
         self.warming = self.restarting = 0.0

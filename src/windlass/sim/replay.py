@@ -32,7 +32,7 @@ from windlass.sim.clock import Agenda, Kind
 from windlass.sim.cluster import capacity, gpus_of, model_of
 from windlass.sim.deciding import Deciding
 from windlass.sim.failures import Breakdowns, NodeFailures
-from windlass.sim.jobs import TraceJob, in_order
+from windlass.sim.jobs import WHOLE, TraceJob, in_order
 from windlass.sim.loads import Loads
 from windlass.sim.outcome import Moment, Outcome, Span
 from windlass.sim.policies import Policy, Setting, at_rate
@@ -48,6 +48,8 @@ LAST = 1500
 VAIN = 100
 """After so many failures of nodes in a row of which each took all that a job had done since the one before, it is given
 up: where nothing is ever saved, a job that outlasts its nodes would come back for ever."""
+DAY = 86_400.0
+"""All nodes are up when the day of the first submission begins: a trace may count from 1970."""
 PATIENCE = 2000
 """Nothing runs and nothing comes: after so many moments at which nothing is decided either, nothing ever will be."""
 
@@ -119,12 +121,12 @@ class Replay:
         self.deciding = Deciding(self.made.engine, self._carry_out)
         self._deltas, self._confirmed = self.deciding.changes, self.deciding.confirmed
         self._pods: dict[str, Pod] = {}
-        self._used = 0.0
+        self._used_milli = 0
         self._down = 0.0
         """Cards of nodes that are away."""
         self._cards = cards
         self._waiting_jobs = 0
-        self._waiting_gpus = 0.0
+        self._waiting_milli = 0
         self._done = 0
         self._coming = len(self.runs)
         """Jobs that are still to arrive, or to come again."""
@@ -146,8 +148,9 @@ class Replay:
         self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
+        first = jobs[0].submit_seconds if jobs else 0.0
         for name in self._breakdowns.begin(self._nodes):
-            self._plan_failure(name, 0.0)
+            self._plan_failure(name, first - first % DAY)
 
     # ------------------------------------------------------------------ the loop
 
@@ -169,11 +172,17 @@ class Replay:
                 continue
             decisions = self.outcome.decisions
             wake = self.deciding.settle(moment)
-            still = self.outcome.decisions == decisions and not (self._used or self._coming)
+            still = self.outcome.decisions == decisions and not (self._used_milli or self._coming)
             idle = idle + 1 if still else 0
             if timeline:
                 self.outcome.moments.append(
-                    Moment(moment, self._used, self._waiting_jobs, self._waiting_gpus, self._down)
+                    Moment(
+                        moment,
+                        self._used_milli / WHOLE,
+                        self._waiting_jobs,
+                        self._waiting_milli / WHOLE,
+                        self._down,
+                    )
                 )
             if progress is not None:
                 progress(self._done)
@@ -187,7 +196,7 @@ class Replay:
         self._coming -= 1
         self._pods.update(run.pods)
         self._waiting_jobs += 1
-        self._waiting_gpus += run.job.gpus
+        self._waiting_milli += run.job.milli
         self._enter(run, now)
 
     def _enter(self, run: JobRun, now: float) -> None:
@@ -212,7 +221,7 @@ class Replay:
         self.made.ended(run.key, run.job, now - (run.ended.started or 0.0))
         run.rate = 0.0
         run.epoch += 1
-        self._used -= run.gpus()
+        self._used_milli -= run.milli()
         self._done += 1
         self._withdraw(run)
         if run.group is not None:
@@ -246,7 +255,7 @@ class Replay:
     def _give_up(self, run: JobRun) -> None:
         """It holds nothing, and never comes again."""
         self._waiting_jobs -= 1
-        self._waiting_gpus -= run.job.gpus
+        self._waiting_milli -= run.job.milli
         if run.group is not None:
             self._deltas.append(GroupRemoved(run.key))
 
@@ -257,7 +266,7 @@ class Replay:
     def _vacate(self, run: JobRun, now: float) -> None:
         """All of its pods go; they are made anew, but not told of."""
         self._close_span(run, now, held=not run.rate)
-        self._used -= run.gpus() if run.bound else 0.0
+        self._used_milli -= run.milli() if run.bound else 0
         run.bound = 0
         run.tries += 1
         self._withdraw(run)
@@ -306,18 +315,18 @@ class Replay:
     def _bound(self, bind: Bind, now: float) -> None:
         pod = self._pods[bind.task]
         run, singly = pod.run, self.made.singly
-        before = 0.0
+        before = 0
         if run.bound:
             run.settle(now)
             self._close_span(run, now, held=not run.rate)
-            before = run.gpus()
+            before = run.milli()
         elif run.least > 1 and singly is not None:
             spans = (now - run.came) // singly.patience_seconds + 1
             self.agenda.add(run.came + spans * singly.patience_seconds, Kind.GIVE_UP, (run, run.tries))
         pod.node = bind.node
         run.bound += 1
         run.span_since = now
-        self._used += run.gpus() - before
+        self._used_milli += run.milli() - before
         if run.bound >= run.least:
             self._go(run, now, self._confirmed)
         if self.made.confirms:
@@ -328,7 +337,7 @@ class Replay:
         ended, restart, load = run.ended, 0.0, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
-            self._waiting_gpus -= run.job.gpus
+            self._waiting_milli -= run.job.milli
             if ended.started is None:
                 ended.started = now
             if run.ran:
@@ -348,12 +357,12 @@ class Replay:
         run = pod.run
         run.settle(now)
         self._close_span(run, now, held=not run.rate)
-        before = run.gpus()
+        before = run.milli()
         pod.node = ""
         run.bound -= 1
         run.tries += 1
         run.span_since = now
-        self._used += run.gpus() - before
+        self._used_milli += run.milli() - before
         self._deltas.append(TaskRemoved(pod.task.key))
         pod.task = next_incarnation(pod.task, run.tries)
         self._deltas.append(TaskUpserted(pod.task))
@@ -367,7 +376,7 @@ class Replay:
         self._loads.end(run)
         how(run, self.options.effort.checkpoint_seconds)
         self._waiting_jobs += 1
-        self._waiting_gpus += run.job.gpus
+        self._waiting_milli += run.job.milli
 
     # ------------------------------------------------------------------ books
 

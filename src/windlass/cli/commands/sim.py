@@ -199,7 +199,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     Of the pods and groups that the cluster still has, whoever schedules them: what was deleted is not known any more.
     Nothing is written there. What was recorded and what was left out is told on standard error.
     """
-    from windlass.cli import recording
+    from windlass.cli import histories, recording
 
     if sacct and unfinished:
         raise WindlassError(
@@ -215,7 +215,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
         invocation.out.write(recording.as_csv(found))
     else:
         emit(invocation, recording.document(found))
-    for line in recording.words(found, unfinished):
+    for line in histories.words(found, unfinished):
         invocation.note(line)
     return 0
 

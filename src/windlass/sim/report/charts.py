@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from windlass.sim.report.study import FREE, HELD, TAKEN, Distribution, Study
@@ -29,8 +30,8 @@ EMPTY, PART = (0.0, 0.0, 0.0, 0.0), "#d62728"
 INK, PAPER = "#000000", "#ffffff"
 """Of axes and bounds, and what is behind them; a page gives them its own colours."""
 TICKS = {1: "1s", 60: "1min", 3600: "1h", 86_400: "1d", 604_800: "1w"}
-FEW_HOURS = 96
-"""Up to so many an axis of time counts in hours, else in days."""
+UNITS = ((1 / 12, 1 / 3600, "seconds"), (3.0, 1 / 60, "minutes"), (96.0, 1.0, "hours"), (inf, 24.0, "days"))
+"""Up to so many hours an axis of time counts in units of so many hours, of this name."""
 LINES = ("-", "--", ":")
 """One for each turn through the colours."""
 LEGEND_COLUMNS, LEGEND_ROW, LETTER, MARK = 6, 0.2, 0.075, 0.55
@@ -131,7 +132,7 @@ def _figure(height: float, rows: int = 1, columns: int = 1, **more: Any) -> tupl
 def _scale(studies: Sequence[Study]) -> tuple[float, str]:
     """By what hours are divided on an axis of time, and what it counts then."""
     last = max((float(study.hours[-1]) for study in studies), default=0.0)
-    return (1.0, "hours") if last <= FEW_HOURS else (24.0, "days")
+    return next((unit, name) for most, unit, name in UNITS if last <= most)
 
 
 def _over_time(axes: Axes, studies: Sequence[Study]) -> None:
@@ -218,9 +219,11 @@ def _distributions(studies: Sequence[Study]) -> Figure:
 
 
 def _curve(axes: Axes, values: Distribution, label: str, look: Mapping[str, Any]) -> None:
+    """From nobody at the least value on: a single job would else be a point, which no line shows."""
+    seconds, parts = [*values.seconds[:1], *values.seconds], [*values.parts[:1] * 0, *values.parts]
     axes.plot(
-        values.seconds.clip(min=1.0), 100 * values.parts, linewidth=1.2, label=label, drawstyle="steps-post",
-        **look,
+        [max(1.0, at) for at in seconds], [100 * part for part in parts], linewidth=1.2, label=label,
+        drawstyle="steps-post", **look,
     )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(list(TICKS), list(TICKS.values()))

@@ -72,9 +72,9 @@ class Study:
 
 
 def study(metrics: Metrics, outcome: Outcome) -> Study:
-    """Reduce a replay. An empty one gives series of zeros."""
+    """Reduce a replay, from its first submission on. An empty one gives series of zeros."""
     times = [moment.time for moment in outcome.moments]
-    begin = times[0] if times else 0.0
+    begin = min((ended.job.submit_seconds for ended in outcome.jobs), default=times[0] if times else 0.0)
     end = max([span.end for span in outcome.spans] + times[-1:], default=begin)
     edges = np.linspace(begin, max(end, begin + 1.0), COLUMNS + 1)
     moments = np.array(outcome.moments or [Moment(begin, 0.0, 0, 0.0)], dtype=np.float64)

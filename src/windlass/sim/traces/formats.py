@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces import azure, genai, helios, muri, openb, philly, sacct, swf, table
+from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """``columns``: a header that has all of them is of this format; none for what has no header. ``read``: lines
-    and the file's name → jobs; raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    and the file's name → jobs; raises :class:`~windlass.sim.traces.rows.TraceError`. ``record``: the same of a history
+    that tells what it leaves out."""
 
     name: str
     summary: str
     columns: Sequence[str]
     read: Callable[[Iterable[str], str], list[TraceJob]]
     delimiter: str = ","
+    record: Callable[[Iterable[str], str], Recording] | None = None
+
+
+def _record_dump(lines: Iterable[str], file: str) -> Recording:
+    from windlass.sim.traces import kubernetes  # the model of a cluster: much, for nothing else here
+
+    return kubernetes.dumped(lines, file)
 
 
 def _read_dump(lines: Iterable[str], file: str) -> list[TraceJob]:
-    from windlass.sim.traces import kubernetes  # the model of a cluster: much, for nothing else here
-
-    return kubernetes.read(lines, file)
+    return list(_record_dump(lines, file).jobs)
 
 
 _ALL = (
@@ -36,11 +44,18 @@ _ALL = (
     Format("helios", "the job log of a Helios cluster", helios.COLUMNS, helios.read),
     Format("genai", "image requests of GenTD26", genai.COLUMNS, genai.read),
     Format("azure", "Azure's inference requests, run times by an assumed speed", azure.COLUMNS, azure.read),
-    Format("sacct", "Slurm: sacct -X -P with these fields and AllocTRES", sacct.COLUMNS, sacct.read, "|"),
+    Format(
+        "sacct",
+        "Slurm: sacct -X -P with these fields and AllocTRES",
+        sacct.COLUMNS,
+        sacct.read,
+        "|",
+        sacct.record,
+    ),
     Format(
         "swf", "Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line", (), swf.read
     ),
-    Format("kubernetes", "a dump of pods, YAML or JSON", (), _read_dump),
+    Format("kubernetes", "a dump of pods, YAML or JSON", (), _read_dump, record=_record_dump),
     Format("csv", "the simulator's own, see docs/guides/simulator.md", table.COLUMNS, table.read),
 )
 
@@ -74,20 +89,24 @@ def _unknown(header: str) -> str:
     near: list[tuple[float, str]] = []
     for form in FORMATS.values():
         for delimiter in {form.delimiter, *DELIMITERS} if form.columns else ():
-            lacking = sorted(set(form.columns) - _names(header, delimiter))
-            words = [f"column {', '.join(lacking)}"] if lacking else []
+            names = _names(header, delimiter)
+            alike = {name.lower(): f" (there is {name})" for name in names}
+            lacking = sorted(set(form.columns) - names)
+            columns = ", ".join(name + alike.get(name.lower(), "") for name in lacking)
+            words = [f"column {columns}"] if lacking else []
             words += [f"{form.delimiter!r} between columns"] if delimiter != form.delimiter else []
-            part = len(lacking) / len(form.columns)
+            part = sum(name.lower() not in alike for name in lacking) / len(form.columns)
             if part <= NEAR:
                 near.append((part, f"; {form.name} is near, but lacks {' and '.join(words)}"))
     return said + (min(near)[1] if near else "")
 
 
 def beside(lines: Sequence[str], jobs: int, form: Format) -> int:
-    """How many lines below the header of a trace gave no job; 0 where a job is no line."""
+    """How many rows below the header of a trace gave no job; 0 where a job is no row. A cell in quotes may go over
+    several lines."""
     if not form.columns:
         return 0
-    return max(sum(1 for line in lines[1:] if line.strip()) - jobs, 0)
+    return max(sum(1 for cells in csv.reader(lines, delimiter=form.delimiter) if cells) - 1 - jobs, 0)
 
 
 def form_of(lines: Sequence[str], file: str, name: str = "") -> Format:

@@ -40,7 +40,12 @@ Expected = Callable[[Group], float | None]
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
     """The jobs that ran and have ended, from the first on. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    return list(record(_objects("".join(lines), file), file).jobs)
+    return list(dumped(lines, file).jobs)
+
+
+def dumped(lines: Iterable[str], file: str) -> Recording:
+    """The same, and what was left out. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    return record(_objects("".join(lines), file), file)
 
 
 def record(

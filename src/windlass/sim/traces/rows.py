@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 MOST = 1 << 53
 """No number of a trace is greater: up to here, each whole one is told apart."""
 MOST_GPUS = 1 << 20
 """No job has more."""
+UNCLOSED = "unexpected end of data"
+"""What is said of a text that ends within quotes."""
 
 
 class TraceError(ValueError):
@@ -24,6 +27,17 @@ class TraceError(ValueError):
         self.line = line
         self.column = column
         self.message = message
+
+
+class Reader(Protocol):
+    """What the standard library's reader of CSV is, which has no name there."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __next__(self) -> list[str]: ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +93,39 @@ def rows(
     """The lines below the header. ``free`` names a column of text in which nothing is quoted, not even the delimiter:
     the cells that a line has too many are its. Raises :class:`TraceError` where a needed column is missing, or a line
     has another number of cells than the header."""
-    reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if free else csv.QUOTE_MINIMAL)
-    try:
-        header = next(reader, None)
-    except csv.Error as error:
-        raise TraceError(file, 1, "", str(error)) from None
+    reader = csv.reader(
+        lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if free else csv.QUOTE_MINIMAL, strict=True
+    )
+    header = _next(reader, file)
     if header is None:
         raise TraceError(file, 0, "", "the file is empty")
     names = [name.strip().lstrip("\ufeff") for name in header]
     for name in needed:
         if name not in names:
             raise TraceError(file, 1, name, f"there is no such column; there are {', '.join(names)}")
+    for at, name in enumerate(names):
+        if name and name in names[:at]:
+            raise TraceError(file, 1, name, "there are two columns of this name: nobody knows which is meant")
     count = len(names)
     loose = names.index(free) if free in names else None
+    while (cells := _next(reader, file)) is not None:
+        if not cells:
+            continue
+        if loose is not None and len(cells) > count:
+            end = loose + 1 + len(cells) - count
+            cells[loose:end] = [delimiter.join(cells[loose:end])]
+        if len(cells) != count:
+            raise TraceError(file, reader.line_num, "", f"{len(cells)} cells, the header has {count}")
+        yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))
+
+
+def _next(reader: Reader, file: str) -> list[str] | None:
+    """The cells of the next row; ``None`` at the end. Raises :class:`TraceError` for quotes that are wrong, at the line
+    in which the row begins: one that nothing closes would take all lines below it for one cell."""
+    begun = reader.line_num + 1
     try:
-        for cells in reader:
-            if not cells:
-                continue
-            if loose is not None and len(cells) > count:
-                end = loose + 1 + len(cells) - count
-                cells[loose:end] = [delimiter.join(cells[loose:end])]
-            if len(cells) != count:
-                raise TraceError(file, reader.line_num, "", f"{len(cells)} cells, the header has {count}")
-            yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))
+        return next(reader, None)
     except csv.Error as error:
-        raise TraceError(file, reader.line_num, "", str(error)) from None
+        unclosed = reader.line_num > begun or UNCLOSED in str(error)
+        said = 'a quote (") in it is closed nowhere as it should be' if unclosed else str(error)
+        raise TraceError(file, begun, "", said) from None
