@@ -47,6 +47,8 @@ def test_keys_given_twice_are_remembered():
         ("spec: {}\n", "has no apiVersion and no kind"),
         ("apiVersion: v1\n", "has no kind"),
         (POD.replace("\n  name: a", " 3"), "metadata is not a mapping"),
+        (POD.replace("name: a", "name: y"), "x.yaml:4: metadata.name is no text, but true"),
+        (POD.replace("name: a", "name: a\n  namespace: 7"), "x.yaml:5: metadata.namespace is no text, but 7"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, told: str):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from windlass.api.errors import WindlassError
@@ -158,6 +159,16 @@ def _checked(document: Document, node: Any) -> Document:
         )
     if not isinstance(obj.get("metadata", {}), dict):
         raise _bad(document.source, node, "metadata is not a mapping")
+    for name in ("name", "namespace", "generateName"):
+        value = (obj.get("metadata") or {}).get(name)
+        if value is not None and not isinstance(value, str):
+            line = document.line_of(f"metadata.{name}")
+            raise WindlassError(
+                "WL-MANIFEST-400",
+                f"{document.source}:{line}: metadata.{name} is no text, but {msgspec.json.encode(value).decode()}",
+                evidence="YAML reads y, yes, on, no and numbers as something else than words",
+                remedies=("put it in quotes",),
+            )
     return document
 
 
