@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import Cluster
 
-from windlass.api.reasons import Change, ChangeKind
+from windlass.api.reasons import Change, ChangeKind, Reason
+from windlass.engine.config import EngineConfig
+from windlass.spi.objects import TaskState
 
 
 def change(c: Cluster, name: str, kind: ChangeKind) -> Change:
@@ -104,3 +106,17 @@ def test_nothing_is_said_where_some_parts_would_do(needed: int) -> None:
     c.cycle()
     kinds = {change.kind for change in c.explain("g").changes}
     assert (ChangeKind.ADD_NODES in kinds) is (needed == 2)
+
+
+def test_who_fits_as_he_is_is_told_of_no_change_that_would_not_help() -> None:
+    """The room is kept for who comes first: to ask for less of it, or with fewer members, changes nothing."""
+    c = Cluster(EngineConfig(backfill="easy")).queues("default").nodes("n1 gpu=8")
+    for name, pods, asked, seconds in (("runs", 1, "gpu=4", 600.0), ("first", 1, "gpu=8", 600.0)):
+        c.gang(name, pods, asked).change_group(name, run_estimate=seconds)
+        for bind in c.cycle().binds:
+            c.change_task(bind.task.removeprefix("ns/"), state=TaskState.RUNNING, started=c.now)
+    c.gang("g", 2, "gpu=2").change_group("g", run_estimate=900.0)
+    c.cycle()
+    explanation = c.explain("g")
+    assert explanation.code is Reason.BEHIND_IN_QUEUE
+    assert explanation.changes == ()

@@ -10,7 +10,7 @@ nodes or limits helps the first in the order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from windlass.engine.explaining.nodes_verdict import held_empty, room_for
 from windlass.engine.explaining.passing import found_by
 from windlass.engine.fitting.classes import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.steps import Part, Run, Shortage, Step, runs_of, whole_step
+from windlass.engine.groups.steps import Part, Shortage, Step, runs_of, whole_step
 from windlass.engine.nodes.table import PODS
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placing.allocate import Allocation, Attempt
@@ -67,6 +67,8 @@ class SmallestChange:
             return ()
         if closed_reason(group.queue) is not None:
             return ()  # nothing else helps before its queue takes work
+        if isinstance(step, Step) and self._tries(statement, group, step).done:
+            return ()  # it fits as it is: that room is kept for others, or nobody may pass them
         found = [self._fewer_members(statement, group, step)]
         if isinstance(step, Step):
             found.append(self._higher_limit(statement, group, step))
@@ -95,16 +97,16 @@ class SmallestChange:
             return None
         else:
             runs, missing = step.runs, _members(step)
-            least = self._tries(statement, group, runs, missing).reached
+            least = self._tries(statement, group, Step(list(runs), missing, {})).reached
         while least > 0:
-            attempt = self._tries(statement, group, runs, least)
+            attempt = self._tries(statement, group, Step(list(runs), least, {}))
             if attempt.done:
                 break
             least = min(attempt.reached, least - 1)
         if least <= 0:
             return None
         more = least + 1 < missing and isinstance(step, Step)
-        if more and self._tries(statement, group, runs, least + 1).done:
+        if more and self._tries(statement, group, Step(list(runs), least + 1, {})).done:
             return None  # placing is not monotone here: nothing certain can be said
         wanted = group.held_members + least
         return Change(
@@ -117,9 +119,9 @@ class SmallestChange:
             f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
         )
 
-    def _tries(self, statement: Statement, group: GroupEntry, runs: Sequence[Run], members: int) -> Attempt:
+    def _tries(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
         mark = statement.checkpoint()
-        attempt = self._allocation.attempt(statement, group, Step(list(runs), members, {}))
+        attempt = self._allocation.attempt(statement, group, step)
         statement.rollback(mark)
         return attempt
 
@@ -164,11 +166,9 @@ class SmallestChange:
             return None
         for level in range(need.required - 1, -2, -1):
             group.group = altered(spec, topology=replace(need, required=level))
-            mark = statement.checkpoint()
             try:
-                fits = self._allocation.attempt(statement, group, step).done
+                fits = self._tries(statement, group, step).done
             finally:
-                statement.rollback(mark)
                 group.group = spec
             if fits:
                 return _coarser(group.key, need, level)
