@@ -12,7 +12,8 @@ import yaml
 from fakecluster import FakeCluster
 from kubeobjects import node, pod, queue
 
-from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES
+from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
+from windlass.cli.forecasting import NAMED
 from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
 
@@ -63,10 +64,75 @@ def test_more_nodes_start_what_waits_at_once(windlass: Run_) -> None:
 
 
 def test_a_node_that_is_drained_makes_its_work_wait_behind_the_rest(windlass: Run_) -> None:
-    """a begins anew where b was (it is older than c), or waits for it."""
+    """The pod that is made in place of a is younger than c, which begins where b was."""
     jobs = asked(windlass, "--drain", "n1")
-    assert (middle(jobs["a"], "before"), middle(jobs["a"], "after")) == (0.0, 4 * 3600.0)
-    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 6 * 3600.0)
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 4 * 3600.0)
+    assert (middle(jobs["a"], "before"), middle(jobs["a"], "after")) == (0.0, 5 * 3600.0)
+
+
+GANG = "g-0a52c1f0-29c2-4295-9e8a-fb39b807a4c4"
+
+
+def with_gang(cluster: FakeCluster, *policies: dict[str, str], size: int = 2) -> None:
+    """A gang of a Volcano Job in place of a and b, and ``d`` of 8 GPUs beside c."""
+    for name in "ab":
+        del cluster.objects[(PODS, "default", name)]
+    tasks = [{"name": "w", "replicas": size, "template": {"spec": {}}}]
+    metadata = {"name": "g", "uid": GANG.removeprefix("g-")}
+    spec = {"minAvailable": size, "tasks": tasks, "policies": list(policies)}
+    cluster.add(VOLCANO_JOBS, {"metadata": metadata, "spec": spec})
+    notes = {"windlass.dev/run-estimate": "2h"}
+    metadata = {"name": GANG, "creationTimestamp": "2026-01-01T10:00:00Z", "annotations": notes}
+    status = {"phase": "Running"}
+    cluster.add(POD_GROUPS, {"metadata": metadata, "spec": {"minMember": size}, "status": status})
+    for number in range(size):
+        rank = work(f"g-w-{number}", 8, "2h", f"n{number + 1}")
+        notes = rank["metadata"]["annotations"]
+        notes |= {"scheduling.k8s.io/group-name": GANG, "volcano.sh/task-spec": "w"}
+        cluster.add(PODS, rank)
+    cluster.add(NODES, node("n3"))
+    cluster.add(PODS, work("x", 8, "2h", "n3"))
+
+
+def test_a_gang_that_its_owner_starts_over_gives_up_all_its_places_and_its_turn(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    """As a job of ``windlass submit``: c begins at once on the node that the rest of the gang leaves, where it stays
+    for an hour; x ends in an hour."""
+    with_gang(cluster, {"event": "PodEvicted", "action": "RestartJob"})
+    jobs = asked(windlass, "--drain", "n1")
+    assert middle(jobs["c"], "after") == 0.0
+    assert middle(jobs["g"], "after") == 3600.0
+    assert jobs["g"]["moreStops"] == 1.0
+
+
+@pytest.mark.parametrize("policies", [(), ({"event": "PodFailed", "action": "RestartJob"},)])
+def test_the_other_pods_of_any_other_gang_stay_where_they_are(
+    windlass: Run_, cluster: FakeCluster, policies: tuple[dict[str, str], ...]
+) -> None:
+    """It is the oldest, and waits for the place of x."""
+    with_gang(cluster, *policies)
+    jobs = asked(windlass, "--drain", "n1")
+    assert (middle(jobs["g"], "after"), middle(jobs["c"], "after")) == (3600.0, 3 * 3600.0)
+
+
+def test_what_may_not_be_read_of_jobs_is_told(windlass: Run_, cluster: FakeCluster) -> None:
+    cluster.hidden.add(VOLCANO_JOBS)
+    done = windlass("what-if", "--drain", "n1", "--samples", "1")
+    assert (done.code, "jobs.batch.volcano.sh may not be read" in done.err) == (0, True)
+
+
+def test_the_jobs_of_a_dump_count(windlass: Run_, cluster: FakeCluster, tmp_path: Path) -> None:
+    with_gang(cluster, {"event": "*", "action": "RestartJob"})
+    objects = [
+        {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        for (resource, _, _), obj in cluster.objects.items()
+    ]
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    done = windlass("what-if", "-f", str(path), "--drain", "n1", "--samples", "1", "-o", "json")
+    assert "left out" not in done.err
+    assert {job["job"]: middle(job, "after") for job in json.loads(done.out)["jobs"]}["c"] == 0.0
 
 
 def test_what_a_drain_stops_is_told_though_it_begins_anew_at_once(
@@ -158,6 +224,12 @@ def test_another_policy(windlass: Run_, cluster: FakeCluster) -> None:
     assert middle(jobs["c"], "before") == middle(jobs["c"], "after") == 3600.0
 
 
+@pytest.mark.parametrize("name", list(NAMED))
+def test_every_configuration_that_has_a_name_can_be_asked_for(windlass: Run_, name: str) -> None:
+    jobs = asked(windlass, "--policy", name)
+    assert middle(jobs["c"], "before") == 3600.0
+
+
 def test_run_times_are_drawn_from_earlier_runs(windlass: Run_, cluster: FakeCluster) -> None:
     del cluster.objects[(PODS, "default", "a")]
     cluster.add(PODS, work("a", 8, "", "n1"))
@@ -235,9 +307,9 @@ def test_for_people(windlass: Run_) -> None:
     done = windlass("what-if", "--drain", "n1", "--samples", "3")
     assert "without node n1: 3 samples of run times" in done.out
     lines = [line.split() for line in done.out.splitlines() if line.startswith("default/")]
-    assert [line[0] for line in lines] == ["default/c", "default/a"]
-    assert "~4h" in lines[1]
-    assert "runs" in lines[1]
+    assert [line[0] for line in lines] == ["default/a", "default/c"]
+    assert "~5h" in lines[0]
+    assert "runs" in lines[0]
     assert "0 sooner, 2 later, 0 as before" in done.out
 
 

@@ -14,6 +14,7 @@ from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
 from windlass.cli.recording import history_of, kept_of
+from windlass.cli.startingover import jobs_of, restarts
 from windlass.cli.words import about, natural, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -101,6 +102,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         found = planning.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
     found.model.withheld = planning.quotas_of(found.counted).withheld
     learned = None if question.files else kept_of(invocation.client, on_box)
+    jobs = found.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
     counts = ((learned or {}).get("data") or {}).get(COUNTS)
     before = _world(found, found.parsed.config, now, counts)
     shapes = shapes_in(found.model, before.state.groups)
@@ -110,6 +112,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         after = _world(found, _policy(question.policy, invocation.warn), now, counts)
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
+        state.restarts |= restarts(jobs)
     after = World(after.state.copy(), after.engine)
     for change in changed:
         _make(change, after.state)
@@ -180,7 +183,7 @@ def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
 
 def _policy(name: str, warn: planning.Warn) -> SchedulerConfig:
     if name in NAMED:
-        return configuration.parse(NAMED[name], name).config
+        return configuration.parse(NAMED[name], name).config if NAMED[name] else SchedulerConfig()
     try:
         return planning.read_config(name, warn).config
     except WindlassError as error:

@@ -68,9 +68,10 @@ _READERS: Mapping[str, _Reader] = {
 }
 KINDS = tuple(_READERS)
 """``apiVersion/kind`` of all that is read."""
-_POD, _QUOTA = "v1/Pod", "v1/ResourceQuota"
-_QUIET = (_QUOTA, "v1/LimitRange")
-"""Known kinds that say nothing about work that exists (defaults were filled in when it was made)."""
+_POD, _QUOTA, _JOB = "v1/Pod", "v1/ResourceQuota", "batch.volcano.sh/v1alpha1/Job"
+_QUIET = (_QUOTA, "v1/LimitRange", _JOB)
+"""Known kinds that say nothing about what is placed: defaults were filled in when the work was made, its pods are what
+there is of a Job."""
 
 
 class SnapshotError(ValueError):
@@ -102,16 +103,19 @@ def from_objects(objects: Iterable[Mapping[str, Any]]) -> Snapshot:
 
 @dataclass(slots=True)
 class Counted:
-    """Raw objects that quotas are counted by."""
+    """Raw objects that quotas are counted by, and the Volcano Jobs."""
 
     quotas: list[Mapping[str, Any]] = field(default_factory=list)
     pods: list[Mapping[str, Any]] = field(default_factory=list)
+    jobs: list[Mapping[str, Any]] = field(default_factory=list)
 
     def note(self, kind: str, obj: Mapping[str, Any]) -> None:
         if kind == _QUOTA:
             self.quotas.append(obj)
         elif kind == _POD:
             self.pods.append(obj)
+        elif kind == _JOB:
+            self.jobs.append(obj)
 
 
 def load(
@@ -124,7 +128,7 @@ def load(
     """Enter objects, each with the words for its place, into ``model``; returns the kinds that were ignored.
 
     ``strict``: a field that cannot be read is an error; otherwise what it says is unknown, and whatever
-    waits because of that says so. ``counted`` collects what quotas are counted by. Raises
+    waits because of that says so. ``counted`` collects what quotas are counted by, and Jobs. Raises
     :class:`SnapshotError`.
     """
     ignored: dict[str, int] = {}

@@ -3,22 +3,22 @@
 What runs goes on until its end, what waits is decided upon whenever something changes, and runs in its turn; nobody
 new comes. A group runs once as many of its tasks have their places as it needs, and ends as a whole. Pods start and
 end at once; what the engine hears of that, and when: :mod:`windlass.sim.deciding`. Who is evicted is made anew,
-waiting, at the same moment; once too few are left of a group it goes on from what it saved, by its own word
-(:mod:`windlass.plugins.timeshare.losses`), after its restart; who says nothing of that begins anew. What was
-terminating at the beginning is gone.
+waiting, at the same moment, by :mod:`windlass.sim.remaking`; once too few are left of a group it goes on from what it
+saved, by its own word (:mod:`windlass.plugins.timeshare.losses`), after its restart; who says nothing of that begins
+anew. What was terminating at the beginning is gone.
 
 Invariants: pure; the state handed in stays as it was; equal states and run times give equal outcomes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 from msgspec.structs import replace as altered
 
-from windlass.engine.decision import Bind, Decision, Eviction
+from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import (
     BudgetRemoved,
     BudgetUpserted,
@@ -38,6 +38,7 @@ from windlass.engine.engine import Engine
 from windlass.plugins.timeshare.losses import habit_of, said_by, saved_before, unsaved_seconds
 from windlass.sim.clock import Agenda, Kind
 from windlass.sim.deciding import Deciding
+from windlass.sim.remaking import remade
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
 from windlass.spi.timeshare import Stint
 
@@ -57,7 +58,8 @@ RunTime = Callable[[Group, float, float | None], float | None]
 @dataclass(slots=True)
 class State:
     """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name. ``saved``: seconds of work
-    that groups have behind them which were just stopped."""
+    that groups have behind them which were just stopped. ``restarts``: groups that their owners start over as a whole
+    once a task of one of these roles is evicted."""
 
     now: float
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -67,11 +69,12 @@ class State:
     groups: dict[str, Group] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
     saved: dict[str, float] = field(default_factory=dict)
+    restarts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def copy(self) -> State:
         """One that may be changed without this one."""
         books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks, self.saved)
-        return State(self.now, *[dict(book) for book in books])  # type: ignore[arg-type]
+        return State(self.now, *[dict(book) for book in books], self.restarts)  # type: ignore[arg-type]
 
     def alive(self) -> set[str]:
         """The groups of which not all is over."""
@@ -200,8 +203,11 @@ class Forward:
         return wake > now and wake - self._state.now < PATIENCE_SECONDS
 
     def _carry_out(self, decision: Decision, now: float) -> None:
+        evicted: dict[str, list[str]] = {}
         for eviction in decision.evictions:
-            self._evicted(eviction, now)
+            evicted.setdefault(eviction.group, []).append(eviction.task)
+        for group, tasks in evicted.items():
+            self._evicted(group, tasks, now)
         for bind in decision.binds:
             self.binds.append((now, bind))
             self._bound(bind, now)
@@ -213,11 +219,16 @@ class Forward:
         self._deciding.confirmed.append(TaskUpserted(task))
         self._look(work, now)
 
-    def _evicted(self, eviction: Eviction, now: float) -> None:
-        work = self._works[eviction.group]
-        task = _anew(work.tasks[eviction.task], len(self.binds))
-        work.tasks[eviction.task] = task
-        self._deciding.changes += [TaskRemoved(task.key), TaskUpserted(task)]
+    def _evicted(self, key: str, tasks: Sequence[str], now: float) -> None:
+        work, deciding = self._works[key], self._deciding
+        group, anew = remade(work.group, work.tasks, tasks, self._state.restarts.get(key), now)
+        deciding.confirmed[:] = [delta for delta in deciding.confirmed if not _tells_of(delta, anew)]
+        deciding.changes += map(TaskRemoved, anew)
+        if group is not work.group:
+            work.group = group
+            deciding.changes.append(GroupUpserted(group))
+        deciding.changes += map(TaskUpserted, anew.values())
+        work.tasks.update(anew)
         if work.began is not None and work.placed() < work.least:
             self._stop(work, now)
 
@@ -305,18 +316,8 @@ class _Work:
         return Stint(self.group, 0.0, started=self.began, again=self.again)
 
 
-def _anew(task: Task, number: int) -> Task:
-    """As its owner makes it in place of one that is gone."""
-    return altered(
-        task,
-        uid=f"{task.uid}+{number}",
-        state=TaskState.PENDING,
-        node="",
-        devices=(),
-        slices=(),
-        zones=None,
-        started=None,
-    )
+def _tells_of(delta: Delta, tasks: Mapping[str, Task]) -> bool:
+    return isinstance(delta, TaskUpserted) and delta.task.key in tasks
 
 
 def displaced(state: State, node: str) -> None:
@@ -326,11 +327,20 @@ def displaced(state: State, node: str) -> None:
     alive = {key: task for key, task in state.tasks.items() if task.state not in OVER}
     hit = {key: task for key, task in alive.items() if task.node == node}
     state.saved |= _saved(state, alive, {task.group for task in hit.values()} - state.saved.keys())
+    lost: dict[str, list[str]] = {}
     for key, task in hit.items():
         if task.group in state.groups and task.state is not TaskState.RELEASING:
-            state.tasks[key] = _anew(task, 0)
+            lost.setdefault(task.group, []).append(key)
         else:
             del state.tasks[key]
+    of_group: dict[str, dict[str, Task]] = {group: {} for group in lost}
+    for key, task in alive.items():
+        if task.group in lost and task.state is not TaskState.RELEASING:
+            of_group[task.group][key] = task
+    for group, keys in lost.items():
+        tasks, roles = of_group[group], state.restarts.get(group)
+        state.groups[group], anew = remade(state.groups[group], tasks, keys, roles, state.now)
+        state.tasks.update(anew)
 
 
 def _saved(state: State, alive: Mapping[str, Task], groups: Iterable[str]) -> dict[str, float]:
