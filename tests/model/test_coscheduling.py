@@ -285,13 +285,15 @@ def status_of(phase: str = "", members: Members | None = None, *, least: int | N
         (Members(failed=2), "Failed"),
         (Members(running=2, failed=1), "Running"),
         (Members(pending=2, failed=1), "Scheduling"),
+        (Members(running=1, releasing=1), "Running"),
+        (Members(releasing=1, failed=1), "Failed"),
     ],
 )
 def test_phases_are_those_of_the_plug_ins_controller(members: Members, expected: str) -> None:
     found = status_of("Scheduling", members)
     assert found.phase == expected
     assert (found.running, found.succeeded, found.failed) == (
-        members.running,
+        members.running + members.releasing,  # who is told to end runs until it has ended
         members.succeeded,
         members.failed,
     )

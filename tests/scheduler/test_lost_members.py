@@ -62,6 +62,9 @@ async def test_nobody_makes_the_lost_member_anew(api: Api) -> None:
         assert told(api)["Scheduled"][0] == "False"
         message = api.conditions(POD_GROUPS, KEY)["Unschedulable"]["message"]
         assert message.startswith("It has 2 of the 3 pods that it needs.")
+        await running.settle(60.0)
+        assert "GangBindFailed" not in running.reasons("g")  # it has had its minimum: the others go on
+        assert api.bound() == ["g-0", "g-1"]
         api.add(pod("g-3", group="g"))
         await running.settle(2.0)
         assert api.phase("g") == "Running"
@@ -120,3 +123,18 @@ async def test_who_has_lost_all_is_let_in_anew(api: Api) -> None:
         await running.settle(10.0)
         assert api.phase("g") == "Inqueue"
         assert api.phases == ["", "Running", "Pending", "Inqueue"]
+
+
+async def test_who_had_its_minimum_keeps_the_others_though_none_of_them_runs_yet(api: Api) -> None:
+    """They still fetch their images when one of them is lost, and there is no room for it any more."""
+    async with Running(api) as running:
+        api.add(*gang(3, 3))
+        await running.settle(2.0)
+        assert api.phase("g") == "Running"
+        api.remove(PODS, "default/g-2")
+        api.add(pod("other", node="n1", requests={"nvidia.com/gpu": 2}), pod("g-3", group="g"))
+        await running.settle(60.0)
+        assert api.phase("g") == "Inqueue"
+        assert "GangBindFailed" not in running.reasons("g")
+        assert api.bound() == ["g-0", "g-1", "other"]
+        assert not any(o["metadata"].get("deletionTimestamp") for o in api.objects(PODS))

@@ -54,7 +54,7 @@ class Stage:
             self._reach(case.bound, seconds)
             time.sleep(hold)
             self._reach(case.bound, 0.0)
-            eventually(self._told_running, seconds)
+            eventually(self._told_how_they_stand, seconds)
         finally:
             self._clear()
 
@@ -91,20 +91,24 @@ class Stage:
             found[f"@{self._queue_of[gang]}" if by_queue else gang] += pods
         return dict(found)
 
-    def _by_gang(self) -> Counter[str]:
-        """Pods that are bound and not told to end."""
+    def _by_gang(self, phase: str = "") -> Counter[str]:
+        """Pods that are bound and not told to end, and of this ``phase``."""
         return Counter(
             pod["metadata"]["labels"]["gang"]
             for pod in self._api.get(self._pods).ok()["items"]
             if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+            if not phase or pod["status"].get("phase") == phase
         )
 
-    def _told_running(self) -> bool:
-        """Whether every gang that has its minimum says that it runs, and no other."""
-        found, wrong = self._by_gang(), {}
+    def _told_how_they_stand(self) -> bool:
+        """Whether every gang that has its minimum says that it runs, one that has less and of which something runs
+        that it is of unknown fate, and no other either."""
+        found, running, wrong = self._by_gang(), self._by_gang("Running"), {}
         for group in self._api.get(self._groups).ok()["items"]:
             name, phase = group["metadata"]["name"], (group.get("status") or {}).get("phase", "")
-            if (phase == "Running") != (found[name] >= group["spec"]["minMember"]):
+            whole = found[name] >= group["spec"]["minMember"]
+            wanted = "Running" if whole else "Unknown" if running[name] else ""
+            if (phase if phase in ("Running", "Unknown", "Completed") else "") != wanted:
                 wrong[name] = phase
         assert not wrong, f"{self._case.name}, {self._scheduler}: {wrong}, and bound are {dict(found)}"
         return True

@@ -10,6 +10,8 @@ Its phases are those that the plug-in's own controller gives it, so that nothing
 | ``Finished`` | so many have succeeded |
 | ``Failed`` | some have failed, and with those that run or have succeeded they are the minimum |
 
+Who is told to end runs until it has ended (``Reconcile`` in its ``pkg/controllers/podgroup_controller.go``).
+
 Two things differ: who runs again after a failure is ``Running`` again, and what nobody waits or runs in any more stays
 ``Finished`` or ``Failed`` whatever becomes of its pods. ``scheduleStartTime`` is nobody's: that controller leaves it
 empty, too.
@@ -61,15 +63,16 @@ def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[view
     waits_or_runs = members.pending + members.holding
     if not waits_or_runs and (view.phase in _OVER or not (members.finished or view.phase)):
         return current(view)
-    phase = _phase(max(1, view.min_member), members)
+    running = members.running + members.releasing
+    phase = _phase(max(1, view.min_member), members, running)
     occupied_by = view.occupied_by
     if not occupied_by and phase != PENDING:
         occupied_by = _makers(pods)
-    return Status(phase, occupied_by, members.running, members.succeeded, members.failed)
+    return Status(phase, occupied_by, running, members.succeeded, members.failed)
 
 
-def _phase(least: int, members: Members) -> str:
-    going = members.running + members.succeeded
+def _phase(least: int, members: Members, running: int) -> str:
+    going = running + members.succeeded
     if members.succeeded >= least:
         return FINISHED
     if going >= least:

@@ -144,7 +144,7 @@ class Showing:
         view, sent = crew.model.groups.get(key), crew.model.group_sent(key)
         minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
         if view is not None:
-            started = was_whole(view)
+            started = was_whole(view) or (crew.gangs.was_whole(key) and not crew.gangs.watches(key))
         else:  # nobody writes a phase on it
             started = (
                 members.scheduled < minimum
