@@ -23,6 +23,7 @@ from windlass.plugins.dialects import NOT_KAI, VOLCANO
 from windlass.plugins.keeping import ClaimsFor, VictimsFor, kept
 from windlass.plugins.on_top import ON_TOP
 from windlass.plugins.volcano.bundles import Bundles
+from windlass.plugins.volcano.task_order import TaskNumberOrder
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
 from windlass.spi.configuration import ACTIONS, PluginOption, SchedulerConfig, Tier
@@ -87,6 +88,7 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
         wiring.open_tier()
         for option in tier.plugins:
             _enter(option, wiring, warn)
+    wiring.add(TaskNumberOrder())
     if not wiring.numa_aware:
         wiring.counting.zones.ignore_wishes(Dialect.VOLCANO)
     return [*_base(config, wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(
