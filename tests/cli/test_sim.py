@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import re
+import subprocess
 import sys
 import tarfile
 import threading
@@ -364,6 +365,12 @@ def test_cells_over_several_lines_are_no_jobs_that_are_left_out(windlass: Run, t
     assert (done.code, "2 jobs on 1x8" in done.out, "left out" in done.err) == (0, True, False)
 
 
+def test_a_file_of_nodes_without_one_is_refused(windlass: Run, trace: str, tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\n")
+    done = windlass("sim", "run", "--trace", trace, "--nodes", str(tmp_path / "nodes.csv"))
+    assert (done.code, "nodes.csv: there is no node in it" in done.err) == (65, True), done.err
+
+
 def test_jobs_of_one_id_are_told_of_and_played(windlass: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(OWN + "a,0,1,1\nb,0,1,1\na,5,1,1\nb,5,1,1\nb,6,1,1\nc,9,1,1\n")
     done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
@@ -558,7 +565,21 @@ def test_what_became_of_each_job_may_go_to_a_pipe_and_a_full_device_is_told(
     assert full.code == 2
     assert "/dev/full cannot be written" in full.err
     assert "df -h /dev" in full.err
+    assert "queue mean" in full.out, "what was played is told nevertheless"
     assert Path("/dev/full").is_char_device()
+
+
+def test_files_are_written_though_nobody_reads_the_words(trace: str, tmp_path: Path) -> None:
+    """``windlass sim run … | true``, and where standard output is full."""
+    run = [sys.executable, "-m", "windlass", "sim", "run", "--trace", trace, "--nodes", "1x8"]
+    for name, code, stdout in (("gone", 141, os.pipe()), ("full", 1, None)):
+        path = tmp_path / name
+        if stdout is not None:
+            os.close(stdout[0])
+        number = stdout[1] if stdout is not None else os.open("/dev/full", os.O_WRONLY)
+        done = subprocess.run([*run, "--policy", "fifo", "--per-job", str(path)], stdout=number, check=False)
+        os.close(number)
+        assert (done.returncode, len(path.read_text().splitlines())) == (code, 4)
 
 
 def test_what_was_played_before_ctrl_c_is_told(

@@ -45,7 +45,9 @@ def test_what_can_never_run_is_told_and_never_ends(job: TraceJob, lack: str) -> 
 def test_pods_are_as_large_as_the_largest_node() -> None:
     nodes = make_nodes([NodeShape(1, 8, "H100"), NodeShape(2, 4, "V100")])
     job = TraceJob("a", 0.0, 10.0, 8, gpu_models=("V100",))
-    assert dict(nowhere([job], nodes)) == {"pods of 8 GPUs V100, which no node has": 1}
+    assert dict(nowhere([job], nodes)) == {
+        "pods of 8 GPUs V100, which no node has (--pod-gpus 4 makes smaller ones)": 1
+    }
     assert not nowhere([job], nodes, pod_gpus=4)
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from itertools import pairwise
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -214,6 +215,18 @@ def test_the_curve_of_a_single_job_is_a_line() -> None:
     one = of(Outcome([Ended(job(0), 0.0, 10.0)], capacity_gpus=8))
     (curve,) = axes_of([one], "distributions", 1).get_lines()
     assert curve.get_xydata().tolist() == [[10.0, 0.0], [10.0, 100.0]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_of_queues_may_have_any_letters() -> None:
+    """Those of formulas are no formula, those that no font has warn of nothing, those unknown to XML are replaced."""
+    names = ("$\\frac$", "_own", "\u7814", "a\x01b\n<c>")
+    jobs = [Ended(job(at, name), 0.0, 10.0) for at, name in enumerate(names)]
+    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    drawn = {one.name: one for one in charts.pictures([of(outcome)])}
+    words = "".join(ElementTree.fromstring(drawn["queues-p"].render("svg")).itertext())
+    assert all(name in words for name in ("$\\frac$", "_own", "\u7814", "a\ufffdb\ufffd<c>"))
+    assert drawn["queues-p"].render("png").startswith(b"\x89PNG")
 
 
 def test_long_names_are_shortened_in_pictures() -> None:

@@ -45,7 +45,9 @@ def _lacks(job: TraceJob, nodes: Sequence[Node], largest: int) -> str:
         return f"more than the {cards} GPU{'' if cards == 1 else 's'}{of} there are"
     size = 1 if 0 < job.min_gpus < job.gpus else pod_sizes(job, largest)[0]
     if all(gpus_of(node) < size for node in fit):
-        return f"pods of {size} GPUs{of}, which no node has"
+        most = max(map(gpus_of, fit))
+        smaller = f" (--pod-gpus {most} makes smaller ones)" if most else ""
+        return f"pods of {size} GPUs{of}, which no node has{smaller}"
     part, over = (size, job.gpus) if job.gpus else (1, 1)
     for name, whole in (("cpu", job.cpu_milli), ("memory", job.memory_bytes)):
         each = -(-whole * part // over)

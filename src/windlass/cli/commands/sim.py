@@ -168,19 +168,21 @@ def run(
         return stopping.ended(invocation, missing)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in chosen}
-    if invocation.output == "csv":
-        invocation.out.write(simtables.as_csv([result.figures for result in results]))
-    elif invocation.output in ("", "table"):
-        invocation.out.line(said)
-        invocation.out.write(simtables.as_table(results, invocation.out.width))
-        invocation.out.write(watch.as_text())
-    else:
-        each = {"runs": [run.figures for run in runs]} if len(runs) > len(results) else {}
-        emit(invocation, {"results": [result.figures for result in results], **each, **watch.as_record()})
-    for line in simtables.left_over(results):
-        invocation.warn(line)
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
-    reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
+    try:  # files first: whoever reads the words may have gone by then
+        reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
+    finally:
+        if invocation.output == "csv":
+            invocation.out.write(simtables.as_csv([result.figures for result in results]))
+        elif invocation.output in ("", "table"):
+            invocation.out.line(said)
+            invocation.out.write(simtables.as_table(results, invocation.out.width))
+            invocation.out.write(watch.as_text())
+        else:
+            each = {"runs": [run.figures for run in runs]} if len(runs) > len(results) else {}
+            emit(invocation, {"results": [one.figures for one in results], **each, **watch.as_record()})
+        for line in simtables.left_over(results):
+            invocation.warn(line)
     return stopping.ended(invocation, missing)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -63,7 +64,9 @@ class Picture:
         matplotlib = _matplotlib()
         out = io.BytesIO()
         nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-        with matplotlib.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none", "font.size": 9}):
+        told = {"svg.hashsalt": self.name, "svg.fonttype": "none", "font.size": 9, "text.parse_math": False}
+        with matplotlib.rc_context(told), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box stands for it in PNG
             self.draw().savefig(out, format=form, dpi=dots_per_inch, metadata=nothing)
         return out.getvalue() if form != "svg" else _shorter(out.getvalue().decode()).encode()
 
@@ -157,6 +160,12 @@ def _legend(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, names, loc="outside upper left", ncols=columns, frameon=False)
 
 
+def _label(name: str) -> str:
+    """A name as a legend shows it, which leaves out what begins with an underscore; XML knows no control characters."""
+    plain = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
+    return f" {plain}" if plain.startswith("_") else plain
+
+
 def _short(name: str) -> str:
     """Names differ at their ends more than in the middle."""
     half = LONGEST // 2
@@ -166,7 +175,7 @@ def _short(name: str) -> str:
 def _lines(axes: Axes, studies: Sequence[Study], values: Callable[[Study], Any], label: str) -> None:
     scale, _ = _scale(studies)
     for at, study in enumerate(studies):
-        axes.plot(study.hours / scale, values(study), linewidth=1, label=study.policy, **_look_of(at))
+        axes.plot(study.hours / scale, values(study), linewidth=1, label=_label(study.policy), **_look_of(at))
     axes.set_ylabel(label)
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
 
@@ -222,7 +231,7 @@ def _curve(axes: Axes, values: Distribution, label: str, look: Mapping[str, Any]
     """From nobody at the least value on: a single job would else be a point, which no line shows."""
     seconds, parts = [*values.seconds[:1], *values.seconds], [*values.parts[:1] * 0, *values.parts]
     axes.plot(
-        [max(1.0, at) for at in seconds], [100 * part for part in parts], linewidth=1.2, label=label,
+        [max(1.0, at) for at in seconds], [100 * part for part in parts], linewidth=1.2, label=_label(label),
         drawstyle="steps-post", **look,
     )  # fmt: skip
     axes.set_xscale("log")
@@ -236,7 +245,7 @@ def _queues(study: Study) -> Figure:
     axes.stackplot(
         study.hours / _scale([study])[0],
         study.by_queue,
-        labels=study.queues,
+        labels=[_label(name) for name in study.queues],
         colors=PALETTE[: max(len(study.queues), 1)],
     )
     axes.axhline(study.capacity_gpus, color=INK, linewidth=0.8, linestyle=":")

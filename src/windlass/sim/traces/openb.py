@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.sim.jobs import WHOLE, TraceJob
-from windlass.sim.traces.rows import Row, rows
+from windlass.sim.traces.rows import Row, TraceError, rows
 
 MIB = 1 << 20
 COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -79,8 +79,8 @@ def read_pods(lines: Iterable[str], file: str) -> list[OpenbPod]:
 
 
 def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
-    """The nodes. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
-    return [
+    """The nodes, one at least. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    found = [
         OpenbNode(
             row.text("sn"),
             row.whole("cpu_milli"),
@@ -90,6 +90,9 @@ def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
         )
         for row in rows(lines, file, NODE_COLUMNS)
     ]
+    if not found:
+        raise TraceError(file, 0, "", "there is no node in it")
+    return found
 
 
 def _pod(row: Row) -> OpenbPod:
