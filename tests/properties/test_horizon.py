@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promised import played
 
+from windlass.engine.books.statement import Statement
 from windlass.engine.promises.forecast import Forecast
 from windlass.engine.promises.horizon import Horizon
+from windlass.engine.promises.reservation import Reservation
 from windlass.engine.promises.reservations import Reservations
 
 Found = tuple[list[str], dict[str, Forecast]]
@@ -65,3 +67,40 @@ def test_gangs_of_two_sizes_and_racks_are_planned_from_the_beginning(
     for seed in range(3):
         played(Random(seed), backfill, 2)
     assert compared["not told"] >= 3
+
+
+@pytest.fixture
+def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Whoever is moved forward is so both ways; counts those that amounts told."""
+    counts = {"asked": 0, "moved": 0}
+    move = Reservations._move_forward
+    by_amounts = Horizon.forward
+
+    def both(self: Reservations, statement: Statement, now: float) -> None:
+        def asked(horizon: Horizon, kept: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
+            found = by_amounts(horizon, kept, now)
+            if found is not None:
+                told = {r.group.key: known for r in kept if (known := r.told()) is not None}
+                groups = [r.group for r in kept]
+                assert _view(found) == _view(self._forecaster.forward(statement, groups, now, told))
+                counts["asked"] += 1
+                counts["moved"] += len(found)
+            return found
+
+        with monkeypatch.context() as inside:
+            inside.setattr(Horizon, "forward", asked)
+            move(self, statement, now)
+
+    monkeypatch.setattr(Reservations, "_move_forward", both)
+    return counts
+
+
+def test_who_is_moved_forward_is_where_a_plan_from_the_beginning_has_him(forward: dict[str, int]) -> None:
+    @settings(max_examples=16, deadline=None)
+    @given(seed=st.integers(0, 1 << 32), queues=st.integers(1, 2))
+    def play(seed: int, queues: int) -> None:
+        played(Random(seed), "conservative", queues, most=20, early=True)
+
+    play()
+    assert forward["moved"]
+    assert forward["asked"] > forward["moved"] / 16

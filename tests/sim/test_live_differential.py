@@ -83,7 +83,12 @@ def live_policy(config: SchedulerConfig) -> Policy:
 
 def said(group: Group, job: TraceJob) -> Group:
     """With what its owner states: the run time, whether it shares time, and what a stop loses."""
-    return altered(group, run_estimate=job.duration_seconds, annotations={**group.annotations, **stated(job)})
+    return altered(group, run_estimate=estimate(job), annotations={**group.annotations, **stated(job)})
+
+
+def estimate(job: TraceJob) -> float:
+    """How long its owner says that it runs, in seconds: as long as it does unless the trace says otherwise."""
+    return job.requested_seconds or job.duration_seconds
 
 
 def stated(job: TraceJob) -> dict[str, str]:
@@ -208,7 +213,7 @@ class Life:
         urgent = {"priorityClassName": f"p{job.priority}"} if job.priority else {}
         made = group(name, len(pod_sizes(job, LARGEST)), queue=job.queue, **urgent)
         made["metadata"]["creationTimestamp"] = rfc3339(self.origin + job.submit_seconds)
-        said = {"windlass.dev/run-estimate": f"{job.duration_seconds:g}s", **stated(job)}
+        said = {"windlass.dev/run-estimate": f"{estimate(job):g}s", **stated(job)}
         made["metadata"]["annotations"] = said
         made["metadata"]["uid"] = f"uid-{name}"
         pods = []
@@ -346,6 +351,22 @@ def losing(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
 
 def losing_in_two_queues(jobs: list[TraceJob], rng: Random) -> list[TraceJob]:
     return of_two_queues(losing(jobs, rng), rng)
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+async def test_so_they_do_where_jobs_end_before_their_time(backfill: str) -> None:
+    """Reservations move forward at the same moments, and let the same jobs pass."""
+    config = SchedulerConfig(
+        actions=("allocate",), configurations={"backfill": {"reservations": backfill, "learned": "false"}}
+    )
+    moved = 0
+    for seed in (1, 2):
+        rng, exact = Random(seed), trace(seed, 28)
+        jobs = [replace(job, requested_seconds=job.duration_seconds + rng.randrange(600)) for job in exact]
+        expected = simulated(jobs, config)
+        assert await lived(jobs, config) == expected, seed
+        moved += expected != simulated(exact, config)
+    assert moved, "it matters what owners say"
 
 
 UNRESERVED = SchedulerConfig(configurations={"backfill": {"reservations": "none", "aging": "0s"}})

@@ -9,6 +9,10 @@ from __future__ import annotations
 import pytest
 from simulated import ends, job, of, play, started
 
+from windlass.sim.cluster import make_nodes, parse
+from windlass.sim.policies import POLICIES
+from windlass.sim.replay import Options, replay
+
 RESERVED = [
     job(0, 100, 4, "a"),
     job(1, 100, 6, "b"),
@@ -37,6 +41,35 @@ RESERVED = [
 )
 def test_who_may_pass_whom(policy: str, starts: dict[str, float]) -> None:
     assert started(play(RESERVED, policy=policy)) == starts
+
+
+SAID = [
+    job(0, 100, 4, "a", requested_seconds=100.0),
+    job(1, 50, 4, "b", requested_seconds=200.0),
+    job(2, 100, 8, "c", requested_seconds=100.0),
+    job(3, 50, 6, "d", requested_seconds=100.0),
+    job(60, 100, 4, "e", requested_seconds=100.0),
+    job(61, 39, 4, "f", requested_seconds=39.0),
+]
+"""On eight cards; ``b`` ends at 51, long before 201, as its owner had said. Until then ``c`` is due 201, ``d`` 301."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "starts"),
+    [
+        # what was promised moves forward when b ends: c is due 100, when a ends, and d 200. So e may not have the four
+        # cards that are free at 60, as it would end at 160; it comes behind d, which ends at 250, 50 before its time,
+        # and f is over at 100
+        ("conservative", {"a": 0, "b": 1, "c": 100, "d": 200, "e": 250, "f": 61}),
+        # the one reservation stays where it was: e is over at 160, before 201, and c begins then; f has the others'
+        # cards at 61 no more, at 100 it is over before c is due
+        ("easy", {"a": 0, "b": 1, "c": 160, "d": 260, "e": 60, "f": 100}),
+    ],
+)
+def test_who_moves_forward_when_one_ends_before_its_time(policy: str, starts: dict[str, float]) -> None:
+    """Schedule compression: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001."""
+    made = POLICIES[policy].by("user")
+    assert started(replay(SAID, make_nodes(parse("1x8")), made, Options())) == starts
 
 
 SHORT = [

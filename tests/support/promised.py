@@ -1,4 +1,4 @@
-"""Random small clusters whose jobs run exactly as long as was said: who was promised which start, and who had it.
+"""Random small clusters whose jobs run exactly as long as was said, or less: who was promised which start, and had it.
 
 Everything is drawn from one ``Random``: nodes in racks, queues, and jobs of four kinds, all of them small enough to be
 placed in an empty cluster. Moments are whole seconds, so that ends, arrivals and starts often fall together.
@@ -22,7 +22,7 @@ KINDS = ("flat", "flat", "wide", "wide", "mixed", "near")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``pods``: how many GPUs each has."""
+    """``pods``: how many GPUs each has. ``seconds``: as is said. ``runs``: how long it really runs; 0: as was said."""
 
     name: str
     arrives: int
@@ -30,6 +30,7 @@ class Job:
     pods: tuple[int, ...]
     queue: str
     near: bool = False
+    runs: int = 0
 
 
 @dataclass(slots=True)
@@ -64,8 +65,11 @@ def jobs_of(rng: Random, racks: int, nodes: int, gpus: int, queues: int, most: i
     return sorted(found, key=lambda job: (job.arrives, job.name))
 
 
-def played(rng: Random, backfill: str, queues: int, most: int = 14, late: float = 0.0) -> Told:
-    """One drawn cluster until all its jobs have ended, each so much later than was said: then they run for minutes."""
+def played(
+    rng: Random, backfill: str, queues: int, most: int = 14, late: float = 0.0, *, early: bool = False
+) -> Told:
+    """One drawn cluster until all its jobs have ended, each so much later than was said: then they run for minutes;
+    or some of them ``early``."""
     racks, nodes, gpus = rng.randint(1, 3), rng.randint(1, 2), rng.choice((2, 4, 8))
     world = Cluster(EngineConfig(backfill=backfill))
     for rack in range(racks):
@@ -74,6 +78,8 @@ def played(rng: Random, backfill: str, queues: int, most: int = 14, late: float 
     jobs = jobs_of(rng, racks, nodes, gpus, queues, most)
     if late:
         jobs = [replace(job, arrives=60 * job.arrives, seconds=60 * job.seconds) for job in jobs]
+    if early:
+        jobs = [replace(job, runs=rng.randint(1, job.seconds)) for job in jobs]
     return _Life(world, jobs, late).play()
 
 
@@ -126,4 +132,5 @@ class _Life:
 
     def _started(self, name: str, moment: float) -> None:
         self.told.started[name] = moment
-        self.ends[name] = moment + self.jobs[name].seconds + self.late
+        job = self.jobs[name]
+        self.ends[name] = moment + (job.runs or job.seconds) + self.late

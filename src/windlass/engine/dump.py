@@ -176,6 +176,10 @@ class Document(msgspec.Struct, frozen=True):
     """Whether what queues hold, or are due, has changed since."""
     unreserved: bool = False
     """Whether another is to be looked for in the place of a reservation that has gone."""
+    room_grown: bool = False
+    """Whether reservations may be moved forward."""
+    room_left: tuple[float, float] | None = None
+    """When those who have left since the last cycle were to end: the first and the last such moment."""
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
     claims: dict[str, ClaimsRecord] = {}
@@ -212,6 +216,8 @@ def dump(engine: Core) -> bytes:
         reserved_tasks=engine.reservations.tasks_as_records(),
         reserved_turns={key: r.turns for key, r in engine.reservations.slots.items() if r.turns},
         unreserved=engine.reservations.vacant,
+        room_grown=engine.reservations.grown,
+        room_left=engine.world.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
@@ -501,7 +507,10 @@ def _load_notes(engine: Core, document: Document) -> None:
     world = engine.world
     engine.reservations.restore(document.reservations, document.reserved_parts)
     classes = {cls.number: cls for cls in world.classes}
-    engine.reservations.restore_more(document.reserved_tasks, document.reserved_turns, classes)
+    engine.reservations.restore_more(
+        document.reserved_tasks, document.reserved_turns, classes, grown=document.room_grown
+    )
+    engine.world.ledger.ends.left = document.room_left
     engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)
     world.ledger.dirty = {key: world.groups[key] for key in document.dirty}

@@ -29,6 +29,8 @@ from windlass.engine.groups.entries import (
 
 GRACE_SECONDS = 30.0
 """As much as Kubernetes gives pods to end (``terminationGracePeriodSeconds``), and Slurm jobs (``KillWait``)."""
+NEVER = float(1 << 60)
+"""When ends of whom nobody knows when."""
 End = tuple[float, str, list[TaskEntry]]
 """Moment, group, and its tasks that end then. No two have moment and group in common."""
 
@@ -59,6 +61,18 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     return end if hard is None else min(end, hard)
 
 
+def said_end(entry: TaskEntry) -> float:
+    """When a task was to end by what its owner or the earlier runs said, in Unix seconds, whether it has outlived that
+    or not; :data:`NEVER` if nothing is known."""
+    task, group = entry.task, entry.group.group if entry.group is not None else None
+    estimate = group.run_estimate if group is not None else None
+    if task.started is None or group is None:
+        return NEVER
+    unknown = not estimate or (group.learned and not alike(group.runs))
+    end = NEVER if unknown or estimate is None else task.started + estimate
+    return end if task.run_limit is None else min(end, task.started + task.run_limit)
+
+
 def place_of(entry: TaskEntry) -> int:
     """The row on which a task makes room at its end: where it is, or where room is promised to it; -1 if it has none,
     or is leaving."""
@@ -81,10 +95,18 @@ class Ends:
         """From when they were looked at last."""
         self.moved: set[int] = set()
         """Rows on which something ends otherwise than before; whoever reads that empties it."""
+        self.left: tuple[float, float] | None = None
+        """The first and the last moment at which those were to end that have left (:data:`NEVER` where nobody knew);
+        whoever reads that empties it."""
 
     def stir(self, group: GroupEntry) -> None:
         """Something of the group has changed that ends depend on."""
         self._stirred[group.key] = group
+
+    def leave(self, moment: float) -> None:
+        """Somebody who was to end at a moment has left his node, or gives up what he was promised there."""
+        first, last = self.left or (moment, moment)
+        self.left = min(first, moment), max(last, moment)
 
     def forget(self, group: GroupEntry) -> None:
         """The group is gone for good."""

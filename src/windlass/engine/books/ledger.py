@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from windlass.engine.books.accounts import Accounts
-from windlass.engine.books.ends import Ends
+from windlass.engine.books.ends import NEVER, Ends, said_end
 from windlass.engine.books.holdings import Holdings
 from windlass.engine.books.holds import Holds
 from windlass.engine.books.zones import Zones
@@ -160,6 +160,7 @@ class Ledger:
     def give_up(self, group: GroupEntry | None, cls: TaskClass, row: int) -> None:
         """A promise to a task of the group was taken back: whoever waits for the room may have it."""
         self.table.improved.add(row)
+        self.ends.leave(NEVER)
         self.moved.add(cls.number)
         if group is not None and group.queue is not None:
             self.queues.mark_freed(group.queue)
@@ -252,6 +253,7 @@ class Ledger:
         """The first part of :meth:`vacate`: all of it for a task that is gone for good, but for its row."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
+        self.ends.leave(said_end(entry))
         self.holdings.left(entry)
         if entry.state is TERMINATING:
             table.planes[row, RELEASING] -= cls.vector

@@ -9,22 +9,25 @@ new comes first, and nobody behind is let pass.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count, islice, takewhile
+from math import nextafter
 
 import numpy as np
 
-from windlass.engine.books.ends import End
+from windlass.engine.books.ends import End, place_of
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cuts
 from windlass.engine.fitting.classes import TaskClass
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.groups.steps import Step
-from windlass.engine.nodes.table import RELEASING
+from windlass.engine.nodes.table import PROMISED, RELEASING
 from windlass.engine.placing.allocate import Allocation
 from windlass.engine.promises.keptcards import parts_by_row
+from windlass.engine.promises.peak import Event, Units, peak
 from windlass.spi.objects import TaskState
 
 MOST_EVENTS = 4096
@@ -55,6 +58,17 @@ class Kept:
     start: float
     tasks: Mapping[TaskClass, Mapping[int, int]]
 
+    def on(self, row: int) -> list[tuple[int, int]]:
+        """Columns and units that it holds of a row."""
+        sums = [(cls.vector, rows[row]) for cls, rows in self.tasks.items() if row in rows]
+        return [
+            (at, int(units) * n) for vector, n in sums for at, units in enumerate(vector.tolist()) if units
+        ]
+
+
+_Behind = list[tuple[GroupEntry, Kept]]
+_FOREVER = float("inf")
+
 
 class Forecaster:
     """``allocation``: the code that places. A forecast leaves the statement as it was."""
@@ -72,28 +86,161 @@ class Forecaster:
     ) -> tuple[list[str], dict[str, Forecast]]:
         """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
         :meth:`plan` for the others beside them."""
-        mark, queues = statement.checkpoint(), self._world.queues
-        demanding, stirred = dict(queues.demanding), queues.stirred
-        planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
-        first: list[str] = []
         found: dict[str, Forecast] = {}
-        try:
-            for group in groups:
-                known = kept.get(group.key)
-                if known is None or not self._keep(planning, group, known):
-                    break
-                first.append(group.key)
+        with self._thought(statement, now) as planning:
+            first = self._standing(planning, groups, kept)
             for group in groups[len(first) :]:
                 forecast = self._next(planning, group)
                 if forecast is None:
                     break
                 found[group.key] = forecast
+        return [group.key for group in first], found
+
+    @contextmanager
+    def _thought(self, statement: Statement, now: float) -> Iterator[_Planning]:
+        """Inside, a plan is made of which nothing stays."""
+        mark, queues = statement.checkpoint(), self._world.queues
+        demanding, stirred = dict(queues.demanding), queues.stirred
+        planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
+        try:
+            yield planning
         finally:  # whatever a policy raises: what was thought is not decided
             statement.rollback(mark)
             planning.undo()
             # What was given back in thought makes nobody's share another one, and is no news to those who claim room.
             queues.demanding, queues.stirred = demanding, stirred
-        return first, found
+
+    def _standing(
+        self, planning: _Planning, groups: Sequence[GroupEntry], kept: Mapping[str, Kept]
+    ) -> list[GroupEntry]:
+        """The first of these that have what is kept for them; they hold it in the plan."""
+
+        def stands(group: GroupEntry) -> bool:
+            known = kept.get(group.key)
+            return known is not None and self._keep(planning, group, known)
+
+        return list(takewhile(stands, groups))
+
+    # ------------------------------------------------------------------ moving forward
+
+    def forward(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+    ) -> dict[str, Forecast]:
+        """The better starts of those who have what is ``kept`` for them, as far as it stands: one after the other is
+        put where it can begin first, but none before the one before it, nor where that would delay anybody behind it.
+        """
+        kept, found = dict(kept), dict[str, Forecast]()
+        with self._thought(statement, now) as planning:
+            state = planning.state()
+            groups = self._standing(planning, groups, kept)
+            moved = hindered = True
+            while moved and hindered:
+                planning.restore(state)
+                better, hindered = self._pass(planning, groups, kept)
+                moved = bool(better)
+                found |= better
+                kept |= {key: Kept(one.start, tasks_by_row(one)) for key, one in better.items()}
+        return found
+
+    def _pass(
+        self, planning: _Planning, groups: Sequence[GroupEntry], kept: Mapping[str, Kept]
+    ) -> tuple[dict[str, Forecast], bool]:
+        """Move forward whoever can be; and whether any could have but for those behind him."""
+        found: dict[str, Forecast] = {}
+        hindered = False
+        kept = dict(kept)
+        for nth, group in enumerate(groups):
+            known, step = kept[group.key], group.step
+            behind = [(one, kept[one.key]) for one in groups[nth + 1 :]]
+            if step is not None and self._fits_before(planning, group, known.start):
+                better = self._placed_before(planning, group, step, behind)
+                if better is None:
+                    better = self._anew(planning, [(group, known), *behind])
+                    hindered = hindered or better is None
+                if better is None:
+                    better = self._sooner(planning, group, step, known, behind)
+                if better is not None:
+                    found |= better
+                    kept |= {key: Kept(one.start, tasks_by_row(one)) for key, one in better.items()}
+            if not self._keep(planning, group, kept[group.key]):
+                break
+        return found, hindered
+
+    def _fits_before(self, planning: _Planning, group: GroupEntry, start: float) -> bool:
+        """Whether there is room for a group at some moment before ``start``, up to which nobody begins, so that there
+        is no less room later; then the plan comes to the first."""
+        if planning.now >= start:
+            return False
+        state = planning.state()
+        planning.let_go_until(nextafter(start, planning.now))
+        fits = self._fits(planning, group)
+        planning.restore(state)
+        first = self._next(planning, group) if fits else None
+        planning.restore(state)
+        if first is not None and first.start > planning.now:
+            planning.let_go_until(first.start)
+        return first is not None
+
+    def _placed_before(
+        self, planning: _Planning, group: GroupEntry, step: Step, behind: _Behind
+    ) -> dict[str, Forecast] | None:
+        """Where the group goes if it begins now, if that is in the way of nobody behind it. The plan is as it was."""
+        state, mark = planning.state(), planning.statement.checkpoint()
+        with self._left_alone(planning, group, behind):
+            done = self._attempt(planning.statement, group, step)
+        forecast = _forecast(planning, mark) if done else None
+        planning.restore(state)
+        if forecast is None:
+            return None
+        begun = (group, Kept(forecast.start, tasks_by_row(forecast)))
+        stand = all(self._keep(planning, *one) for one in [begun, *behind])
+        planning.restore(state)
+        return {group.key: forecast} if stand else None
+
+    def _anew(self, planning: _Planning, kept: _Behind) -> dict[str, Forecast] | None:
+        """The starts of all of these from now on, if none begins later than it was to. The plan is as it was."""
+        state = planning.state()
+        found: dict[str, Forecast] = {}
+        for group, known in kept:
+            before = planning.state()
+            forecast = self._next(planning, group)
+            planning.restore(before)
+            if forecast is None or forecast.start > known.start:
+                break
+            found[group.key] = forecast
+            self._keep(planning, group, Kept(forecast.start, tasks_by_row(forecast)))
+        planning.restore(state)
+        return found if len(found) == len(kept) else None
+
+    def _sooner(
+        self, planning: _Planning, group: GroupEntry, step: Step, known: Kept, behind: _Behind
+    ) -> dict[str, Forecast] | None:
+        """Where the group goes at the first moment after this one, before its start, at which that is in the way of
+        nobody behind it; the plan comes to that. Else the plan is as it was."""
+        state = planning.state()
+        while planning.let_go(1) and planning.now < known.start:
+            better = self._placed_before(planning, group, step, behind)
+            if better is not None:
+                return better
+        planning.restore(state)
+        return None
+
+    @contextmanager
+    def _left_alone(self, planning: _Planning, group: GroupEntry, behind: _Behind) -> Iterator[None]:
+        """Inside, what those behind need who begin before the group would end is booked as promised, beyond what
+        has left by then."""
+        until = planning.now + (run_time(group) or _FOREVER)
+        booked = planning.needed([one for one in behind if one[1].start < until])
+        table = self._world.table
+        for sign in (1, -1):
+            for row, units in booked.items():
+                for column, more in units.items():
+                    table.planes[row, PROMISED, column] += sign * more
+                table.touch(row)
+            if sign > 0:
+                yield
+
+    # ------------------------------------------------------------------ what is there now
 
     def at_once(
         self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
@@ -183,6 +330,15 @@ class Forecaster:
         return done
 
 
+def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
+    """Class → row → how many of its tasks will be there."""
+    found: dict[TaskClass, dict[int, int]] = {}
+    for entry, row in forecast.placements:
+        rows = found.setdefault(entry.cls, {})
+        rows[row] = rows.get(row, 0) + 1
+    return found
+
+
 def _forecast(planning: _Planning, mark: int) -> Forecast:
     """Of a group that has been placed since ``mark``."""
     placements = tuple(planning.statement.placements(mark))
@@ -266,6 +422,38 @@ class _Planning:
         self.statement.rollback(mark)
         del self.gone[gone:]
         self.undo(left)
+
+    def needed(self, behind: _Behind) -> dict[int, Units]:
+        """By row, the most that these need there beyond what has left by then of what is there now."""
+        starts: dict[int, list[tuple[GroupEntry, Kept]]] = {}
+        for group, kept in behind:
+            for row in dict.fromkeys(row for rows in kept.tasks.values() for row in rows):
+                starts.setdefault(row, []).append((group, kept))
+        if not starts:
+            return {}
+        leaving = self._leaving(starts, max(kept.start for _, kept in behind))
+        found: dict[int, Units] = {}
+        for row, here in starts.items():
+            last = max(kept.start for _, kept in here)
+            events = [one for one in leaving.get(row, ()) if one[0] <= last]
+            for group, kept in here:
+                asked, seconds = kept.on(row), run_time(group)
+                events += [(kept.start, 1, asked)]
+                events += [(kept.start + seconds, -1, asked)] if seconds else []
+            found[row] = peak(events)
+        return found
+
+    def _leaving(self, rows: Container[int], last: float) -> dict[int, list[Event]]:
+        """By row, what ends there after this moment, up to the last."""
+        there = [(end, entry) for end, _, entries in self._ends[self._past : self._last] for entry in entries]
+        there = [(end, entry) for end, entry in there if entry.key not in self._placed]
+        there += [(end, entry) for end, _, _, entries in self._own for entry in entries]
+        found: dict[int, list[Event]] = {}
+        for end, entry in there:
+            row = place_of(entry)
+            if end <= last and row in rows:
+                found.setdefault(row, []).append((end, -1, list(enumerate(entry.cls.vector.tolist()))))
+        return found
 
     def undo(self, left: int = 0) -> None:
         """Enter as staying all but so many of those that were entered as leaving."""

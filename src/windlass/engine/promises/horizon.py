@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import nextafter
 from operator import itemgetter
 
 import numpy as np
@@ -32,6 +33,7 @@ from windlass.engine.groups.steps import Run
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.engine.placing.allocate import Allocation
 from windlass.engine.promises.forecast import MOST_EVENTS, Forecast
+from windlass.engine.promises.peak import Event, Units, peak
 from windlass.engine.promises.reservation import Reservation
 
 _FOREVER = float("inf")
@@ -106,6 +108,20 @@ class Horizon:
                 return None
             found[group.key] = forecast
         return [group.key for group in groups[:first]], found
+
+    def forward(self, kept: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
+        """:meth:`Forecaster.forward` for what is ``kept``; ``None`` if amounts do not tell."""
+        if self._by_cards() or not self._all_plain(kept):
+            self._shape = ()
+            return None
+        stand = self._bring_up(kept, now)
+        found: dict[str, Forecast] = {}
+        moved, hindered = self._pass(now, found)
+        while moved and hindered:
+            moved, hindered = self._pass(now, found)
+        if stand < len(kept):
+            self._shape = ()  # of the others it is not known whether their nodes take them
+        return None if moved is None else found
 
     def took(self, made: Iterable[Reservation]) -> None:
         """These are the reservations of some whose starts :meth:`beside` has just told: what it noted of them holds
@@ -261,10 +277,13 @@ class Horizon:
         """Move the horizon; ``unknown``: the rows of which nothing is noted."""
         before, self._moment = self._moment, moment
         early, late, sign = (before, moment, 1) if moment > before else (moment, before, -1)
-        for window in self._windows:
-            if early < window.end <= late or early < window.start <= late:
-                unknown.update(window.rows)
         ends, free = self._ends, self._free
+        for window in self._windows:
+            begins = early < window.start <= late
+            if begins != (early < window.end <= late):
+                for row, asked in window.rows.items():
+                    for column, units in asked if row not in unknown else ():
+                        free[row, column] += -sign * units if begins else sign * units
         for at in range(bisect_right(ends, early, key=_moment), bisect_right(ends, late, key=_moment)):
             for entry in ends[at][2]:
                 row = place_of(entry)
@@ -293,19 +312,24 @@ class Horizon:
 
     # ------------------------------------------------------------------ the next one
 
-    def _wait(self, run: Run, members: int) -> bool:
-        """Move the horizon on to when there is room for so many; false if there never is."""
+    def _room(self, run: Run) -> tuple[NDArray[np.int64], int]:
+        """How many each node holds at the horizon (less than none where others hold more than there is), and all."""
         cls, free = run.cls, self._free
         cls.refresh()
-        asked, static = cls.fit.judge.plain_asked, cls.fit.static
+        asked = cls.fit.judge.plain_asked
         room = free[:, asked[0][0]] // asked[0][1]
         for column, units in asked[1:]:
             np.minimum(room, free[:, column] // units, out=room)
-        room[~static[: len(room)]] = 0
-        total = int(room[room > 0].sum())
-        ends = self._ends
+        room[~cls.fit.static[: len(room)]] = 0
+        return room, int(room[room > 0].sum())
+
+    def _wait(self, run: Run, members: int) -> bool:
+        """Move the horizon on to when there is room for so many; false if there never is."""
+        room, total = self._room(run)
         if total >= members:
             return True
+        free, ends = self._free, self._ends
+        asked, static = run.cls.fit.judge.plain_asked, run.cls.fit.static
         at = bisect_right(ends, self._moment, key=_moment)
         last = min(len(ends), at + MOST_EVENTS)
         own = sorted(
@@ -336,12 +360,27 @@ class Horizon:
         return True
 
     def _place(self, group: GroupEntry, run: Run, members: int) -> Forecast | None:
-        """Where the group goes at the horizon, where there is room for it; it holds that from then on. As where it is
-        done for real, room that nobody needs to leave goes first. ``None`` if nodes take fewer than were counted: then
-        the plan is to be made from its beginning."""
+        """Where the group goes at the horizon, where there is room for it; it holds that from then on. ``None`` if
+        nodes take fewer than were counted: then the plan is to be made from its beginning."""
+        window = self._fill_in(group, run, members, {})
+        if window is None:
+            return None
+        self._windows.append(window[0])
+        for row in window[0].rows:
+            self._here.setdefault(row, []).append(window[0])
+        return self._begun(run, *window)
+
+    def _fill_in(
+        self, group: GroupEntry, run: Run, members: int, booked: Mapping[int, Units]
+    ) -> tuple[_Window, list[int]] | None:
+        """Where the group goes at the horizon, and the row of each of its tasks. As where it is done for real, room
+        that nobody needs to leave goes first. ``booked``: row → what is to be left alone there beside."""
         fit, moment = run.cls.fit, self._moment
         open_ = (self._free >= fit.judge.least).all(axis=1) & fit.static[: len(self._free)]
         planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
+        for row in planes.keys() & booked.keys():
+            for column, units in booked[row].items():
+                planes[row][PROMISED][column] += units
         rows = _fill(_ranked_now(fit, planes), members)
         pipelined = len(rows) < members
         if pipelined:
@@ -353,13 +392,122 @@ class Horizon:
             for row, n in Counter(rows).items()
         }
         end = moment + (run_time(group) or _FOREVER)
-        window = _Window(group, moment, end, held, plane=PROMISED if pipelined else USED)
-        self._windows.append(window)
-        for row, asked in held.items():
-            self._here.setdefault(row, []).append(window)
+        return _Window(group, moment, end, held, plane=PROMISED if pipelined else USED), rows
+
+    def _begun(self, run: Run, window: _Window, rows: Sequence[int]) -> Forecast:
+        """Note at the horizon what has begun there."""
+        for row, asked in window.rows.items():
             for column, units in asked:
                 self._free[row, column] -= units
-        return Forecast(moment, (), tuple(zip(run.entries, rows, strict=False)))
+        return Forecast(window.start, (), tuple(zip(run.entries, rows, strict=False)))
+
+    # ------------------------------------------------------------------ moving forward
+
+    def _pass(self, now: float, found: dict[str, Forecast]) -> tuple[bool | None, bool]:
+        """Move forward whoever can be, each no further than the one before him, and come to the last of them. Whether
+        any could (``None`` if amounts do not tell), and whether any could have but for those behind him."""
+        begin, moved, hindered = now, False, False
+        for nth in range(len(self._windows)):
+            window = self._windows[nth]
+            step = window.group.step
+            if begin < window.start:
+                if step is None or not self._allocation.by_amounts(window.group, step):
+                    return None, hindered
+                run, members = step.runs[0], step.members
+                if self._fits_before(window, begin, run, members):
+                    better = self._placed_before(nth, run, members)
+                    if better is None:
+                        better = self._anew(nth)
+                        hindered = hindered or better is None
+                    if better is None:
+                        better = self._sooner(nth, run, members)
+                    if better:
+                        moved = True
+                        found |= better
+            begin = self._windows[nth].start
+        if self._windows:
+            self._come_to(self._windows[-1].start, set())
+        return moved, hindered
+
+    def _fits_before(self, window: _Window, begin: float, run: Run, members: int) -> bool:
+        """Whether there is room for the group at some moment from ``begin`` on before it was to begin; the horizon is
+        moved to the first. As nobody begins in between, there is no less room later."""
+        self._come_to(nextafter(window.start, begin), set())
+        if self._room(run)[1] < members:
+            return False
+        self._come_to(begin, set())
+        return self._wait(run, members)
+
+    def _placed_before(self, nth: int, run: Run, members: int) -> dict[str, Forecast] | None:
+        """Have the group begin at the horizon instead, if that is in the way of nobody behind it."""
+        group = self._windows[nth].group
+        made = self._fill_in(group, run, members, self._booked(nth))
+        if made is None:
+            return None
+        window, rows = made
+        window.plane = PROMISED
+        self._windows[nth] = window
+        self._note_rows()
+        return {group.key: self._begun(run, window, rows)}
+
+    def _anew(self, nth: int) -> dict[str, Forecast] | None:
+        """Plan this group from the horizon on, and all behind it, if none of them begins later for that; else all is as
+        it was."""
+        before, moment, free = self._windows, self._moment, self._free.copy()
+        self._windows = before[:nth]
+        self._note_rows()
+        found: dict[str, Forecast] = {}
+        for window in before[nth:]:
+            group, step = window.group, window.group.step
+            plain = step is not None and self._allocation.by_amounts(group, step)
+            if step is None or not plain or not self._wait(step.runs[0], step.members):
+                break
+            forecast = (
+                self._place(group, step.runs[0], step.members) if self._moment <= window.start else None
+            )
+            if forecast is None:
+                break
+            self._windows[-1].plane = PROMISED
+            found[group.key] = forecast
+        else:
+            return found
+        self._windows, self._moment, self._free = before, moment, free
+        self._note_rows()
+        return None
+
+    def _sooner(self, nth: int, run: Run, members: int) -> dict[str, Forecast] | None:
+        """Have the group begin at the first moment after the horizon at which that is in the way of nobody behind
+        it."""
+        window = self._windows[nth]
+        while True:
+            moments = [one.end for one in self._windows if one.end > self._moment]
+            at = bisect_right(self._ends, self._moment, key=_moment)
+            moments += [self._ends[at][0]] if at < len(self._ends) else []
+            if min(moments) >= window.start:
+                return None
+            self._come_to(min(moments), set())
+            better = self._placed_before(nth, run, members)
+            if better is not None:
+                return better
+
+    def _booked(self, nth: int) -> dict[int, Units]:
+        """What this one has to leave alone if it begins at the horizon, for those behind it that begin before it ends:
+        by row, the most that they need beyond what has left by then."""
+        moment, until = self._moment, self._moment + (run_time(self._windows[nth].group) or _FOREVER)
+        by_row: dict[int, list[_Window]] = {}
+        for window in self._windows[nth + 1 :]:
+            for row in window.rows if window.start < until else ():
+                by_row.setdefault(row, []).append(window)
+        found: dict[int, Units] = {}
+        for row, behind in by_row.items():
+            last = max(window.start for window in behind)
+            there = [one for one in self._here[row] if one.start <= moment < one.end <= last]
+            events: list[Event] = [(one.end, -1, one.rows[row]) for one in there]
+            events += [(end, -1, asked) for end, asked, _ in self._ending[row] if moment < end <= last]
+            for one in behind:
+                events += [(one.start, 1, one.rows[row]), (one.end, -1, one.rows[row])]
+            found[row] = peak(events)
+        return found
 
 
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:

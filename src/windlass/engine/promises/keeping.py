@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,15 +19,13 @@ from windlass.engine.cards.devices import WHOLE
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import PROMISED, NodeTable
 from windlass.engine.promises.keptcards import CardKeeper
+from windlass.engine.promises.peak import Event, Units, peak
 from windlass.engine.promises.reservation import Amounts, Reservation
 
-Units = dict[int, int]
-"""Column → units."""
 _Parts = list[tuple[int, str, Cuts]]
 """Row, whose, and what of cards."""
 _End = tuple[float, TaskEntry]
 _start = attrgetter("start")
-_moment = itemgetter(0, 1)
 
 
 class Keeping:
@@ -161,7 +159,7 @@ def _together(row: int, here: Iterable[Reservation]) -> Units:
 
 def _most(row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float) -> Units:
     """The most that these need of a row at any moment before ``until`` beyond what has left by then."""
-    events: list[tuple[float, int, Iterable[tuple[int, int]]]] = []
+    events: list[Event] = []
     last = now
     for r in here:
         start, end = max(r.start, now), r.ends(now)
@@ -172,15 +170,7 @@ def _most(row: int, here: Iterable[Reservation], ending: Iterable[_End], now: fl
     for end, entry in ending:
         if end <= last:
             events.append((end, -1, enumerate(entry.cls.vector.tolist())))
-    events.sort(key=_moment)
-    need: Units = {}
-    most: Units = {}
-    for _, sign, amounts in events:
-        for column, units in amounts:
-            found = need[column] = need.get(column, 0) + sign * units
-            if found > 0 and found > most.get(column, 0):
-                most[column] = found
-    return most
+    return peak(events)
 
 
 def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:

@@ -12,13 +12,16 @@ A group is placed as if nothing was kept; only if that takes kept room is it pla
 promised (:mod:`windlass.engine.promises.keeping`). For a group that may not pass, actions that evict leave alone all of
 it. The room stays kept when its time has come, until the group has had its turn: a queue that comes before its own
 would take it otherwise.
+
+When there is room sooner than was reckoned with, several reservations move forward, one after the other, and none of
+them back (:meth:`Reservations._move_forward`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 
 import numpy as np
@@ -32,7 +35,7 @@ from windlass.engine.groups.entries import GroupEntry, alike, passing_time
 from windlass.engine.groups.steps import Step, is_promised
 from windlass.engine.placing.allocate import Allocation, Attempt
 from windlass.engine.promises.aging import Aging, by_row
-from windlass.engine.promises.forecast import Forecast, Forecaster
+from windlass.engine.promises.forecast import Forecast, Forecaster, tasks_by_row
 from windlass.engine.promises.horizon import Horizon
 from windlass.engine.promises.keeping import Keeping
 from windlass.engine.promises.precedence import Precedence
@@ -66,6 +69,10 @@ class Reservations:
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        self._grown = False
+        """Whether room that a reservation was to hold is not held, or not yet, so that others may begin sooner."""
+        self._shape_seen = -1
+        """As of which state nodes were reckoned with."""
         self._turned: list[Reservation] = []
         """Those whose time has come that have their first turn in this cycle."""
         self._overtaken = False
@@ -87,6 +94,7 @@ class Reservations:
         """
         self._plans = 0
         self._turned = []
+        grown = self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
         gone, broken, due = self._looked_at(now)
@@ -101,6 +109,8 @@ class Reservations:
             ranked = self._first_of(others)
             if broken or any(group.key not in self.slots for group in ranked):
                 self._plan(statement, ranked, now, broken)
+        if grown or self._grown:
+            self._move_forward(statement, now)
 
     def _first_of(self, others: Sequence[GroupEntry]) -> list[GroupEntry]:
         """Those who have reservations and these others in their order, as many as may have one."""
@@ -128,7 +138,7 @@ class Reservations:
         """These are kept no more, and others may come for their room."""
         for r in reservations:
             del self.slots[r.group.key]
-            self.vacant = True
+            self.vacant = self._grown = True
             self._world.table.improved |= r.rows.keys() & set(self._world.table.rows.values())
 
     def _come_due(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
@@ -205,6 +215,8 @@ class Reservations:
             self._follow(statement, now)
         if self._overtaken or self._displaced:
             self._plan_again(statement, now)
+        if self._grown:
+            self._move_forward(statement, now)
 
     def _plan_again(self, statement: Statement, now: float) -> None:
         """All of them, after others have gone where they were to be."""
@@ -226,6 +238,46 @@ class Reservations:
                 again = any(self.slots.get(key) is not r for key, r in before.items())
         if again:
             for r in self._turned:
+                self._world.table.improved |= r.rows.keys()
+
+    # ------------------------------------------------------------------ moving forward
+
+    @property
+    def grown(self) -> bool:
+        """Whether room is there sooner than was reckoned with, but for what has left since."""
+        return self._grown or self._shape_seen != self._world.table.shape
+
+    def _has_grown(self, now: float) -> bool:
+        """Whether there may be room sooner than was reckoned with: somebody has left at another moment than was said,
+        or nodes are others. To be asked once a cycle."""
+        ends = self._world.ledger.ends
+        left, ends.left = ends.left, None
+        grown = self.grown or (left is not None and left != (now, now))
+        self._shape_seen = self._world.table.shape
+        return grown
+
+    def _move_forward(self, statement: Statement, now: float) -> None:
+        """Have those who have reservations start sooner where they can by now, one after the other in their order, and
+        none of them later (schedule compression: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001)."""
+        self._grown = False
+        if self._depth < 2:
+            return
+        kept = list(takewhile(_is_tellable, sorted(self.slots.values(), key=_rank_of)))
+        if not kept or kept[-1].start <= now:
+            return
+        found = self._horizon.forward(kept, now)
+        if found is None:
+            told = {r.group.key: known for r in kept if (known := r.told()) is not None}
+            found = self._forecaster.forward(statement, [r.group for r in kept], now, told)
+        if not found:
+            return
+        before = self.slots
+        made = {key: self._made(key, forecast.start, forecast, 0) for key, forecast in found.items()}
+        self.slots = {**before, **made}
+        self._horizon.took(made.values())
+        self._let_go(before)
+        for r in made.values():
+            if r.start <= now:  # its turn may not have come otherwise
                 self._world.table.improved |= r.rows.keys()
 
     # ------------------------------------------------------------------ within it
@@ -260,6 +312,7 @@ class Reservations:
             if own is not None:
                 del self.slots[group.key]
                 self.vacant = True
+                self._grown = self._grown or own.start > now or not _begun(own)
         return attempt, ""
 
     def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
@@ -418,9 +471,13 @@ class Reservations:
         tasks: Mapping[str, Mapping[str, Mapping[int, int]]],
         turns: Mapping[str, int],
         classes: Mapping[int, TaskClass],
+        *,
+        grown: bool,
     ) -> None:
-        """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, and how many turns they have had."""
+        """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, how many turns they have had, and whether
+        room has :attr:`grown`."""
         table = self._world.table
+        self._grown, self._shape_seen = grown, table.shape
         for key, r in self.slots.items():
             r.turns = turns.get(key, 0)
             for name, numbers in tasks.get(key, {}).items():
@@ -516,9 +573,7 @@ class Reservations:
         """The reservation of what was forecast."""
         made = self._reservation(key, start, by_row(forecast.placements), forecast.parts)
         made.turns = turns
-        for entry, row in forecast.placements:
-            rows = made.tasks.setdefault(entry.cls, {})
-            rows[row] = rows.get(row, 0) + 1
+        made.tasks = tasks_by_row(forecast)
         return made
 
     def _stands(self, reservation: Reservation) -> bool:
@@ -541,6 +596,10 @@ class Reservations:
 def _served(group: GroupEntry) -> bool:
     """Whether the group has been promised all that it waits for, by those who make others go."""
     return group.promises > 0 and group.step is not None and is_promised(group, group.step)
+
+
+def _is_tellable(reservation: Reservation) -> bool:
+    return reservation.tellable
 
 
 def _begun(reservation: Reservation) -> bool:
