@@ -313,6 +313,21 @@ def test_for_people(windlass: Run_) -> None:
     assert "0 sooner, 2 later, 0 as before" in done.out
 
 
+def test_pods_of_other_schedulers_are_told_of_since_they_never_end(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    for name, where in (("a", "n1"), ("b", "n2")):
+        obj = work(name, 8, "2h", where)
+        obj["spec"]["schedulerName"] = "another"
+        cluster.add(PODS, obj)
+    told = windlass("what-if", "--add", "1x8", "--samples", "1").out
+    assert "\n2 pods of other schedulers hold 16 GPUs and never end here\n" in told
+    told = windlass("what-if", "--drain", "n1", "--samples", "1").out
+    assert "never end here; 1 of them goes with its node, and comes nowhere else\n" in told
+    found = json.loads(windlass("what-if", "--drain", "n1", "--samples", "1", "-o", "json").out)
+    assert (found["podsOfOthers"], found["gpusOfOthers"]) == (2, 16.0)
+
+
 def test_what_is_said_twice_goes_once(windlass: Run_) -> None:
     for option, name in (("--drain", "n1"), ("--remove-job", "default/a")):
         assert asked(windlass, option, name, option, name) == asked(windlass, option, name)

@@ -10,6 +10,7 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.cli import planning, tables
+from windlass.cli.bystanders import Bystanders, bystanders
 from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
@@ -78,6 +79,7 @@ class Answer:
     both: bool
     running: Ends
     waiting: Ends
+    others: Bystanders
 
 
 @dataclass(slots=True)
@@ -125,7 +127,8 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         comparison = compare(before, after, draws, tell)
     said = [change.said for change in changed]
     said += [f"with policy {question.policy}"] if question.policy else []
-    return Answer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times))
+    others = bystanders(before.state, after.state)
+    return Answer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times), others)
 
 
 def _changes(question: Question) -> list[changes.Change]:
@@ -272,6 +275,8 @@ def document(found: Answer) -> dict[str, Any]:
         "running": found.running.count,
         "waitingWithoutKnownEnd": found.waiting.unknown,
         "waiting": found.waiting.count,
+        "podsOfOthers": found.others.pods,
+        "gpusOfOthers": found.others.gpus,
         "totals": {
             **{kind: comparison.count(kind) for kind in ("sooner", "later")},
             "same": _unchanged(comparison),
@@ -332,7 +337,7 @@ def as_text(found: Answer) -> str:
     stopped = sum(1 for shift in told if _stopped(shift))
     if stopped:
         lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
-    lines += _unknown_ends(found)
+    lines += [*_unknown_ends(found), found.others.words()]
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
 
 
