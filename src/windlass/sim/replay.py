@@ -280,7 +280,14 @@ class Replay:
         self.agenda.add(self._breakdowns.next(name, now), Kind.FAILURE, name)
 
     def _failed(self, name: str, now: float) -> None:
-        """The node is gone. Whoever has a pod on it loses that pod; a gang stops and comes again as a whole."""
+        """The node is gone."""
+        self._lose(name, now)
+        self._down += self._cards[name]
+        self._deltas.append(NodeRemoved(name))
+        self.agenda.add(now + self._breakdowns.away(name, now), Kind.REPAIR, name)
+
+    def _lose(self, name: str, now: float) -> None:
+        """Whoever has a pod on the node loses that pod; a gang stops and comes again as a whole."""
         hit = dict.fromkeys(pod.run for pod in self._pods.values() if pod.node == name)
         for run in hit:
             run.settle(now)
@@ -293,9 +300,6 @@ class Replay:
                 self._enter(run, now)
             else:
                 self._give_up(run)
-        self._down += self._cards[name]
-        self._deltas.append(NodeRemoved(name))
-        self.agenda.add(now + self._breakdowns.away(name, now), Kind.REPAIR, name)
 
     def _repaired(self, name: str, now: float) -> None:
         self._down -= self._cards[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.policies import Made
@@ -55,6 +56,7 @@ class Teller:
             self.queue(job),
             job.priority,
             least,
+            preemptible=self._made.dialect is not Dialect.KAI or job.priority < NOT_PREEMPTIBLE_FROM,
             created=now,
             uid=run.key,
             admitted=True,
