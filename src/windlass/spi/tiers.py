@@ -144,7 +144,8 @@ class HearsAdmitted(Protocol):
 @runtime_checkable
 class Spares(Protocol):
     """Which of the candidates may be evicted for a claimer. ``candidates`` come in the order in which
-    they would go. A voter with an attribute ``timed`` that is true may say otherwise later."""
+    they would go. A voter with an attribute ``timed`` that is true may say otherwise later; one with an attribute
+    ``protects`` that is true says of candidates alone whether they stay, and weighs none against the claimer."""
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]

@@ -12,6 +12,7 @@ COOLDOWN = "volcano.sh/cooldown-time"
 
 class Cooldown:
     name = "cdp"
+    protects = True
     timed = True
 
     def victims(

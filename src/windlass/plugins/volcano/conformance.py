@@ -9,6 +9,7 @@ from windlass.spi.tiers import Purpose, TaskView
 
 class Conformance:
     name = "conformance"
+    protects = True
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]

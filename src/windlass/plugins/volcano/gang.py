@@ -33,6 +33,7 @@ class GangSpares:
     """A group gives only what it has above ``minMember``, counted down in the order offered."""
 
     name = "gang"
+    protects = True
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]

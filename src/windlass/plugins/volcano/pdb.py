@@ -13,6 +13,7 @@ class Pdb:
     """Deaf until it is given the budgets: then it has no opinion."""
 
     name = "pdb"
+    protects = True
 
     def __init__(self) -> None:
         self._budgets: Budgets | None = None

@@ -42,13 +42,12 @@ class PrioritySpares:
     ) -> Sequence[TaskView] | None:
         if purpose is Purpose.RECLAIM:
             return None
-        mine = claimer.gang.spec
-        return [
-            candidate
-            for candidate in candidates
-            if (
-                candidate.task.priority < claimer.task.priority
-                if candidate.gang.spec.key == mine.key
-                else candidate.gang.spec.priority < mine.priority
-            )
-        ]
+        return [candidate for candidate in candidates if compared(claimer, candidate) > 0]
+
+
+def compared(claimer: TaskView, candidate: TaskView) -> int:
+    """How much higher the claimer's priority is: its group's, or inside one group the pod's own."""
+    mine, theirs = claimer.gang.spec, candidate.gang.spec
+    if mine.key == theirs.key:
+        return claimer.task.priority - candidate.task.priority
+    return mine.priority - theirs.priority

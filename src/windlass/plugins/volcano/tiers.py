@@ -1,7 +1,10 @@
 """How the votes of a configuration combine, as Volcano combines them.
 
 * victims: inside a tier those that every voter names; the first tier that names any decides, later ones
-  are not asked. A voter that names none ends its tier; one that abstains is left out.
+  are not asked. A voter that names none ends its tier; one that abstains is left out. Beyond Volcano: inside a queue
+  nobody of higher priority goes where ``priority`` has a vote, and a tier whose voters all protect (``gang``,
+  ``conformance``, ``pdb``, ``cdp``), and weigh nobody against the claimer, names lower priorities alone: two groups
+  would take the same room from each other in turn without end.
 * starving: all voters of one tier must agree; the first tier that has any decides. None: not starving.
 * admission: any refusal refuses; a tier with a permit ends the walk.
 * allotting and claiming: all must agree. overused: any.
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.reasons import Reason
+from windlass.plugins.volcano.priority import PrioritySpares, compared
 from windlass.spi.budgets import Budgets, HearsBudgets
 from windlass.spi.objects import Dialect, Group, Resources
 from windlass.spi.plugins import QueueView, Refusal
@@ -71,6 +75,14 @@ class VolcanoTiers:
         self._arguments = arguments or {}
         self._gang_must_fit = gang_must_fit
         self._actions = frozenset(actions)
+        weighs = [voter for tier in self._tiers for voter in tier.preempting if not _protects(voter)]
+        self._upwards = any(isinstance(voter, PrioritySpares) for voter in weighs)
+        """Whether nobody goes for lower priority."""
+        self._preempting = [
+            [*tier.preempting, PrioritySpares()] if all(map(_protects, tier.preempting)) else tier.preempting
+            for tier in self._tiers
+            if tier.preempting
+        ]
         self._overuse = [voter for tier in self._tiers for voter in tier.overuse]
         self._allots = [voter for tier in self._tiers for voter in tier.allots]
 
@@ -148,8 +160,11 @@ class VolcanoTiers:
         def ask(voter: Spares) -> Sequence[TaskView] | None:
             return voter.victims(purpose, claimer, candidates)
 
-        preempt = purpose is Purpose.PREEMPT
-        return _first_named([tier.preempting if preempt else tier.reclaiming for tier in self._tiers], ask)
+        if purpose is not Purpose.PREEMPT:
+            return _first_named([tier.reclaiming for tier in self._tiers], ask)
+        if self._upwards:
+            candidates = [candidate for candidate in candidates if compared(claimer, candidate) >= 0]
+        return _first_named(self._preempting, ask)
 
     def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
         for tier in self._tiers:
@@ -177,6 +192,11 @@ class VolcanoTiers:
     @property
     def evicting(self) -> Sequence[Evicts | Relieves]:
         return [voter for tier in self._tiers for voter in tier.evicts]
+
+
+def _protects(voter: Spares) -> bool:
+    """Whether a voter says of candidates alone whether they stay."""
+    return bool(getattr(voter, "protects", False))
 
 
 def _first_named(tiers: Sequence[Sequence[Any]], ask: _Ask) -> Sequence[TaskView]:
