@@ -75,9 +75,7 @@ def _free(step: StepView, nodes: NodeView, name: str) -> int:
     matching = np.array(
         [flavor_matches(name, value) for value in nodes.label_values(resource + PRODUCT)], dtype=np.bool_
     )
-    free = nodes.available(resource)
-    if step.future:
-        free = free + nodes.releasing(resource)
+    free = nodes.coming(resource) if step.future else nodes.available(resource)
     return int(free[matching[nodes.label(resource + PRODUCT)] & nodes.ready() & (free > 0)].sum())
 
 

@@ -49,9 +49,7 @@ class Guarantees:
 
 
 def _free(step: StepView, nodes: NodeView, resource: str) -> int:
-    free = nodes.available(resource)
-    if step.future:
-        free = free + nodes.releasing(resource)
+    free = nodes.coming(resource) if step.future else nodes.available(resource)
     return int(free[nodes.ready() & (free > 0)].sum())
 
 

@@ -73,6 +73,10 @@ class NodeView(Protocol):
         """What new work may take now: unused, and not promised to someone who waits for it."""
         ...
 
+    def coming(self, resource: str) -> IntArray:
+        """What new work may be promised: unused once all that terminates is gone, and not promised to somebody else."""
+        ...
+
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
         """``allocatable`` and ``used`` of several resources at once: nodes × resources."""
         ...

@@ -97,6 +97,10 @@ class TableView:
             free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
         return free
 
+    def coming(self, resource: str) -> IntArray:
+        staying = self._plane(USED, resource) - self._plane(RELEASING, resource)
+        return self._plane(ALLOCATABLE, resource) - staying - self._plane(PROMISED, resource)
+
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
         columns = self._table.columns(resources)
         if columns is None or self.empty or self.future:

@@ -136,11 +136,10 @@ def of_model(name: str, nodes: NodeView) -> BoolArray:
 
 
 def free_of_model(name: str, nodes: NodeView, *, future: bool) -> int:
-    """What is free of a model on nodes that are ready. ``future``: once all that terminates is gone."""
+    """What is free of a model on nodes that are ready. ``future``: once all that terminates is gone, and
+    every promise kept."""
     plain, _ = flavor_of(name)
-    free = nodes.available(plain)
-    if future:
-        free = free + nodes.releasing(plain)
+    free = nodes.coming(plain) if future else nodes.available(plain)
     return int(free[of_model(name, nodes) & nodes.ready() & (free > 0)].sum())
 
 
