@@ -292,7 +292,8 @@ def test_reclaim_finds_something_whenever_the_rules_allow_anything(seed: int) ->
 
 
 class Rules:
-    """KAI's rules of reclaim for flat queues and GPUs alone, read anew from their description."""
+    """KAI's rules of reclaim for flat queues and GPUs alone, read anew from their description, and that nobody takes
+    what is taken back at once."""
 
     def __init__(self, a: Arena, asked: int) -> None:
         self._asked = asked
@@ -317,7 +318,13 @@ class Rules:
             if not (left[queue] > allocatable or (within and left[queue] > self._deserved[queue])):
                 return False
             left[queue] -= unit.gpus
-        return True
+        return within or not any(self._takes_back(unit, left) for unit in chosen)
+
+    def _takes_back(self, unit: Unit, left: dict[str, int]) -> bool:
+        """Whether one that went may reclaim, as its queue deserves that much, and the claimer's not what it has."""
+        queue = self._of[unit.tasks[0].key]
+        back = left[queue] + unit.gpus
+        return back <= self._deserved[queue] and back <= self._fair[queue]
 
 
 # ---------------------------------------------------------------------- any history

@@ -3,7 +3,11 @@
 They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
 holds what :meth:`~windlass.spi.victims.Claim.held` says. ``D`` is the deserved amount (unlimited
 where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
-``L`` where D is unlimited, else ``min(L, max(D, F))``.
+``L`` where D is unlimited, else ``min(L, max(D, F))``. Of what nobody said how much of it a queue of another API
+deserves (Volcano's root), ``F`` stands for ``D``.
+
+Beyond KAI: nobody reclaims a set of which somebody would take it back at once (:func:`takes_back`). Gangs go whole, and
+one that stays within ``D`` may take from who is within ``F``: so two queues took the same room in turn without end.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ _NO_BOUND = 1 << 200
 def _deserved(queue: QueueView, resource: str) -> int:
     if resource in queue.spec.unlimited:
         return _NO_BOUND
-    return entitled(queue).get(resource, 0)
+    due = entitled(queue)
+    if resource not in due and queue.spec.dialect is not _KAI:
+        return queue.fair_share.get(resource, 0)
+    return due.get(resource, 0)
 
 
 def _allocatable(queue: QueueView, resource: str) -> int:
@@ -202,6 +209,8 @@ class KaiVictims:
         """
         if not _speaks(claim) or claim.action != RECLAIM:
             return True
+        if any([takes_back(claim, unit, loot.taken) for unit in loot.units]):
+            return False
         names = {name for name in SHARED if claim.request.get(name, 0) > 0}
         names |= {name for unit in loot.units for name in SHARED if unit.request.get(name, 0) > 0}
         for queue in claim.path:
@@ -220,6 +229,35 @@ class KaiVictims:
                     if bound <= 0 and fair <= 0 and ours >= theirs:
                         return False
         return True
+
+
+def takes_back(claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    """Whether a unit of KAI's queues that goes with others could reclaim from the claimer's queue, as it would stay
+    within what its own deserves, while that one would hold more than it deserves."""
+    if unit.group.dialect is not _KAI or not unit.group.preemptible or unit.group.never_preempts:
+        return False
+    ours, theirs = parting(claim.path, unit.path)
+    back, leaf = _after(claim, theirs, taken, unit.request), unit.path[0]
+    at_home = _after(claim, leaf, taken, unit.request)
+    if any(
+        [
+            back[name] > _deserved(theirs, name) or at_home[name] > leaf.fair_share.get(name, 0)
+            for name in SHARED
+        ]
+    ):
+        return False
+    grown = _after(claim, ours, taken, claim.request)
+    over = [name for name in SHARED if grown[name] > _deserved(ours, name)]
+    if any([unit.request.get(name, 0) > 0 for name in over]):
+        return True
+    asked = [name for name in SHARED if unit.request.get(name, 0) > 0 and name not in ours.spec.unlimited]
+    return bool(over) and not any([grown[name] < _deserved(ours, name) for name in asked])
+
+
+def _after(claim: Claim, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:
+    """What a queue holds of what is shared once these have gone and somebody has come."""
+    held, given = claim.held(queue), taken.get(queue.name, {})
+    return {name: held.get(name, 0) - given.get(name, 0) + more.get(name, 0) for name in SHARED}
 
 
 def _within_deserved(claim: Claim, queue: QueueView, given: Mapping[str, int]) -> bool:

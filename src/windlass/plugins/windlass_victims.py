@@ -26,6 +26,7 @@ import msgspec
 
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
+from windlass.plugins.kai_victims import takes_back
 from windlass.plugins.shares import exceeds
 from windlass.spi.objects import Dialect, Resources, TaskState
 from windlass.spi.plugins import FLAVOR, QueueView
@@ -137,8 +138,9 @@ class WindlassVictims:
         return True
 
     def validates(self, claim: Claim, loot: Loot) -> bool:
-        """Reclaim: every queue of the claimer below a parting stays within its share. Preempt: nobody who waits would
-        take back at once what the queue gets beyond its share."""
+        """Reclaim: every queue of the claimer below a parting stays within its share, and nobody of KAI's queues
+        who goes would take it back. Preempt: nobody who waits would take back at once what the queue gets beyond its
+        share."""
         if not _speaks(claim):
             return True
         if claim.action == PREEMPT:
@@ -146,6 +148,8 @@ class WindlassVictims:
         if claim.action != RECLAIM:
             return True
         for unit in loot.units:
+            if takes_back(claim, unit, loot.taken):
+                return False
             theirs = {queue.name for queue in unit.path}
             for queue in claim.path:
                 if queue.name in theirs:

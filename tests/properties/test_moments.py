@@ -1,0 +1,41 @@
+"""At no moment does the engine decide without end, whatever it is given: small clusters and crowds of every queue API,
+with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``).
+
+Not so for tiers (Volcano's format): what their votes name is the configuration's own doing. What was found there by
+such crowds stands in ``tests/engine/evictions/test_moments.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from momentcases import BOTH, KAI, OWN, SHARING, drawn
+from moments import World, arrive, play, settle
+
+KINDS = (OWN, KAI, BOTH, SHARING)
+
+
+@example(592, BOTH)  # CPUs of Volcano's queues that nobody is due were taken back with the GPUs
+@example(637, BOTH)  # a second promise of room that a guarantee needs
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+def test_every_moment_comes_to_rest(seed: int, kind: str) -> None:
+    case = drawn(seed, kind)
+    for lingers in (False, True):
+        _, faults = play(replace(case, lingers=lingers))
+        assert "no end" not in faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_such_crowds_there_is_something_to_end(kind: str) -> None:
+    found = 0
+    for seed in range(30):
+        world = World(drawn(seed, kind))
+        for arrival in world.case.arrivals:
+            ended = arrive(world, arrival)
+            found += ended.evicted.total() if ended is not None else 0
+        found += settle(world).evicted.total()
+    assert found >= 5
