@@ -308,13 +308,15 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
             waits.anything = True
     classes = {run.cls for run in step.runs}
     for cls in classes:
-        cls.refresh()
         if placer.constraints(cls):
             waits.domains.add(cls)
     (first, *others) = classes
-    related = not classes.isdisjoint(waits.domains)
-    if not others and not related and first.total < step.members:
+    if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not refusals):
+        waits.any_room |= classes  # for a single task the same as room for one: nobody needs to count how much there is
+        return waits
+    first.refresh()
+    if first.total < step.members:
         waits.room[first] = step.members
-    elif not refusals or others or related:
+    elif not refusals:
         waits.any_room |= classes
     return waits

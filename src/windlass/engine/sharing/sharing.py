@@ -82,6 +82,8 @@ class Runners:
         self._lines: dict[float, list[tuple[float, str]]] = {}
         """How fast ranks fall → the places of those whose ranks do; no line is empty."""
         self._accounts: dict[str, Account] = {}
+        self._sizes: dict[float, int] = {}
+        """Accelerators → how many of them have so many; those that somebody has."""
         self.stakes = Stakes()
 
     def __len__(self) -> int:
@@ -89,12 +91,18 @@ class Runners:
 
     def add(self, account: Account) -> None:
         self._accounts[account.group.key] = account
+        size = account.stint.devices
+        self._sizes[size] = self._sizes.get(size, 0) + 1
         self._enter(account)
         self.stakes.add(account.group, account.base, account.falls)
 
     def discard(self, account: Account) -> None:
         self.pull(account)
         del self._accounts[account.group.key]
+        size = account.stint.devices
+        self._sizes[size] -= 1
+        if not self._sizes[size]:
+            del self._sizes[size]
         self.stakes.discard(account.group)
 
     def look(self, account: Account) -> None:
@@ -137,26 +145,28 @@ class Runners:
     ) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first; only of ``more`` accelerators than that, and of so
         many at ``most``."""
-        accounts = self._accounts
-        lines = [_falling(line, falls * now, above) for falls, line in self._lines.items()]
-        for _, key in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
-            account = accounts[key]
-            if more < account.stint.devices <= most:
-                yield account
+        lines = [
+            self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()
+        ]
+        for *_, account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
+            yield account
 
     def next_size(self, more: float) -> float | None:
         """How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has."""
-        sizes = [size for one in self._accounts.values() if (size := one.stint.devices) > more]
-        return min(sizes, default=None)
+        return min([size for size in self._sizes if size > more], default=None)
 
-
-def _falling(line: list[tuple[float, str]], fallen: float, above: float) -> Iterator[tuple[float, str]]:
-    """The ranks of a line larger than ``above``, the largest first. ``fallen``: by how much all have."""
-    for base, key in reversed(line):
-        value = base - fallen
-        if value <= above:
-            return
-        yield value, key
+    def _falling(
+        self, line: list[tuple[float, str]], fallen: float, above: float, more: float, most: float
+    ) -> Iterator[tuple[float, str, Account]]:
+        """What :meth:`worst_first` gives of a line, with ranks and keys. ``fallen``: by how much all have fallen."""
+        accounts = self._accounts
+        for base, key in reversed(line):
+            value = base - fallen
+            if value <= above:
+                return
+            account = accounts[key]
+            if more < account.stint.devices <= most:
+                yield value, key, account
 
 
 class Sharing:
