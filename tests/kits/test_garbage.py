@@ -46,6 +46,25 @@ def test_what_was_set_aside_and_then_dropped_is_found_when_all_is_looked_at() ->
         gc.unfreeze()
 
 
+def test_inside_cycles_are_looked_for_only_once_there_are_very_many_objects_more() -> None:
+    before = gc.get_threshold()
+    looks: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        looks.append(info["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        with garbage.hardly_looking():
+            kept = [Cycle() for _ in range(2 * before[0])]
+            assert not looks
+        kept += [Cycle() for _ in range(2 * before[0])]
+        assert looks
+    finally:
+        gc.callbacks.remove(note)
+    assert gc.get_threshold() == before
+
+
 def test_freed_memory_is_kept_where_the_c_library_can() -> None:
     import platform
 

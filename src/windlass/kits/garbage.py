@@ -8,6 +8,8 @@ benchmark). What is dropped here is freed by reference counting; only cycles wai
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD = -1, -2
 _KEPT_BYTES = 64 * 2**20
@@ -23,6 +25,18 @@ def expect_long_lives() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(2_000, 5, 20_000)
+
+
+@contextmanager
+def hardly_looking() -> Iterator[None]:
+    """Inside, look for cycles only once there are a million more objects: for work that keeps most of what it makes and
+    leaves next to no cycles behind. The settings before hold again after it."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def look_anew() -> None:

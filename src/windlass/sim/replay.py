@@ -27,6 +27,7 @@ from windlass.engine.deltas import (
     TaskRemoved,
     TaskUpserted,
 )
+from windlass.kits import garbage
 from windlass.kits.rng import seeded
 from windlass.sim.clock import Agenda, Kind
 from windlass.sim.cluster import capacity, gpus_of, model_of
@@ -156,6 +157,10 @@ class Replay:
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
         """Until every job has ended, or nothing will ever happen again."""
+        with garbage.hardly_looking():
+            return self._run(progress)
+
+    def _run(self, progress: Callable[[int], None] | None) -> Outcome:
         agenda, happenings, timeline = self.agenda, self._happenings, self.options.timeline
         wake: float | None = None
         total = len(self.runs)
