@@ -84,8 +84,11 @@ class History:
         if len(self._works) > WORKS:
             self._works.popitem(last=False)
         for key, _, _ in _levels(run.traits):
-            runs = self._runs.setdefault(key, _Runs())
-            self._runs.move_to_end(key)
+            runs = self._runs.get(key)
+            if runs is None:
+                runs = self._runs[key] = _Runs()
+            else:
+                self._runs.move_to_end(key)
             if before is not None and before in runs.seconds:
                 runs.seconds[_last(runs.seconds, before)] = run.seconds
             else:

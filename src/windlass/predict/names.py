@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _PARTS = re.compile(r"[-_.:]+")
 _GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
@@ -11,6 +12,7 @@ _HASH = re.compile(r"[0-9a-f]{4,}")
 _NUMBERED = re.compile(r"\d+$")
 
 
+@lru_cache(maxsize=4096)
 def pattern(name: str) -> str:
     """``train-llm-20260101-7f3ab`` → ``train-llm``; a name of nothing else stands for itself."""
     kept = [_NUMBERED.sub("", part) for part in _PARTS.split(name) if part and not _changing(part)]
