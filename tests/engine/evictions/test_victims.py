@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
+from windlass.engine.disruption.offers import Pool
 from windlass.engine.engine import Engine
 from windlass.engine.evictions.victims import Candidates
+from windlass.engine.policies import Policies
 from windlass.engine.queues.running import RunningGroups
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
@@ -134,6 +136,33 @@ def test_an_order_by_what_is_asked_for_is_not_kept_for_a_claim_that_asks_for_som
     a.waits("one", "q", 1, priority=60).waits("two", "q", 2, priority=60).cycle()
     assert "large-0" in a.evicted
     assert len(a.evicted) == 2
+
+
+def test_who_may_go_is_not_asked_again_as_orders_change_but_of_what_has_changed() -> None:
+    a, watcher = watched(4)
+    a.world = Cluster(EngineConfig(actions=("allocate",)), [watcher, Nearest(), *default_plugins()])
+    a.node("n0", 4).queue("q", deserved=4)
+    a.runs("small", "q", "n0:1", priority=40).runs("large", "q", "n0:3", priority=40).cycle()
+    world, policies = a.world.engine.world, Policies([watcher, Nearest()])
+    running, pool = RunningGroups(world.groups), Pool()
+    running.update(())
+    path = world.queues.get(a.key("q")).path
+    mine = Group("mine", path[0].name, priority=60, dialect=a.dialect)
+    world.group("mine")
+
+    def offered(gpus: int) -> list[str]:
+        claim = Claim("preempt", mine, {GPU: 1000 * gpus}, 1, path, False, 1.0)
+        terms = Terms(Scope.OWN_QUEUE)
+        found = Candidates(world, running, policies, claim, terms, pool).leading(2)
+        return [entry.key.removeprefix(f"{NAMESPACE}/") for entry in found]
+
+    assert offered(1) == ["small-0", "large-0"]
+    assert len(watcher.units) == 2
+    assert offered(3) == ["large-0", "small-0"]
+    assert len(watcher.units) == 2
+    running.tell([world.groups[f"{NAMESPACE}/small"]])
+    assert offered(2) == ["large-0", "small-0"]
+    assert [unit.group.key for unit in watcher.units[2:]] == [f"{NAMESPACE}/small"]
 
 
 @pytest.mark.parametrize("below", ["a-late", "z-late"])

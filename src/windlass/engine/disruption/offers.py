@@ -6,11 +6,12 @@ of which something has changed (:meth:`~windlass.engine.queues.running.RunningGr
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.queues.running import RunningGroups
 from windlass.spi.victims import Claim, Terms, VictimUnit
 
 MOST_KEPT = 50_000
@@ -56,9 +57,40 @@ class Offer:
     seen: int
 
 
+@dataclass(slots=True)
+class Firsts:
+    """Which unit of a group goes first, in whatever order the groups are. ``units``: by group, ``None`` where none may
+    go, and when time alone changes that; only of those that somebody asked about and that have not changed since.
+    ``seen``: how many changes of groups were taken in."""
+
+    units: dict[str, tuple[Unit | None, float | None]] = field(default_factory=dict)
+    seen: int = 0
+
+    def follow(self, running: RunningGroups) -> None:
+        """Forget what has changed."""
+        seen = running.seen
+        if seen == self.seen:
+            return
+        stale = running.since(self.seen)
+        self.seen = seen
+        if stale is None:
+            self.units.clear()
+            return
+        for key in stale:
+            self.units.pop(key, None)
+
+
+def claimer_of(claim: Claim) -> tuple[Hashable, ...]:
+    """Equal for claims of which the same units may go."""
+    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority)
+
+
 def kind_of(claim: Claim, terms: Terms, more: Hashable) -> tuple[Hashable, ...]:
     """Equal for claims that are offered the same. ``more``: of the claim that orders go by."""
-    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, more)
+    return (*claimer_of(claim), terms, more)
+
+
+_Kept = TypeVar("_Kept")
 
 
 class Pool:
@@ -71,6 +103,8 @@ class Pool:
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, Offer]] = {}
+        self._firsts: dict[Hashable, Firsts] = {}
+        """As orders go by more than who claims, such as the time, there are fewer of these."""
         self._state: Hashable = None
         self._asked = 0
         """How often something was asked for since it was last reckoned how much there is."""
@@ -81,16 +115,12 @@ class Pool:
         reckoned once all may have become more."""
         if state != self._state:
             self._kinds.clear()
+            self._firsts.clear()
             self._state = state
         if self._asked >= len(self._kinds) > 1:
             self._asked = 0
-            sizes = {kind: sum(len(o.first) for o in known.values()) for kind, known in self._kinds.items()}
-            total = sum(sizes.values())
-            for kind, size in sizes.items():
-                if total <= MOST_KEPT:
-                    break
-                del self._kinds[kind]
-                total -= size
+            _shrink(self._kinds, lambda known: sum(len(offer.first) for offer in known.values()))
+            _shrink(self._firsts, lambda firsts: len(firsts.units))
 
     def offers(self, kind: Hashable) -> dict[str, Offer]:
         """Those for claims of one :func:`kind <kind_of>`, by queue."""
@@ -98,3 +128,21 @@ class Pool:
         self._kinds[kind] = found  # the last that was asked for
         self._asked += 1
         return found
+
+    def firsts(self, claim: Claim) -> Firsts:
+        """Those of the same claimer (:func:`claimer_of`)."""
+        claimer = claimer_of(claim)
+        found = self._firsts.pop(claimer, None) or Firsts()
+        self._firsts[claimer] = found
+        return found
+
+
+def _shrink(kept: dict[Hashable, _Kept], size: Callable[[_Kept], int]) -> None:
+    """Drop what was asked for longest ago where there is too much."""
+    sizes = {kind: size(known) for kind, known in kept.items()}
+    total = sum(sizes.values())
+    for kind, places in sizes.items():
+        if total <= MOST_KEPT:
+            break
+        del kept[kind]
+        total -= places

@@ -80,7 +80,9 @@ class Candidates:
         self._terms = terms
         self.kind = kind_of(claim, terms, policies.goes_by(claim))
         """Equal for claims that are offered the same."""
-        self._offers = (pool or Pool()).offers(self.kind)
+        kept = pool or Pool()
+        self._offers = kept.offers(self.kind)
+        self._firsts = kept.firsts(claim)
         for queue in claim.path:
             claim.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
@@ -371,6 +373,7 @@ class Candidates:
 
     def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
         """The first units of groups, sorted, and when time alone changes that."""
+        self._firsts.follow(self._running)
         before, self.wake_at = self.wake_at, None
         places, moment = sorted(self._entries(groups), key=_place), self.wake_at
         self.wake_at = before
@@ -381,9 +384,20 @@ class Candidates:
         for group in groups:
             if below is not None and group.spec.priority >= below:
                 continue
-            unit = next(self.units_of(group), None)
+            unit = self._first(group)
             if unit is not None:
                 yield self._order_key(unit), group.key, unit
+
+    def _first(self, group: GroupEntry) -> Unit | None:
+        """The unit of a group that goes first, if one may."""
+        known = self._firsts.units.get(group.key)
+        if known is None or (known[1] is not None and known[1] <= self._claim.now):
+            before, self.wake_at = self.wake_at, None
+            unit = next(self.units_of(group), None)
+            known = self._firsts.units[group.key] = unit, self.wake_at
+            self.wake_at = before
+        self.note_wake(known[1])
+        return known[0]
 
     def note_wake(self, moment: float | None) -> None:
         """Time alone makes another unit available then."""

@@ -312,7 +312,9 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
             waits.domains.add(cls)
     (first, *others) = classes
     if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not refusals):
-        waits.any_room |= classes  # for a single task the same as room for one: nobody needs to count how much there is
+        waits.any_room |= (
+            classes  # for a single task the same as room for one: nobody needs to count how much there is
+        )
         return waits
     first.refresh()
     if first.total < step.members:

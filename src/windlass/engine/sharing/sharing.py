@@ -145,9 +145,7 @@ class Runners:
     ) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first; only of ``more`` accelerators than that, and of so
         many at ``most``."""
-        lines = [
-            self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()
-        ]
+        lines = [self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()]
         for *_, account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
             yield account
 
