@@ -1,8 +1,8 @@
 """At no moment does the engine decide without end, whatever it is given: small clusters and crowds of every queue API,
 with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``).
 
-Not so for tiers (Volcano's format): what their votes name is the configuration's own doing. What was found there by
-such crowds stands in ``tests/engine/evictions/test_moments.py``.
+Not drawn here are tiers of plug-ins (Volcano's format): some of their drawn mixtures decide without end still. What
+was found and mended there stands in ``tests/engine/evictions/test_moments.py``.
 """
 
 from __future__ import annotations
