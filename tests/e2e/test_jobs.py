@@ -33,6 +33,7 @@ from windlass.client.http import HttpTransport
 from windlass.controllers.manager import ControllerManager
 from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock
+from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.timeout(400)
@@ -236,6 +237,38 @@ async def test_a_failed_rank_restarts_the_gang_once(scene: Scene) -> None:
     for name in everyone:
         await scene.set_pod(name, "Succeeded", 0)
     await scene.phase("Completed")
+
+
+async def test_what_a_suspended_job_attained_is_told_on_its_next_group(scene: Scene) -> None:
+    job = await scene.submit(
+        task("worker", 2), minAvailable=2, policies=[{"event": "PodEvicted", "action": "RestartJob"}]
+    )
+    everyone = ["train-worker-0", "train-worker-1"]
+    first = (await scene.group(job))["metadata"]
+    await scene.admit({"metadata": first})
+    await scene.exactly(*everyone)
+    for name in everyone:
+        await scene.set_pod(name, "Running")
+    await scene.phase("Running")
+    attained = {
+        names.ATTAINED: "0s",
+        names.ATTAINED_AT: rfc3339(SystemClock().now()),
+        names.SUSPENSIONS: "1",
+    }
+    # as the scheduler suspends
+    await scene.client.patch(
+        POD_GROUPS, first["name"], {"metadata": {"annotations": attained}}, scene.namespace
+    )
+    for name in everyone:
+        await scene.client.delete(PODS, name, scene.namespace, grace_seconds=0)
+
+    async def second_group() -> Json | None:
+        group = await scene.client.find(POD_GROUPS, first["name"], scene.namespace)
+        return group["metadata"] if group and group["metadata"]["uid"] != first["uid"] else None
+
+    second = await scene.until(second_group)
+    wanted = attained | {names.ATTAINED_SINCE: first["creationTimestamp"]}
+    assert {name: second["annotations"].get(name) for name in wanted} == wanted
 
 
 async def test_without_a_policy_a_failed_rank_fails_the_job(scene: Scene) -> None:

@@ -56,3 +56,14 @@ def test_of_whom_nothing_is_written_there_is_none() -> None:
     assert pasts.past_of({"windlass.dev/suspensions": "3"}, CREATED) is None
     assert pasts.problem({}, CREATED) == ""
     assert pasts.past_of(SAID, CREATED) == Past(7200.0, CREATED + 10_800, 2)
+
+
+def test_what_is_carried_counts_from_when_the_first_object_was_made() -> None:
+    first = pasts.carried(SAID | {"other": "x"}, "2026-01-01T00:00:00Z")
+    assert first == SAID | {"windlass.dev/attained-since": "2026-01-01T00:00:00Z"}
+    assert pasts.carried(first, "2026-01-02T00:00:00Z") == first
+    made_anew = CREATED + 86_400
+    assert pasts.past_of(SAID, made_anew) is None
+    assert pasts.past_of(first, made_anew) == Past(7200.0, CREATED + 10_800, 2, CREATED)
+    assert pasts.carried({"other": "x"}, "2026-01-01T00:00:00Z") == {}
+    assert "attained-since" in pasts.problem(first | {"windlass.dev/attained-since": "then"}, CREATED)

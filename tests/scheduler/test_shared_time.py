@@ -109,6 +109,28 @@ async def test_a_scheduler_that_begins_counts_from_what_is_written(api: Schedule
         assert "suspended once" in told.message
 
 
+async def test_a_job_whose_group_is_made_anew_ranks_as_before(api: SchedulerApi) -> None:
+    """As a Volcano Job does it that is started over when a pod of it is evicted."""
+    async with Running(api) as running:
+        await suspended(api, running)
+        start(api, "new", 1)
+        await running.settle(10)
+        was = (api.object(POD_GROUPS, "default/old") or {})["metadata"]
+        api.remove(POD_GROUPS, "default/old")
+        await running.settle(20)
+        come(api, "old", 2, 4, incarnation=1)
+        since = {"windlass.dev/attained-since": was["creationTimestamp"]}
+        said = {name: text for name, text in was["annotations"].items() if name.startswith("windlass.dev/")}
+        api.change(POD_GROUPS, "default/old", metadata={"uid": "old-again", "annotations": said | since})
+        await running.settle(1)
+        after = stint(running, "old")
+        assert after.attained == pytest.approx(700.0, abs=2)
+        assert after.suspensions == 1
+        assert after.waited == pytest.approx(32.0, abs=3)
+        await running.settle(300)
+        assert api.node_of("new-0") == "n1"  # its room is not claimed back as by somebody who never ran
+
+
 def created(api: SchedulerApi, name: str) -> float:
     return parse_rfc3339((api.object(POD_GROUPS, f"default/{name}") or {})["metadata"]["creationTimestamp"])
 

@@ -275,6 +275,7 @@ class FakeApi:
         uid: str | None = None,
         propagation: str | None = None,
         grace_seconds: int | None = None,
+        resource_version: str | None = None,
         **_: Any,
     ) -> Json:
         self._may_write("delete", resource, {"metadata": {"name": name, "namespace": namespace}})
@@ -284,6 +285,8 @@ class FakeApi:
             raise errors.not_found(resource, name)
         if uid and uid != present["metadata"]["uid"]:
             raise errors.conflict(resource, name, "the UID in the precondition does not match")
+        if resource_version and resource_version != present["metadata"]["resourceVersion"]:
+            raise errors.conflict(resource, name, "the ResourceVersion in the precondition does not match")
         self._wrote("delete", resource, key)
         metadata = present["metadata"]
         finalizers = list(metadata.get("finalizers") or ())

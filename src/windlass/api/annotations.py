@@ -85,6 +85,9 @@ ATTAINED_AT = "windlass.dev/attained-at"
 """On the same PodGroup, with it: up to which moment (RFC 3339). What ran later is counted from the pods."""
 SUSPENSIONS = "windlass.dev/suspensions"
 """On the same PodGroup, with it: how often it was suspended for others."""
+ATTAINED_SINCE = "windlass.dev/attained-since"
+"""On the same PodGroup, with it, where a Volcano Job was started over and its PodGroup made anew: since when its first
+one was there (RFC 3339). The Job's status keeps the four from one PodGroup to the next."""
 MODEL = "windlass.dev/model"
 """On a PodGroup, or a pod without one: the AI model that its work loads. The plugin ``model-grouping`` lets work on one
 model go in a row, so that cards load it once."""

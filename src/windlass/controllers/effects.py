@@ -50,7 +50,8 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete one incarnation (``uid``). One that is gone counts as deleted."""
+    """Delete one incarnation (``uid``). One that is gone counts as deleted. With ``resource_version``: if nobody has
+    written on it since (else a conflict)."""
 
     resource: Resource
     name: str
@@ -58,6 +59,7 @@ class Delete:
     uid: str | None = None
     propagation: str | None = None
     grace_seconds: int | None = None
+    resource_version: str | None = None
 
 
 Action = Create | Update | Patch | Delete

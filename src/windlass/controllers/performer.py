@@ -138,6 +138,7 @@ class Performer:
                 propagation=action.propagation,
                 grace_seconds=action.grace_seconds,
                 uid=action.uid,
+                resource_version=action.resource_version,
             )
         except StatusError as problem:
             if is_missing(problem) or is_another(problem):

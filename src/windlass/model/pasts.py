@@ -3,7 +3,8 @@
 The scheduler writes it at each suspension, before the first pod goes, and reads it only when it opens the group's
 account: once it begins, not while it decides. ``windlass.dev/attained`` is for how long the group has had its room in
 all, up to ``windlass.dev/attained-at``; what it ran after that moment is counted from its pods. So it does not matter
-when it was written, nor how often.
+when it was written, nor how often. A Volcano Job that is started over has a new object, to which that is carried
+(:func:`carried`).
 
 What cannot be true is nobody's past: it is told, and the group counts as if nothing was written. Pure.
 """
@@ -21,6 +22,7 @@ from windlass.spi.objects import Past
 _Said = TypeVar("_Said")
 SLACK_SECONDS = 60.0
 """By so much may be attained more than there was time for: moments are whole seconds, of several clocks."""
+CARRIED = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
 
 
 def written(past: Past) -> dict[str, str | None]:
@@ -30,6 +32,15 @@ def written(past: Past) -> dict[str, str | None]:
         names.ATTAINED_AT: rfc3339(past.at),
         names.SUSPENSIONS: str(past.suspensions),
     }
+
+
+def carried(annotations: Mapping[str, str], created: str) -> dict[str, str]:
+    """What stands on an object of what it has behind it, for the one that is made in its place. ``created``: when this
+    one was made (RFC 3339)."""
+    if names.ATTAINED not in annotations:
+        return {}
+    found = {name: annotations[name] for name in CARRIED if name in annotations}
+    return {names.ATTAINED_SINCE: created} | found
 
 
 def past_of(annotations: Mapping[str, str], created: float) -> Past | None:
@@ -57,6 +68,10 @@ def _read(annotations: Mapping[str, str], created: float) -> Past:
     attained = _said(annotations, names.ATTAINED, durations.parse)
     at = _said(annotations, names.ATTAINED_AT, parse_rfc3339)
     times = _said(annotations, names.SUSPENSIONS, int) if names.SUSPENSIONS in annotations else 0
+    since = None
+    if names.ATTAINED_SINCE in annotations:
+        since = _said(annotations, names.ATTAINED_SINCE, parse_rfc3339)
+        created = min(created, since)
     if attained < 0 or times < 0:
         name = names.ATTAINED if attained < 0 else names.SUSPENSIONS
         raise ValueError(f"{name}: {annotations[name]} is less than nothing")
@@ -70,7 +85,7 @@ def _read(annotations: Mapping[str, str], created: float) -> Past:
             f"{names.ATTAINED}: {annotations[names.ATTAINED]} is longer than the object was there by"
             f" {annotations[names.ATTAINED_AT]} (since {rfc3339(created)})"
         )
-    return Past(attained, at, int(times))
+    return Past(attained, at, int(times), since)
 
 
 def _said(annotations: Mapping[str, str], name: str, read: Callable[[str], _Said]) -> _Said:

@@ -221,7 +221,8 @@ class Forward:
 
     def _evicted(self, key: str, tasks: Sequence[str], now: float) -> None:
         work, deciding = self._works[key], self._deciding
-        group, anew = remade(work.group, work.tasks, tasks, self._state.restarts.get(key), now)
+        past = self._engine.world.sharing.past(key)
+        group, anew = remade(work.group, work.tasks, tasks, self._state.restarts.get(key), now, past)
         deciding.confirmed[:] = [delta for delta in deciding.confirmed if not _tells_of(delta, anew)]
         deciding.changes += map(TaskRemoved, anew)
         if group is not work.group:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace as altered
 
 from windlass.model.groups import IMPLICIT
-from windlass.spi.objects import Group, Task, TaskState
+from windlass.spi.objects import Group, Past, Task, TaskState
 
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -23,9 +23,11 @@ def remade(
     evicted: Iterable[str],
     restarts: Collection[str] | None,
     now: float,
+    past: Past | None = None,
 ) -> tuple[Group, dict[str, Task]]:
     """The group as it then is, and the tasks that are made anew. ``tasks``: those of the group that there are.
-    ``restarts``: the roles of whose evictions it starts over as a whole. ``now``: Unix seconds."""
+    ``restarts``: the roles of whose evictions it starts over as a whole. ``now``: Unix seconds. ``past``: what it has
+    behind it, if the group does not say so yet; its owner hands that on."""
     gone = dict.fromkeys(evicted)
     over = restarts is not None and any(tasks[key].role in restarts for key in gone)
     if over:
@@ -37,7 +39,7 @@ def remade(
             created=now,
             admitted=not over,
             started=None,
-            past=None,
+            past=_carried(group, past or group.past) if over else None,
             stale_since=None,
         )
     return group, {key: _anew(tasks[key]) for key in gone}
@@ -54,6 +56,13 @@ def _anew(task: Task) -> Task:
         zones=None,
         started=None,
     )
+
+
+def _carried(group: Group, past: Past | None) -> Past | None:
+    if past is None:
+        return None
+    first = group.past.since if group.past is not None else None
+    return altered(past, since=group.created if first is None else first)
 
 
 def _next(uid: str) -> str:

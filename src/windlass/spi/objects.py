@@ -312,11 +312,13 @@ _BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
 
 class Past(msgspec.Struct, frozen=True):
     """What a group that shares time has behind it, as far as its object says: for how many seconds it has had its room
-    in all up to ``at`` (Unix seconds), and how often it was suspended."""
+    in all up to ``at`` (Unix seconds), and how often it was suspended. ``since``: where its object was made anew, since
+    when the first one was there (Unix seconds)."""
 
     attained: float
     at: float
     suspensions: int = 0
+    since: float | None = None
 
 
 class Group(msgspec.Struct, frozen=True):

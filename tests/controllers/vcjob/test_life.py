@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
-from jobworld import World, annotations, job, task
+from jobworld import KEY, World, annotations, job, task
 
 from windlass.api.errors import StatusError, forbidden
 from windlass.api.resources import (
@@ -346,6 +347,52 @@ def test_a_pod_that_was_taken_away_is_an_eviction() -> None:
     world.look()
     assert world.phase == "Restarting"
     assert world.status["state"]["reason"] == "PodEvicted"
+
+
+ATTAINED = {
+    "windlass.dev/attained": "11m40s",
+    "windlass.dev/attained-at": "2026-01-01T12:30:00Z",
+    "windlass.dev/suspensions": "1",
+}
+
+
+def test_what_a_suspended_job_attained_stands_on_its_next_group() -> None:
+    world = started(policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+    assert world.group is not None
+    first = world.group["metadata"]
+    world.api.change(POD_GROUPS, world.group_key, metadata={"annotations": ATTAINED})
+    for _ in range(2):
+        world.take_away("train-worker-1")
+        world.converge()
+        notes = world.group["metadata"]["annotations"]
+        assert world.group["metadata"]["uid"] != first["uid"]
+        assert {name: notes.get(name) for name in ATTAINED} == ATTAINED
+        assert notes["windlass.dev/attained-since"] == first["creationTimestamp"]
+    assert notes["volcano.sh/job-version"] == "2"
+
+
+def test_what_is_written_on_a_group_as_it_goes_is_seen_before_it_goes() -> None:
+    world = started(policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+    world.take_away("train-worker-1")
+    decided = asyncio.run(world.controller.look(KEY))
+    world.api.change(POD_GROUPS, world.group_key, metadata={"annotations": ATTAINED})
+    outcome = asyncio.run(world.performer.perform(decided))
+    assert [failure.conflict for failure in outcome.failures] == [True]
+    assert (world.phase, "windlass.dev/attained" in world.status["controlledResources"]) == (
+        "Restarting",
+        False,
+    )
+    world.converge()
+    assert world.group is not None
+    assert world.group["metadata"]["annotations"]["windlass.dev/attained"] == "11m40s"
+
+
+def test_a_job_that_attained_nothing_hands_nothing_on() -> None:
+    world = started(policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+    world.take_away("train-worker-1")
+    world.converge()
+    assert world.group is not None
+    assert not [name for name in world.group["metadata"]["annotations"] if "attained" in name]
 
 
 def test_without_a_policy_it_is_only_replaced() -> None:

@@ -18,6 +18,7 @@ from windlass.controllers.vcjob.plugins import BUILT_IN
 from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.status import JobState
 from windlass.controllers.vcjob.table import FINAL, Phase
+from windlass.model import pasts
 
 Json = dict[str, Any]
 _KINDS = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
@@ -57,15 +58,32 @@ class Beside:
         )
 
     def drop_stale_group(self, state: JobState) -> list[Any]:
-        """After a restart of the whole job the gang asks for room anew, with a new group."""
+        """After a restart of the whole job the gang asks for room anew, with a new group. The old one goes as it was
+        seen or not yet: what it says is :meth:`past`."""
+        group = self._stale_group(state)
+        return [] if group is None else [self._delete_group(group, group["metadata"].get("resourceVersion"))]
+
+    def past(self, state: JobState) -> Mapping[str, str]:
+        """What the job attained before its last restart, for its next group; to be written before the old one goes."""
+        group = self._stale_group(state)
+        if group is None:
+            return state.past
+        metadata = group["metadata"]
+        return (
+            pasts.carried(metadata.get("annotations") or {}, metadata.get("creationTimestamp") or "")
+            or state.past
+        )
+
+    def _stale_group(self, state: JobState) -> Json | None:
         group = self.seen.group
         if group is None or group["metadata"].get("deletionTimestamp") or not groups.is_stale(group, state):
-            return []
-        return [self._delete_group(group)]
+            return None
+        return group
 
-    def _delete_group(self, group: Json) -> Delete:
-        metadata = group["metadata"]
-        return Delete(POD_GROUPS, metadata["name"], self.spec.namespace, metadata.get("uid"))
+    def _delete_group(self, group: Json, resource_version: str | None = None) -> Delete:
+        metadata, namespace = group["metadata"], self.spec.namespace
+        uid = metadata.get("uid")
+        return Delete(POD_GROUPS, metadata["name"], namespace, uid, resource_version=resource_version)
 
     def keep_objects(self) -> bool:
         """Claims, and what the plugins want. False while one is missing without which no pod may start."""

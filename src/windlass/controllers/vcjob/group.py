@@ -20,7 +20,8 @@ _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 
 def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict[str, Any]:
-    """The whole object. The annotation ``volcano.sh/job-version`` tells which restart it belongs to."""
+    """The whole object. The annotation ``volcano.sh/job-version`` tells which restart it belongs to; what the job
+    attained before that restart is told, too."""
     notes = {name: text for name, text in spec.annotations.items() if name not in _NOT_COPIED}
     if spec.running_estimate:
         notes[names.RUN_ESTIMATE] = spec.running_estimate
@@ -31,7 +32,7 @@ def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict
             "name": spec.group_name,
             "namespace": spec.namespace,
             "labels": dict(spec.labels),
-            "annotations": {**notes, names.JOB_VERSION: str(state.version)},
+            "annotations": {**notes, **state.past, names.JOB_VERSION: str(state.version)},
             "ownerReferences": [owner_reference(spec)],
         },
         "spec": desired_spec(spec, priorities),

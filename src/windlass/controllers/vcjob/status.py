@@ -9,6 +9,8 @@ so that every decision is one atomic write: ``status.controlledResources`` holds
   taken away by somebody else,
 * ``timer/POD``: an eviction that a policy answers later (``PodEvicted@TIME``),
 * ``command``: the uid of the last Command that was carried out,
+* ``windlass.dev/attained…`` and ``windlass.dev/suspensions``: what the PodGroups of earlier runs said of a job that
+  shares time, for the next one,
 
 and as in Volcano ``plugin-NAME`` and ``volume-pvc-NAME``.
 """
@@ -25,6 +27,7 @@ from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.table import FINAL, Phase
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
+from windlass.model import pasts
 
 RESTART = "restart"
 COMMAND = "command"
@@ -70,6 +73,8 @@ class JobState:
     timers: Mapping[str, float] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     """``plugin-…`` and ``volume-pvc-…`` entries."""
+    past: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of earlier PodGroups, as :func:`windlass.model.pasts.carried` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ def load(job: Mapping[str, Any]) -> JobState:
             if key.startswith(_TIMER)
         },
         resources={key: text for key, text in kept.items() if key.startswith((_PLUGIN, _VOLUME))},
+        past={name: kept[name] for name in pasts.CARRIED if name in kept},
     )
 
 
@@ -172,7 +178,7 @@ def render(job: Mapping[str, Any], spec: JobSpec, state: JobState, counts: Count
 
 
 def _kept(state: JobState) -> dict[str, str]:
-    kept = dict(state.resources)
+    kept = {**state.resources, **state.past}
     if state.targets:
         kept[RESTART] = " ".join(sorted(state.targets))
     if state.command:

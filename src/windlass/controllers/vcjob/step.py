@@ -98,7 +98,7 @@ class _Look:
     def _commit(self, decision: Decision, cause: Cause) -> None:
         state = decision.state
         doomed = self._doomed(state)
-        state = replace(state, known=self._known(state, doomed, ()))
+        state = replace(state, known=self._known(state, doomed, ()), past=self.beside.past(state))
         self._write_status(state, self._count(state, doomed))
         self._tell(state, cause)
         consequences = [self._delete_pod(member) for member in doomed.values()]
@@ -121,6 +121,12 @@ class _Look:
     def _carry_on(self, state: JobState) -> None:
         phase = state.phase or Phase.PENDING
         doomed = self._doomed(state)
+        past = self.beside.past(state)
+        if (
+            past != state.past
+        ):  # the scheduler wrote it after the restart was decided: kept before the group goes
+            self._write_status(replace(state, past=past), self._count(state, doomed))
+            return
         actions: list[Any] = [self._delete_pod(member) for member in doomed.values()]
         created: list[tuple[Task, int]] = []
         if phase in ACTIVE:

@@ -406,7 +406,8 @@ class Sharing:
         stint, past = account.stint, spec.past
         if past is not None and not _is_over(account.group):
             stint.attained, stint.suspensions, stint.memory = past.attained, past.suspensions, None
-        stint.waited = max(now - spec.created - stint.attained, 0.0)
+        came = spec.created if past is None or past.since is None else min(past.since, spec.created)
+        stint.waited = max(now - came - stint.attained, 0.0)
 
     def _halt(self, account: Account, now: float) -> Rank:
         self._leave(account)
