@@ -376,7 +376,9 @@ def test_positions_count_the_waiting_groups_of_a_queue(history: list[Op]) -> Non
         places = {}
         for key in queue.groups:
             explanation = cluster.engine.explain(key, cluster.now)
-            if explanation is not None and explanation.facts.tier > 1:
+            group = queue.groups[key]
+            waits = not group.bereft() and group.group is not None and not group.group.held
+            if waits and explanation is not None and explanation.facts.tier > 1:
                 places[key] = explanation.position
             elif explanation is not None:
                 assert explanation.position == 0

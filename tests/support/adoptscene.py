@@ -64,6 +64,9 @@ class Scene(ABC):
     def handed(self, name: str) -> bool:
         """Whether a gang is marked as handed over."""
 
+    def tell_running(self, group: Json) -> None:  # noqa: B027
+        """As its scheduler does, where it says so on the group."""
+
     def shown_running(self, name: str) -> bool:
         """Whether its group says that it runs, where groups say so."""
         return True
@@ -235,7 +238,11 @@ def stand_in(scene: Scene, api: Cluster) -> None:
         mine = [p for p in pods if p["metadata"]["name"].rpartition("-")[0] == name]
         waiting = [p["metadata"]["name"] for p in mine if not p["spec"].get("nodeName") and asks(p)]
         fits = len(mine) >= group["spec"]["minMember"] and len(waiting) <= sum(free.values())
-        if scene.passes_over(group, {"default", "research", "prod"}) or not waiting or not fits:
+        if scene.passes_over(group, {"default", "research", "prod"}):
+            continue
+        if mine and all((p.get("status") or {}).get("phase") == "Running" for p in mine):
+            scene.tell_running(group)
+        if not waiting or not fits:
             continue
         for pod in waiting:
             node = next(name for name, room in free.items() if room)
