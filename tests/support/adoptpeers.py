@@ -89,13 +89,12 @@ class VolcanoScene(Scene):
 
         eventually(gone_from_discovery)
 
-    def tell_running(self, group: Json) -> None:
-        name = group["metadata"]["name"]
-        if not self.shown_running(name):
-            self.api.patch(f"{self.groups}/{name}", {"status": {"phase": "Running"}}).ok()
+    def tell_running(self, api: Cluster, group: Json) -> None:
+        if not says_running(group):
+            api.patch(f"{self.groups}/{group['metadata']['name']}", {"status": {"phase": "Running"}}).ok()
 
     def shown_running(self, name: str) -> bool:
-        return (self.group(name).get("status") or {}).get("phase") == "Running"
+        return says_running(self.group(name))
 
     def own_processes(self) -> list[Any]:
         if missing(["volcano-scheduler"]):
@@ -254,6 +253,11 @@ class KaiScene(Scene):
     def instances(self) -> int:
         config = self.api.get(f"{KAI_CONFIG}/configs/kai-config").ok()["spec"]
         return config.get("scheduler", {}).get("replicas", 1)
+
+
+def says_running(group: Json) -> bool:
+    """Whether a PodGroup of Volcano's says that it runs."""
+    return bool((group.get("status") or {}).get("phase") == "Running")
 
 
 def deployment(name: str, app: str, container: Json, volumes: list[Json]) -> Json:

@@ -64,7 +64,7 @@ class Scene(ABC):
     def handed(self, name: str) -> bool:
         """Whether a gang is marked as handed over."""
 
-    def tell_running(self, group: Json) -> None:  # noqa: B027
+    def tell_running(self, api: Cluster, group: Json) -> None:  # noqa: B027
         """As its scheduler does, where it says so on the group."""
 
     def shown_running(self, name: str) -> bool:
@@ -241,7 +241,7 @@ def stand_in(scene: Scene, api: Cluster) -> None:
         if scene.passes_over(group, {"default", "research", "prod"}):
             continue
         if mine and all((p.get("status") or {}).get("phase") == "Running" for p in mine):
-            scene.tell_running(group)
+            scene.tell_running(api, group)
         if not waiting or not fits:
             continue
         for pod in waiting:
