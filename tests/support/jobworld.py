@@ -187,3 +187,16 @@ def settle_with_crashes(world: World, after: list[int]) -> None:
 
 def annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:
     return pod["metadata"]["annotations"]
+
+
+def gang(*, workers: int = 3, **spec: Any) -> World:
+    """A job of one task, of which nothing is made yet."""
+    return World(job(task("worker", workers), **spec))
+
+
+def started(*, workers: int = 3, **spec: Any) -> World:
+    """The same, once all its pods run."""
+    world = gang(workers=workers, **spec)
+    world.start()
+    assert world.phase == "Running"
+    return world
