@@ -174,6 +174,20 @@ def test_an_end_that_comes_a_moment_late_costs_nobody_his_room(scene: Cluster, l
     assert scene.placed("long") == 0
 
 
+def test_whom_his_queue_refuses_when_his_time_has_come_asks_for_no_more_cycles() -> None:
+    c = Cluster(EngineConfig(backfill="easy")).queues("a", "d capability.gpu=12").nodes("n1 gpu=16 cpu=64")
+    for name, queue, n, seconds in (("first", "a", 12, 100), ("head", "d", 12, 50), ("short", "d", 4, 50)):
+        c.gang(name, n, "gpu=1", queue=queue)
+        c.change_group(name, run_estimate=float(seconds))
+        run(c)
+    assert c.placed("short") == 4  # and it overruns
+    c.finish("first")
+    run(c, 100)
+    run(c)
+    assert c.code("head") == "WaitingForQuota"
+    assert (c.cycle().wake_at or 1e9) > c.now
+
+
 def test_who_ends_within_the_grace_may_pass(scene: Cluster) -> None:
     run(scene, 100.0)
     assert scene.explain("head").estimate_seconds == 30.0

@@ -103,7 +103,7 @@ class Reservations:
         if due:
             for r in due:
                 r.turns += served
-            broken |= self._come_due(statement, due, now)
+            broken |= self._come_due(statement, due, now, served=served)
         others = self._others(touched, now)
         if broken or others:
             ranked = self._first_of(others)
@@ -141,7 +141,9 @@ class Reservations:
             self.vacant = self._grown = True
             self._world.table.improved |= r.rows.keys() & set(self._world.table.rows.values())
 
-    def _come_due(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
+    def _come_due(
+        self, statement: Statement, due: Sequence[Reservation], now: float, *, served: bool
+    ) -> set[str]:
         """Those whose time has come keep their room until they have had their turn. The keys of those that do not have
         it: they are planned anew."""
         due = sorted(due, key=_rank_of)
@@ -150,7 +152,7 @@ class Reservations:
             there = self._at_once(statement, due, now)
             late = {r.group.key for r in due} - there
             due = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
-        self._turned = [r for r in due if r.turns == 1]
+        self._turned = [r for r in due if r.turns == 1] if served else []
         self._drop([r for r in due if r.turns > _TURNS])
         return late
 
