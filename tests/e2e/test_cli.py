@@ -515,7 +515,7 @@ def test_a_damaged_database_is_told_and_nothing_keeps_running():
         assert done.returncode != 0
         assert done.stderr.startswith("error[WL-STORE-")
         assert "try: " in done.stderr
-        assert box.processes() == []
+        box.wait_for("the last to see that its starter is gone", lambda: not box.processes(), 10)
     finally:
         box.close()
 
@@ -530,7 +530,7 @@ def test_a_database_that_lost_everything_is_told_and_a_new_folder_starts():
         assert done.returncode == 1
         assert done.stderr.startswith(f"error[WL-STORE-510]: the database {box.state.database} is empty\n")
         assert "backup" in done.stderr
-        assert box.processes() == []
+        box.wait_for("the last to see that its starter is gone", lambda: not box.processes(), 10)
         folder = box.state.database.parent
         assert f"mv {folder} {folder}.damaged" in done.stderr
         folder.rename(f"{folder}.damaged")  # the second remedy
