@@ -122,9 +122,8 @@ class _Look:
         phase = state.phase or Phase.PENDING
         doomed = self._doomed(state)
         past = self.beside.past(state)
-        if (
-            past != state.past
-        ):  # the scheduler wrote it after the restart was decided: kept before the group goes
+        if past != state.past:
+            # The scheduler wrote it after the restart was decided: it is kept before the group goes.
             self._write_status(replace(state, past=past), self._count(state, doomed))
             return
         actions: list[Any] = [self._delete_pod(member) for member in doomed.values()]
