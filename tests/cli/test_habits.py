@@ -39,6 +39,7 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         (("--gpus", "a100:2"), "--gpus 2 --gpu-model a100"),
         (("-g", "gpu:h100:1"), "--gpus 1 --gpu-model h100"),
         (("--gpus=gpu:4",), "--gpus 4"),
+        (("--gpus", "all"), "--gpus N, as many as windlass node ls shows of a node"),
         (("-o", "slurm-%j.out"), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
         (("--output=logs/a.out",), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
         (("-e", "train.err"), "windlass logs JOB has its errors, too"),

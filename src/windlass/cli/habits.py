@@ -58,6 +58,8 @@ COMMANDS = {
 _ARRAY = "windlass apply -f FILE, a Job with so many replicas, or a loop of windlass submit -e TASK=$i …"
 _WHOLE_NODES = "--gpus, as many as a node has: cards are never shared unless asked for"
 _NODES = "windlass apply -f FILE, with nodeSelector or nodeAffinity"
+_DETACHED = "windlass submit, which waits for nothing; windlass logs JOB -f follows it"
+_FILES = "none needed on a box, where jobs see its files; on a cluster windlass apply -f FILE, with volumes"
 OPTIONS = {
     "--account": "--queue",
     "-A": "--queue",
@@ -69,7 +71,9 @@ OPTIONS = {
     "--cpus-per-task": "--cpus",
     "-c": "--cpus",
     "--dependency": "windlass submit --wait … && windlass submit …",
-    "-d": "windlass submit --wait … && windlass submit …",
+    "-d": "windlass submit, which waits for nothing   (to go after another: windlass submit --wait … && …)",
+    "--detach": _DETACHED,
+    "--detach-run": _DETACHED,
     "--array": _ARRAY,
     "-a": _ARRAY,
     "--begin": "at, or cron, with windlass submit",
@@ -116,8 +120,15 @@ OPTIONS = {
     "--time-min": "--time",
     "-W": "windlass submit --wait",
     "--wrap": "windlass submit -- sh -c 'COMMANDS'",
+    "--interactive": "none: a job has no standard input",
+    "-i": "none: a job has no standard input",
+    "--tty": "none: a job has no standard input",
+    "--rm": "none needed: windlass delete JOB takes it away",
+    "--volume": _FILES,
+    "-v": _FILES,
+    "--mount": _FILES,
 }
-"""Option of sbatch and srun → what to give ``run`` and ``submit`` instead."""
+"""Option of sbatch, srun, docker run and sky → what to give ``run`` and ``submit`` instead."""
 _QUEUE_OPTIONS = {
     **{
         f"--{kind}": f"{kind}.RESOURCE=AMOUNT, as in {kind}.nvidia.com/gpu=8"
@@ -147,7 +158,9 @@ def option_here(name: str, path: str) -> str:
 
 def cards_here(complaint: str) -> str:
     """What to type instead of a number of cards as ``--gres`` and ``--gpus`` of Slurm have it (``a100:2``, ``gpu:2``,
-    ``gpu:a100:2``), of what is said of it; empty if it is none."""
+    ``gpu:a100:2``), or as docker has it (``all``), of what is said of it; empty if it is none."""
+    if "'all'" in complaint:
+        return "--gpus N, as many as windlass node ls shows of a node"
     found = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
     if found is None:
         return ""
