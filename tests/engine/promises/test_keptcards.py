@@ -77,6 +77,22 @@ def test_a_card_that_sharers_leave_is_closed_for_a_whole_one(seconds: float | No
     assert c.placed("other") == passes
 
 
+@pytest.mark.parametrize(("seconds", "passes"), [(None, False), (50, True), (400, False)])
+def test_cards_that_plain_whole_pods_leave_are_kept(seconds: float | None, passes: bool) -> None:
+    """One of two cards is had by a pod that did not care which, for 100 s; both, of a model, are waited for."""
+    h100 = [Device(at, GPU, "NVIDIA-H100-80GB-HBM3", 81_559) for at in (0, 1)]
+    c = Cluster(EngineConfig(backfill="easy")).queues("default")
+    c.nodes(Node("n", {"cpu": 64_000, "pods": 110, GPU: 2000}, devices=tuple(h100)))
+    submit(c, "first", needs("gpu=1 cpu=1"), 100)
+    run(c)
+    submit(c, "head", part("cpu=1", gpu(milli=1000, count=2, models=("H100",))), 500)
+    run(c)
+    assert c.explain("head").estimate_seconds == 100
+    submit(c, "other", needs("gpu=1 cpu=1"), seconds)
+    run(c)
+    assert c.placed("other") == passes
+
+
 @pytest.mark.parametrize(("profile", "passes"), [("3g.40gb", False), ("1g.10gb", True)])
 def test_a_place_on_the_card_is_kept_for_a_slice(profile: str, passes: bool) -> None:
     """4g@0 is waited for; 3g stands at 4 for ever, and two 2g at 0 and 2 go in 100 s: what remains are the

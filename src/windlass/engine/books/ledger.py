@@ -51,6 +51,7 @@ class Ledger:
         """Groups of which a task that was known was reported again since the engine last looked."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
+        self.seats.rows.leaving = self.leaving
         self.zones = Zones(table, policies, self.leaving)
         self.ends = Ends()
         """When what runs will end; told of every change here."""

@@ -5,7 +5,7 @@ Between the card table and whoever counts, picks or explains. Plans and memos ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from windlass.engine.cards.memo import NeedMemo
 from windlass.engine.cards.wish import Wish, wishes
 from windlass.engine.nodes.table import NodeTable
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import TaskState
 
 Memos = dict[int, NeedMemo]
 """By the code of a kit."""
@@ -29,6 +28,8 @@ class CardRows:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._cards = table.cards
+        self.leaving: Container[str] = ()
+        """Keys of the tasks that terminate, in earnest or in thought."""
         self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
         self._memos: dict[DeviceNeed, Memos | None] = {}
         """By need, one for each kit; ``None`` where they do not serve."""
@@ -115,7 +116,7 @@ class CardRows:
         for entry in self._table.tasks[row].values():
             for resource, mask in entry.masks:
                 for index in bits(mask):
-                    if entry.state is TaskState.RELEASING or entry.key in gone:
+                    if entry.key in self.leaving or entry.key in gone:
                         leaving[resource, index] = 1
                     else:
                         staying.add((resource, index))
