@@ -211,6 +211,9 @@ class Core:
         if self.config.reports:
             touched.update(self.reviews.tell(ctx.parked, now))
             touched.update(self.reviews.review(now))
+            if self.reviews.revived:
+                self.reviews.revived = False
+                wake(now if self.reservations.look_again() else None)
         world.classes.trim(self.lot.by_class)
         wake(self.enrolment.next_due())
         wake(world.ledger.holds.next_due())

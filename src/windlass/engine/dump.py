@@ -215,7 +215,7 @@ def dump(engine: Core) -> bytes:
         reserved_parts=engine.reservations.parts_as_records(),
         reserved_tasks=engine.reservations.tasks_as_records(),
         reserved_turns={key: r.turns for key, r in engine.reservations.slots.items() if r.turns},
-        unreserved=engine.reservations.vacant,
+        unreserved=engine.reservations.unreserved,
         room_grown=engine.reservations.grown,
         room_left=engine.world.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,

@@ -546,3 +546,32 @@ def test_for_whom_room_is_kept_begins_though_others_of_his_queue_go_before_him()
         c.remove_task(f"z-{i}")
     run(c, 400)
     assert (c.placed("a"), c.placed("b")) == (8, 0)
+
+
+@pytest.mark.parametrize("beyond", [True, False])
+def test_when_a_node_is_back_room_is_kept_again(beyond: bool) -> None:
+    """The start of who waits for two nodes cannot be told while one of them is gone: the cluster is too small for it
+    (``beyond``), or the third is had by somebody who ends nobody knows when."""
+    c = cluster(nodes=2 if beyond else 3)
+    runners = {"first": 100.0} if beyond else {"first": 100.0, "endless": None}
+    for name, seconds in runners.items():
+        submit(c, name, 8, seconds)
+    run(c)
+    submit(c, "head", 16, 500)
+    run(c)
+    assert set(c.engine.reservations.slots) == {"ns/head"}
+    (left,) = {"n1", "n2", "n3"} & c.engine.world.table.rows.keys() - {n for r in runners for n in c.where(r)}
+    c.remove_node(left)
+    c.settle()
+    assert (c.code("head") == "ExceedsCluster") is beyond
+    assert not c.engine.reservations.slots
+    c.nodes(f"{left} gpu=8 cpu=64")
+    loaded = Engine.load(c.engine.dump(), default_plugins())
+    c.settle()
+    again = loaded.cycle(c.now)
+    while again.wake_at is not None and again.wake_at <= c.now:
+        again = loaded.cycle(c.now)
+    submit(c, "other", 8, None)
+    run(c)
+    assert c.placed("other") == 0
+    assert set(c.engine.reservations.slots) == set(loaded.reservations.slots) == {"ns/head"}

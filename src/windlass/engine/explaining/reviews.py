@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windlass.api.reasons import Explanation
+from windlass.engine.admission.positions import all_hopeless
 from windlass.engine.books.world import World
 from windlass.engine.explaining.diagnosis import Diagnosis
 from windlass.engine.groups.entries import GroupEntry
@@ -29,6 +30,8 @@ class Reviews:
         self._diagnosis = diagnosis
         self.open: dict[Signature | str, None] = {}
         """Signatures of buckets and keys of groups outside of any, still to be looked at, in order."""
+        self.revived = False
+        """Whether some that could never run as nodes and queues were can now. Whoever asks resets it."""
 
     def tell(self, parked: Mapping[Bucket, None], now: float) -> dict[str, GroupEntry]:
         """Explain what has just been parked; returns the groups that are to be told."""
@@ -81,6 +84,7 @@ class Reviews:
         if head is None:
             raise RuntimeError(f"{bucket!r} is empty")
         explanation = self._diagnosis.diagnose(head, now)
+        beyond = all_hopeless(bucket)
         reasons = " ".join(_reasons(explanation))
         if reasons != bucket.told:
             bucket.told = reasons
@@ -88,6 +92,7 @@ class Reviews:
             bucket.explanation = explanation
         elif bucket.explanation is None:
             bucket.explanation = explanation
+        self.revived |= beyond and not all_hopeless(bucket)
 
     def _differs(self, group: GroupEntry, now: float) -> bool:
         explanation = self._diagnosis.explain(group, now)

@@ -94,9 +94,10 @@ class Reservations:
         """
         self._plans = 0
         self._turned = []
-        grown = self._has_grown(now)
+        vacant, grown = self.unreserved, self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
+        self.vacant = vacant
         gone, broken, due = self._looked_at(now)
         if gone:
             self._drop(gone)
@@ -248,6 +249,19 @@ class Reservations:
     def grown(self) -> bool:
         """Whether room is there sooner than was reckoned with, but for what has left since."""
         return self._grown or self._shape_seen != self._world.table.shape
+
+    @property
+    def unreserved(self) -> bool:
+        """Whether those are to be looked for who may have a reservation now and have none: one has gone, or nodes are
+        others, so that the start of somebody may be known that was not."""
+        return self.vacant or (
+            self._shape_seen != self._world.table.shape and bool(self.slots or self.aging.since)
+        )
+
+    def look_again(self) -> bool:
+        """Some who could never run can now: the next cycle looks for who may have a reservation. Whether any wait."""
+        self.vacant = self.vacant or bool(self.slots or self.aging.since)
+        return self.vacant
 
     def _has_grown(self, now: float) -> bool:
         """Whether there may be room sooner than was reckoned with: somebody has left at another moment than was said,
