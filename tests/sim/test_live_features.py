@@ -19,6 +19,7 @@ from windlass.spi.objects import Dialect
     [
         ("windlass", "elastic estimates", 1, 3),
         ("windlass", "elastic failures sharing", 16, 3),
+        ("windlass", "elastic failures sharing", 2, 3),
         ("windlass", "failures fractions priorities", 3, 1),
         ("windlass", "drains models", 4, 1),
         ("windlass", "elastic fractions queues", 13, 3),
