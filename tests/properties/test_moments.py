@@ -1,8 +1,6 @@
 """At no moment does the engine decide without end, whatever it is given: small clusters and crowds of every queue API,
-with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``).
-
-Not drawn here are tiers of plug-ins (Volcano's format): some of their drawn mixtures decide without end still. What
-was found and mended there stands in ``tests/engine/evictions/test_moments.py``.
+with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``). What was
+found and mended stands in ``tests/engine/evictions/test_moments.py``, each as small as it gets.
 """
 
 from __future__ import annotations
@@ -12,14 +10,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from momentcases import BOTH, KAI, OWN, SHARING, drawn
+from momentcases import BOTH, KAI, OWN, SHARING, TIERS, drawn
 from moments import World, arrive, play, settle
 
-KINDS = (OWN, KAI, BOTH, SHARING)
+KINDS = (OWN, KAI, BOTH, SHARING, TIERS)
 
 
 @example(592, BOTH)  # CPUs of Volcano's queues that nobody is due were taken back with the GPUs
 @example(637, BOTH)  # a second promise of room that a guarantee needs
+@example(5312, TIERS)  # three groups of two queues whose shares nobody named reclaimed from one another
+@example(5327, TIERS)  # others went again and again for a part of a gang that was not started
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS))
 def test_every_moment_comes_to_rest(seed: int, kind: str) -> None:

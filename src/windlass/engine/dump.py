@@ -100,6 +100,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stale_since: float | None = None
     stale_tried: float | None = None
     refusal: Refusal | None = None
+    claimed_in_part: bool = False
 
 
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -314,6 +315,7 @@ def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
         group.stale_since,
         group.stale_tried,
         group.refusal,
+        group.claimed_in_part,
     )
 
 
@@ -432,7 +434,7 @@ def _load_objects(engine: Core, document: Document) -> None:
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
         group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
-        group.refusal = record.refusal
+        group.refusal, group.claimed_in_part = record.refusal, record.claimed_in_part
         if record.not_before:
             engine.enrolment.resume_pause(group, record.not_before)
 

@@ -186,6 +186,7 @@ class Intake:
             self._ledger.withdraw(task)
         entry.failures, entry.newly_failed, entry.failure, entry.not_before = 0, False, "", 0.0
         entry.refusal = entry.stale_since = entry.stale_tried = entry.reported = None
+        entry.claimed_in_part = False
         self._world.gate.forget(entry.key)
         self._made_anew(entry.key)
 

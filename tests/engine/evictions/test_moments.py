@@ -11,6 +11,9 @@ from moments import NAMESPACE, START, Case, Gang, World, settle
 from tiered import config as tiered
 
 from windlass.engine.config import EngineConfig
+from windlass.engine.deltas import NodeUpserted
+from windlass.engine.engine import Engine
+from windlass.plugins import registry
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task
 
@@ -24,7 +27,7 @@ def node(name: str, gpus: int) -> Node:
 
 def queue(name: str, **rest: Any) -> Queue:
     """Those named ``kai/…`` are KAI's, with any amount of CPU and memory."""
-    amounts = {key: {GPU: n * 1000} if isinstance(n, int) else n for key, n in rest.items()}
+    amounts = {key: {GPU: n * 1000} if type(n) is int else n for key, n in rest.items()}
     if name.startswith("kai/"):
         free = ("cpu", "memory")
         return Queue(name, **{"priority": 100, "dialect": Dialect.KAI, "unlimited": free, **amounts})
@@ -114,3 +117,60 @@ def test_nobody_reclaims_surplus_from_those_who_would_take_it_back_by_what_they_
     found = settle(a)
     assert found.faults() == []
     assert not found.evicted
+
+
+def test_gangreclaim_takes_no_more_than_a_share_where_nobody_says_what_queues_deserve() -> None:
+    """Without ``proportion`` and ``capacity``: each queue has one GPU of two; either gang is more than that, and took
+    both from the other."""
+    policy = tiered("allocate gangreclaim", "priority | predicates")
+    a = world([2], [queue("q1"), queue("q2")], gang("g1", "q1", 2), gang("g2", "q2", 2), policy=policy)
+    assert settle(a).faults() == []
+    assert a.running() == {"g1": 1}
+    a.come(gang("g3", "q2", 1))
+    settle(a)
+    assert a.running() == {"g3": 1}  # what is its queue's due
+
+
+def test_gangreclaim_takes_only_from_queues_that_hold_too_much_of_something() -> None:
+    """Pods are no part of a share: with one pod each queue counted as one that holds too much."""
+    policy = tiered("allocate gangreclaim", "priority | predicates")
+    queues = [queue("q0", reclaimable=False), queue("q1", deserved=2), queue("q2", deserved=2)]
+    gangs = [gang("g1", "q0", 2), gang("g2", "q1", 2), gang("g3", "q2", 2)]
+    a = world([4], queues, *gangs, policy=policy)
+    found = settle(a)
+    assert found.faults() == []
+    assert not found.evicted
+    assert a.running() == {"g1": 1, "g2": 1}
+
+
+def test_only_once_others_go_for_a_part_of_a_gang_that_does_not_start() -> None:
+    """Under ``compatibility: volcano`` without ``gang``. Windlass does not start the part, so who had gone came back,
+    and went again."""
+    policy = tiered("allocate preempt", "priority | predicates", compatibility="volcano")
+    a = world([1, 1], [queue("q")], gang("g1", "q", 1), policy=policy)
+    a.come(gang("g2", "q", 1, 1, 1, priority=50))
+    found = settle(a)
+    assert found.still
+    assert found.evicted.total() == 1
+    assert a.running() == {"g1": 1}
+    a.engine = Engine.load(a.engine.dump(), registry.build(policy)[0])
+    assert settle(a).said == ["nothing"]  # a dump knows of it, too
+    a.engine.apply([NodeUpserted(node("n2", 1))])
+    found = settle(a)
+    assert found.faults() == []
+    assert a.running() == {"g2": 3}  # all of it fits now
+
+
+def test_tiers_evict_nobody_from_room_that_is_kept_for_others() -> None:
+    """All of the node is kept for an urgent gang, for when the large one has ended. The small one would run for longer,
+    so it may not have the room of whom it reclaims from, who came back."""
+    policy = tiered("allocate reclaim", "priority gang | predicates capacity")
+    queues = [queue("q1", deserved=2), queue("q2", deserved=1)]
+    a = world([4], queues, gang("g1", "q2", 2, 2, min_member=1, run_estimate=600.0), policy=policy)
+    a.come(gang("g2", "q1", 4, priority=50, run_estimate=60.0))
+    assert settle(a).faults() == []
+    a.come(gang("g3", "q1", 1, run_estimate=3600.0))
+    found = settle(a)
+    assert found.faults() == []
+    assert not found.evicted
+    assert a.running() == {"g1": 2}

@@ -128,6 +128,22 @@ class _Tiered(Evicting):
         self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
     ) -> bool:
         """:meth:`_from` on the rows to which placing is confined."""
+        group = gang.entry
+        with self._m.reservations.kept_from(group, ctx.now):
+            fits = self._cleared(tiers, gang, candidates, whole, ctx.now)
+        if fits is None:
+            return False
+        if self._imagined is not None:
+            self._imagined += self._m.statement.deciding()[1]
+            return True
+        done = ctx.commit(group)
+        group.claimed_in_part |= done and not fits
+        return done
+
+    def _cleared(
+        self, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool, now: float
+    ) -> bool | None:
+        """Make room in the open statement. Whether the group could start by that; ``None``: nothing was done."""
         group, statement = gang.entry, self._m.statement
         hunt = Hunt(
             group,
@@ -135,13 +151,13 @@ class _Tiered(Evicting):
             self.told,
             self.purpose is Purpose.PREEMPT,
             self._rank_for(tiers, group),
-            ctx.now,
+            now,
             self._compared(tiers),
         )
         search = NodeSearch(self._m, tiers, hunt, candidates)
-        whole = whole and tiers.gang_must_fit
-        if whole and self._out_of_reach(search, group):
-            return False
+        must_fit = whole and (tiers.gang_must_fit or group.claimed_in_part)
+        if must_fit and self._out_of_reach(search, group):
+            return None
         mark = statement.checkpoint()
         failed: set[tuple[int, bool]] = set()
         for entry in list(group.waiting()):
@@ -152,15 +168,13 @@ class _Tiered(Evicting):
                 break
             if self._refuses(tiers, gang, entry) or not search.place(entry):
                 failed.add(kind)
-        if not search.evictions or (whole and not self._whole(group)):
+        fits = not whole or not search.evictions or self._fits(group, keep=must_fit)
+        if not search.evictions or (must_fit and not fits):
             statement.rollback(mark)
-            return False
+            return None
         search.spare_needless()
         self._spare_by_moving(group, search)
-        if self._imagined is not None:
-            self._imagined += statement.deciding()[1]
-            return True
-        return ctx.commit(group)
+        return fits
 
     def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
         """Let those stay without whom the group finds room elsewhere on what was cleared, as far as that can
@@ -186,6 +200,14 @@ class _Tiered(Evicting):
     def _compared(self, tiers: Tiers) -> int:
         """Among how many nodes the cheapest is looked for."""
         return 0
+
+    def _fits(self, group: GroupEntry, *, keep: bool) -> bool:
+        """Whether the group could start as things stand. ``keep``: for that its pods may be placed anew."""
+        mark = self._m.statement.checkpoint()
+        fits = self._whole(group)
+        if not keep:
+            self._m.statement.rollback(mark)
+        return fits
 
     def _whole(self, group: GroupEntry) -> bool:
         """Whether the group could start. A group with parts is placed anew as a whole, on what was cleared."""

@@ -106,6 +106,7 @@ class GroupEntry:
         "apart",
         "asking_nothing",
         "bucket",
+        "claimed_in_part",
         "consent",
         "failed",
         "failure",
@@ -193,6 +194,8 @@ class GroupEntry:
         self.not_before = 0.0
         self.refusal: Refusal | None = None
         """Why what was found for it was not decided when it was last tried."""
+        self.claimed_in_part = False
+        """Whether others went for a part of its minimum that did not let it start (tiers under ``compatibility``)."""
         self.reported: GroupStatus | None = None
 
     def set_group(self, group: Group, *, apart: bool = False) -> None:

@@ -17,9 +17,10 @@ from fractions import Fraction
 from typing import Any
 
 from windlass.api.reasons import Reason
+from windlass.plugins.shares import exceeds
 from windlass.plugins.volcano.amounts import plus
 from windlass.plugins.volcano.arguments import boolean
-from windlass.plugins.volcano.capacity import CapacitySpares
+from windlass.plugins.volcano.capacity import PODS, CapacitySpares
 from windlass.spi.objects import Dialect, Resources
 from windlass.spi.plugins import QueueView
 from windlass.spi.tiers import Tiers
@@ -33,7 +34,7 @@ SURPLUS = "-surplus"
 
 class Bundles:
     """``capacity``: the rules of that plugin for victims in other queues, where it is configured; else a
-    queue gives while it holds more than its fair share of something."""
+    queue gives of what it holds more of than its fair share, and takes up to its own."""
 
     name = "bundles"
 
@@ -63,6 +64,8 @@ class Bundles:
         refusal = self._tiers.may_claim(claim.path, claim.request)
         if refusal is not None:
             return Denied(refusal.code, detail=refusal.detail)
+        if self._capacity is None and exceeds(claim.path[0], claim.request.items()):
+            return Denied(Reason.WAITING_FOR_SHARE, detail="its queue would hold more than its fair share")
         return Terms(Scope.OTHER_QUEUES)
 
     # ------------------------------------------------------------------ who is spared
@@ -133,8 +136,12 @@ class Bundles:
     ) -> bool:
         if self._capacity is not None:
             return self._capacity.may_go(claim.path, claim.request, path, held, left)
-        fair = path[0].fair_share
-        return any(units > fair.get(name, 0) for name, units in left[path[0].name].items())
+        fair, leaf = path[0].fair_share, left[path[0].name]
+        return any(
+            leaf.get(name, 0) > fair.get(name, 0)
+            for name, units in held.items()
+            if units > 0 and (name != PODS or name in fair)
+        )
 
     def validates(self, claim: Claim, loot: Loot) -> bool:
         return True
