@@ -4,9 +4,10 @@
 group. ``reclaim``: for starving groups of queues that hold less than they deserve, from other queues.
 Who starves and who may go is what the configuration's voters say.
 
-Beyond Volcano: nothing is evicted for a gang whose missing minimum would still not fit (unless the
-configuration asks for Volcano's way), nodes that need nobody to go are taken first, whoever is not needed
-after all stays, and the room is kept for the claimer over the cycles until it is free.
+Beyond Volcano: nothing is evicted for a gang whose missing minimum would still not fit (where the configuration
+asks for Volcano's way, once for each group), no room is made that is kept for others, nodes that need nobody to go
+are taken first, whoever is not needed after all stays, and the room is kept for the claimer over the cycles until it
+is free.
 """
 
 from __future__ import annotations
