@@ -4,13 +4,17 @@ policy, by Volcano's as its chart configures it, and in KAI's queues."""
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from drawnscenes import scene
-from livetrace import Scene, again, lived, played, same, simulated
+from livetrace import Scene, again, live_policy, lived, played, same, simulated
 
 from windlass.model import scheduler_config
 from windlass.sim.jobs import TraceJob
-from windlass.sim.policies import KAI
+from windlass.sim.policies import KAI, Setting
+from windlass.sim.progress import JobRun
+from windlass.sim.world import Teller
 from windlass.spi.objects import Dialect
 
 
@@ -51,6 +55,18 @@ async def test_by_kais_rule_only_who_is_below_priority_100_goes_for_others(
     made = Scene(jobs, config, {"a": {"deserved": 16}}, "1x8", Dialect.KAI)
     assert {one.job.id: one.started for one in played(made).jobs} == {"first": 0.0, "later": began}
     assert same(await lived(made), simulated(made))
+
+
+@pytest.mark.parametrize(("dialect", "seconds"), [(Dialect.KAI, 60.0), (Dialect.VOLCANO, None)])
+def test_by_kais_rule_a_gang_below_its_minimum_gives_up_what_it_holds(
+    dialect: Dialect, seconds: float | None
+) -> None:
+    """As live: in the simulator it would keep it for ever."""
+    made = live_policy(scheduler_config.parse(KAI).config, dialect).make(cast(Setting, None))
+    run = JobRun(0, "sim/0", TraceJob("first", 0.0, 1000.0, 8, min_gpus=4))
+    Teller(made, 8).enrol(run, 0.0)
+    assert run.group is not None
+    assert run.group.stale_grace == seconds
 
 
 def test_a_difference_would_be_seen() -> None:

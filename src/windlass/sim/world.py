@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM
+from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM, STALE_GRACE_SECONDS
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.policies import Made
@@ -61,6 +61,7 @@ class Teller:
             uid=run.key,
             admitted=True,
             dialect=self._made.dialect,
+            stale_grace=STALE_GRACE_SECONDS if self._made.dialect is Dialect.KAI else None,
         )
 
     def needs(self, job: TraceJob, gpus: int) -> Needs:

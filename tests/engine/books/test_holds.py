@@ -61,6 +61,19 @@ def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() ->
     assert a.bound == {"small-9": "n0"}
 
 
+def test_who_moves_goes_on_though_more_of_its_group_wait_in_vain() -> None:
+    """An elastic gang of one, of which another task finds no room while the place on n0 is kept for the first."""
+    a = moving()
+    small = a.world.tasks["ns/small-0"]
+    waiting = altered(small, node="", state=TaskState.PENDING, devices=())
+    a.world.task(altered(waiting, key="ns/small-1", uid="1"))
+    a.cycle(follow=False)
+    a.world.remove_task("small-0")
+    a.world.task(altered(waiting, key="ns/small-0", uid="9"))
+    a.cycle()
+    assert a.bound == {"mine-0": "n1", "small-0": "n0"}
+
+
 def test_a_task_of_another_kind_does_not_get_it() -> None:
     a = left()
     old = a.world.tasks["ns/big-0"]

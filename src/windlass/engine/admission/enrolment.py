@@ -195,7 +195,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     if group.shares:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:
-        standing = (*standing, group.key)  # room is kept for this one alone
+        # Room is kept for this one alone, and for another of its tasks once whoever moves there has come.
+        standing = (*standing, group.key, len(promised(group)))
     if group.near:
         standing = (*standing, *_nearness(group))
     if step.root is not None:
