@@ -20,22 +20,11 @@ _Show = Callable[[dict[str, Any]], str]
 
 
 def _time(key: str, part: str) -> _Show:
-    """Nothing where no job ended: there is no mean of none."""
-    return lambda figures: _seconds(figures[key][part]) if _ended(figures) else NOTHING
+    return lambda figures: _seconds(figures[key][part])
 
 
 def _factor(key: str, part: str) -> _Show:
-    """Likewise."""
-    return lambda figures: f"{figures[key][part]:,.2f}" if _ended(figures) else NOTHING
-
-
-def _ended(figures: dict[str, Any]) -> int:
-    return figures["jobs"] - figures["unfinished_jobs"]
-
-
-def _of_large(key: str) -> _Show:
-    """The mean of jobs of that size, if there are any."""
-    return lambda figures: _seconds(figures[key]["mean"]) if figures[key]["jobs"] else NOTHING
+    return lambda figures: NOTHING if figures[key][part] is None else f"{figures[key][part]:,.2f}"
 
 
 def _percent(key: str) -> _Show:
@@ -50,8 +39,9 @@ def _gpu_hours(key: str) -> _Show:
     return lambda figures: f"{figures[key] / 3600:,.1f}"
 
 
-def _seconds(value: float) -> str:
-    return f"{value:,.0f}s"
+def _seconds(value: float | None) -> str:
+    """Nothing where no job ended, of several seeds in some run: there is no mean of none."""
+    return NOTHING if value is None else f"{value:,.0f}s"
 
 
 def _above_bound(figures: dict[str, Any]) -> str:
@@ -59,10 +49,6 @@ def _above_bound(figures: dict[str, Any]) -> str:
     if figures["unfinished_jobs"]:
         return NOTHING
     return _seconds(figures["queue_seconds"]["mean"] - figures["queue_bound_seconds"])
-
-
-def _makespan(figures: dict[str, Any]) -> str:
-    return _seconds(figures["makespan_seconds"]) if _ended(figures) else NOTHING
 
 
 def _fairness(figures: dict[str, Any]) -> str:
@@ -94,8 +80,8 @@ _LINES: Sequence[_Line] = (
     _Line("queue p50", "Half of the jobs wait no longer.", _time("queue_seconds", "p50")),
     _Line("queue p90", "90 % of the jobs wait no longer.", _time("queue_seconds", "p90")),
     _Line("queue p99", "99 % of the jobs wait no longer.", _time("queue_seconds", "p99")),
-    _Line("queue >=8 GPUs", "The mean of jobs with so many GPUs.", _of_large("queue_seconds_ge8_gpus")),
-    _Line("queue >=32 GPUs", "The mean of jobs with so many GPUs.", _of_large("queue_seconds_ge32_gpus")),
+    _Line("queue >=8 GPUs", "The mean of jobs with so many GPUs.", _time("queue_seconds_ge8_gpus", "mean")),
+    _Line("queue >=32 GPUs", "The mean of jobs with so many GPUs.", _time("queue_seconds_ge32_gpus", "mean")),
     _Line("completion mean", "Seconds from submission to end.", _time("completion_seconds", "mean")),
     _Line("completion p50", "Half of the jobs take no longer.", _time("completion_seconds", "p50")),
     _Line("completion p90", "90 % of the jobs take no longer.", _time("completion_seconds", "p90")),
@@ -106,7 +92,9 @@ _LINES: Sequence[_Line] = (
         _factor("bounded_slowdown", "mean"),
     ),
     _Line("slowdown p90", "90 % of the jobs have no greater one.", _factor("bounded_slowdown", "p90")),
-    _Line("makespan", "From the first submission to the last end.", _makespan),
+    _Line(
+        "makespan", "From the first submission to the last end.", lambda f: _seconds(f["makespan_seconds"])
+    ),
     _Line(
         "allocation",
         "Running GPU time between the 5th and the 95th percentile of submissions, as part of what there is.",
@@ -179,17 +167,8 @@ def _cell(line: _Line, figures: dict[str, Any]) -> str:
     said = line.show(figures)
     if SPREAD not in figures or said == NOTHING:
         return said
-    apart = line.show(_beside(figures[SPREAD], figures))
+    apart = line.show(figures[SPREAD])
     return f"{said} ±{apart}" if any(digit in apart for digit in "123456789") else said
-
-
-def _beside(spread: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
-    """The spreads as figures, with the numbers of jobs that these are of."""
-    found = {
-        name: _beside(value, figures[name]) if isinstance(value, dict) else value
-        for name, value in spread.items()
-    }
-    return found | ({"jobs": figures["jobs"]} if "jobs" in figures else {})
 
 
 def as_table(results: Sequence[Metrics], width: int) -> str:

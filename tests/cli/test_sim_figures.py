@@ -1,0 +1,34 @@
+"""What ``windlass sim run`` prints: figures that some runs do not have, and columns that are called alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+Run: TypeAlias = Any
+"""Of the fixture ``windlass``."""
+OWN = "id,submit_seconds,duration_seconds,gpus\n"
+
+
+@pytest.mark.parametrize("others", ["", "b,0,10,4\n"])
+def test_what_one_seed_does_not_tell_the_mean_of_all_does_not_either(
+    windlass: Run, tmp_path: Path, others: str
+) -> None:
+    """Ten hours without a checkpoint on a node that fails every two: one of the seeds has the job given up."""
+    (tmp_path / "t.csv").write_text(f"{OWN}a,0,36000,8\n{others}")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
+    failing = (*given, "--mtbf", "2h", "--repair", "1m", "--checkpoint", "never", "--seeds", "1-4")
+    runs = json.loads(windlass(*failing, "-o", "json").out)["runs"]
+    assert {run["queue_seconds_ge8_gpus"]["jobs"] for run in runs} == {0, 1}
+    done = windlass(*failing, "--report", str(tmp_path / "r.html"))
+    assert done.code == 0, done.err
+    told = {line[:27].strip(): line.split()[-1] for line in done.out.splitlines()[2:]}
+    assert told["queue >=8 GPUs"] == "-"
+    assert (told["queue mean"] == "-", told["makespan"] == "-") == (not others, not others)
+    (row,) = csv.DictReader(io.StringIO(windlass(*failing, "-o", "csv").out))
+    assert row["queue_seconds_ge8_gpus.mean"] == ""
