@@ -32,3 +32,17 @@ def test_what_one_seed_does_not_tell_the_mean_of_all_does_not_either(
     assert (told["queue mean"] == "-", told["makespan"] == "-") == (not others, not others)
     (row,) = csv.DictReader(io.StringIO(windlass(*failing, "-o", "csv").out))
     assert row["queue_seconds_ge8_gpus.mean"] == ""
+
+
+def test_configurations_of_one_name_have_a_column_each(windlass: Run, tmp_path: Path) -> None:
+    """Also one that is called as a policy is."""
+    (tmp_path / "t.csv").write_text(OWN + "a,0,10,8\n")
+    names = [str(tmp_path / name) for name in ("old/my.conf", "new/my.conf", "fifo", "other.conf")]
+    for name in names:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text('actions: "allocate"\n')
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo")
+    done = windlass(*given, "--policy", ",".join(names), "-o", "json")
+    assert (done.code, "Ctrl-C" in done.err) == (0, False), done.err
+    told = [result["policy"] for result in json.loads(done.out)["results"]]
+    assert told == ["fifo", *names[:3], "other.conf"]

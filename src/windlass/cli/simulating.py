@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -65,7 +66,8 @@ def chosen_policies(
             evidence="policy: " + ", ".join(POLICIES),
             remedies=("windlass sim policies",),
         )
-    chosen = [_of_file(name, warn) if name in files else POLICIES[name] for name in names]
+    titles = _titles(files)
+    chosen = [_of_file(name, titles[name], warn) if name in files else POLICIES[name] for name in names]
     if kinds:
         chosen = [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
     if both:
@@ -78,7 +80,14 @@ def _is_file(name: str) -> bool:
     return Path(name).is_file() or "/" in name or Path(name).suffix in (".conf", ".yaml", ".yml")
 
 
-def _of_file(name: str, warn: Callable[[str], None]) -> Policy:
+def _titles(files: Sequence[str]) -> dict[str, str]:
+    """File → what its policy is called: without its folder, unless another one is called so too."""
+    short = {name: Path(name).name for name in files}
+    taken = Counter(short.values())
+    return {name: name if taken[own] > 1 or own in POLICIES else own for name, own in short.items()}
+
+
+def _of_file(name: str, title: str, warn: Callable[[str], None]) -> Policy:
     """Raises :class:`WindlassError`."""
     from windlass.cli.planning import read_config  # both: much, for nothing else here
     from windlass.plugins import registry
@@ -87,7 +96,7 @@ def _of_file(name: str, warn: Callable[[str], None]) -> Policy:
     config = read_config(name, warn).config
     _, actions = registry.build(config, warn)
     return as_configured(
-        Path(name).name,
+        title,
         f"the scheduler configuration {name}",
         config,
         learned=learns(config),
