@@ -605,7 +605,7 @@ def test_what_was_played_before_ctrl_c_is_told(
             raise KeyboardInterrupt
         return replay(jobs, nodes, policy, *more)
 
-    monkeypatch.setattr("windlass.cli.simulating.replay", stopped)
+    monkeypatch.setattr("windlass.cli.playing.replay", stopped)
     done = windlass(*given, "fifo,sjf,kube")
     assert done.code == 130
     assert [figures["policy"] for figures in json.loads(done.out)["results"]] == ["fifo"]
@@ -619,7 +619,7 @@ def test_what_was_played_before_ctrl_c_is_told(
             raise KeyboardInterrupt
         return replay(jobs, nodes, policy, options, *more)
 
-    monkeypatch.setattr("windlass.cli.simulating.replay", second)
+    monkeypatch.setattr("windlass.cli.playing.replay", second)
     part = windlass(*given, "fifo", "--seeds", "1-2", "--mtbf", "10h")
     assert (part.code, part.out, "not played to the end: fifo" in part.err) == (130, "", True)
 

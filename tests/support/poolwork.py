@@ -6,9 +6,17 @@ import signal
 from pathlib import Path
 from time import sleep
 
+from windlass.kits.pool import reached
+
 
 def square(number: int) -> int:
     return number * number
+
+
+def goes_on(file: str) -> str:
+    """Gets as far as three, and waits there until there is such a file."""
+    reached(3)
+    return awaits(file)
 
 
 def hearing(_: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from windlass.api.errors import WindlassError
@@ -25,8 +25,18 @@ class Watch:
         self._job = job
         self._witness = Witness(job) if job is not None else None
 
-    def over(self, policies: Sequence[Policy]) -> list[Policy]:
-        return [self._witness.over(policy) for policy in policies] if self._witness else list(policies)
+    def over(self, policy: Policy) -> Policy:
+        return self._witness.over(policy) if self._witness else policy
+
+    @property
+    def seen(self) -> Sequence[Placement]:
+        """So far."""
+        return self._witness.seen if self._witness else ()
+
+    def take(self, seen: Iterable[Placement]) -> None:
+        """What others saw, in the order in which it is told."""
+        if self._witness is not None:
+            self._witness.seen += seen
 
     def as_record(self) -> dict[str, Any]:
         """For programs: every placement, all nodes."""

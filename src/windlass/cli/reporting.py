@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from errno import EACCES, EDQUOT, EISDIR, ENOSPC
 from pathlib import Path
+from typing import NamedTuple
 
 from windlass.api.errors import WindlassError
 from windlass.api.textfiles import STDIN
@@ -18,6 +20,29 @@ from windlass.sim.outcome import Outcome
 from windlass.sim.report import charts, joblist
 from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import Study, study
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is kept of every replay: for pictures, and lines of what became of each job."""
+
+    drawn: bool = False
+    listed: bool = False
+
+
+class Kept(NamedTuple):
+    """Of one replay."""
+
+    study: Study | None
+    lines: Sequence[str]
+
+
+def keep(wanted: Wanted, metrics: Metrics, outcome: Outcome, seed: int) -> Kept:
+    """What is wanted of a replay, which may go then."""
+    return Kept(
+        study(metrics, outcome) if wanted.drawn else None,
+        list(joblist.lines(metrics.policy, outcome, seed)) if wanted.listed else (),
+    )
 
 
 class Reports:
@@ -36,7 +61,7 @@ class Reports:
         self._studies: list[Study] = []
         self._jobs: list[str] = []
         self._draws = self._report is not None or self._plots is not None
-        self.look = self._look if self._draws or self._per_job is not None else None
+        self.wanted = Wanted(self._draws, self._per_job is not None)
         if self._draws:
             _require_pictures()
         try:
@@ -49,12 +74,11 @@ class Reports:
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
-    def _look(self, metrics: Metrics, outcome: Outcome, seed: int) -> None:
-        """Of several seeds of a policy the first is drawn."""
-        if self._draws and all(one.policy != metrics.policy for one in self._studies):
-            self._studies.append(study(metrics, outcome))
-        if self._per_job is not None:
-            self._jobs += joblist.lines(metrics.policy, outcome, seed)
+    def take(self, kept: Kept) -> None:
+        """What was kept of a replay, in the order in which it is told."""
+        if kept.study is not None:
+            self._studies.append(kept.study)
+        self._jobs += kept.lines
 
     def write(
         self,

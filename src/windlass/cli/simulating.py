@@ -1,38 +1,28 @@
-"""How ``windlass sim run`` plays: options → policies and a cluster → figures."""
+"""What ``windlass sim run`` is asked for: options → jobs, a cluster and how jobs run on it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.cli.failures import nearest
-from windlass.cli.invocation import Invocation
-from windlass.cli.progress import progress
+from windlass.cli.columns import check_known
 from windlass.cli.seeds import chosen_seeds
 from windlass.cli.tracefiles import is_shapes, read_table
 from windlass.cli.words import plural
-from windlass.kits import durations, garbage, memory
+from windlass.kits import durations
 from windlass.sim import cluster
 from windlass.sim.batches import batches
-from windlass.sim.catalogue import OF_PACK
-from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
-from windlass.sim.metrics import Metrics, measure
 from windlass.sim.nowhere import nowhere
-from windlass.sim.outcome import Outcome
-from windlass.sim.policies import POLICIES, Policy, as_configured
+from windlass.sim.policies import Policy
 from windlass.sim.progress import Effort, RestartCost
-from windlass.sim.replay import VAIN, Options, replay
-from windlass.sim.spread import SEED, over_seeds
+from windlass.sim.replay import VAIN, Options
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
-from windlass.sim.waitbound import least_mean_queue
 from windlass.spi.objects import Node
 
 
@@ -46,100 +36,9 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
-def chosen_policies(
-    given: Sequence[str], run_times: str = "", *, both: bool = False, warn: Callable[[str], None]
-) -> list[Policy]:
-    """The policies of ``--policy``, by comma or repeated, and those of scheduler configurations that are files; those
-    that go by run times, by each kind of ``run_times`` (by comma; empty: by the truth, as they are); with ``both``,
-    those that share time also as if nobody had agreed. ``warn`` is told what a file has that is left out. Raises
-    :class:`WindlassError`."""
-    names, kinds = _parts(given), _parts([run_times])
-    files = [name for name in names if name not in POLICIES and _is_file(name)]
-    for name in names:
-        if name not in files:
-            _check_policy(name)
-    _check("kind of run times", kinds, RUN_TIMES, "windlass sim run --help")
-    if not names:
-        raise WindlassError(
-            "WL-USE-400",
-            "--policy names no policy",
-            evidence="policy: " + ", ".join(POLICIES),
-            remedies=("windlass sim policies",),
-        )
-    titles = _titles(files)
-    chosen = [_of_file(name, titles[name], warn) if name in files else POLICIES[name] for name in names]
-    if kinds:
-        chosen = [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
-    if both:
-        chosen = [made for one in chosen for made in ([one, one.unshared()] if one.shares else [one])]
-    return chosen
-
-
-def _is_file(name: str) -> bool:
-    """Whether a policy that has no such name is a scheduler configuration, or means to be."""
-    return Path(name).is_file() or "/" in name or Path(name).suffix in (".conf", ".yaml", ".yml")
-
-
-def _titles(files: Sequence[str]) -> dict[str, str]:
-    """File → what its policy is called: without its folder, unless another one is called so too."""
-    short = {name: Path(name).name for name in files}
-    taken = Counter(short.values())
-    return {name: name if taken[own] > 1 or own in POLICIES else own for name, own in short.items()}
-
-
-def _of_file(name: str, title: str, warn: Callable[[str], None]) -> Policy:
-    """Raises :class:`WindlassError`."""
-    from windlass.cli.planning import read_config  # both: much, for nothing else here
-    from windlass.plugins import registry
-    from windlass.scheduler.runtimes import learns
-
-    config = read_config(name, warn).config
-    _, actions = registry.build(config, warn)
-    return as_configured(
-        title,
-        f"the scheduler configuration {name}",
-        config,
-        learned=learns(config),
-        shares="timeshare" in actions,
-    )
-
-
-def _check_policy(name: str) -> None:
-    if name in POLICIES:
-        return
-    if name in OF_PACK:
-        raise WindlassError(
-            "WL-USE-400",
-            f'"{name}" says where pods go, not which job is next: it is a policy of sim pack',
-            evidence=f"policy: {', '.join(POLICIES)}",
-            remedies=(f"windlass sim pack --policy {name} --nodes NODES --pods PODS",),
-        )
-    _check("policy", [name], POLICIES, "windlass sim policies")
-
-
-def _parts(given: Iterable[str]) -> list[str]:
-    """By comma or repeated, each once."""
-    return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
-
-
-def _check(what: str, names: Iterable[str], known: Iterable[str], remedy: str) -> None:
-    for name in names:
-        if name not in known:
-            close = [f"did you mean {one}?" for one in nearest(name, known, 1)]
-            raise WindlassError(
-                "WL-USE-400",
-                f'there is no {what} "{name}"',
-                evidence=f"{what}: {', '.join(known)}",
-                remedies=(*close, remedy),
-            )
-
-
 def check_format(name: str | None) -> None:
     """Raises :class:`WindlassError` for a format that there is not."""
-    _check("format", [name] if name else [], formats.FORMATS, "windlass sim formats")
-
-
-# ---------------------------------------------------------------------- running
+    check_known("format", [name] if name else [], formats.FORMATS, "windlass sim formats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,52 +185,6 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
         there = ", ".join(sorted(models - {""})) or "cards of no named model"
         raise ValueError(f"--speed: no node has cards {model!r}; there are {there}")
     return model, speed
-
-
-Look = Callable[[Metrics, Outcome, int], None]
-"""Sees each whole outcome before it goes, with its seed."""
-
-
-def play_all(
-    invocation: Invocation,
-    jobs: Sequence[TraceJob],
-    policies: Sequence[Policy],
-    setup: Setup,
-    look: Look | None = None,
-) -> Iterator[Metrics]:
-    """Every policy with every seed, in this order, as they are done, with the least wait that there is; of several
-    seeds each run says its own."""
-    garbage.expect_long_lives()
-    least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
-    for policy in policies:
-        for seed in setup.seeds:
-            metrics, outcome = _play(invocation, jobs, policy, setup, seed)
-            metrics.figures["queue_bound_seconds"] = least
-            if len(setup.seeds) > 1:
-                metrics.figures[SEED] = seed
-            if look is not None:
-                look(metrics, outcome, seed)
-            yield metrics
-
-
-def of_policies(runs: Sequence[Metrics], seeds: int) -> list[Metrics]:
-    """One for each policy that was played with so many seeds: their means, with their spread."""
-    by_policy: dict[str, list[Metrics]] = {}
-    for run in runs:
-        by_policy.setdefault(run.policy, []).append(run)
-    return [over_seeds(found) for found in by_policy.values() if len(found) == seeds]
-
-
-def _play(
-    invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup, seed: int
-) -> tuple[Metrics, Outcome]:
-    begun = invocation.clock.monotonic()
-    title = policy.name if len(setup.seeds) == 1 else f"{policy.name}, seed {seed}"
-    with progress(invocation, title, len(jobs)) as tell:
-        outcome = replay(jobs, setup.nodes, policy, replace(setup.options, seed=seed), tell)
-    outcome.seconds = invocation.clock.monotonic() - begun
-    outcome.memory_bytes = memory.peak_bytes()
-    return measure(policy.name, outcome), outcome
 
 
 def doubts(

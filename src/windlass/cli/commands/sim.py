@@ -119,6 +119,14 @@ def command() -> None:
 @click.option(
     "--repair", default="4h", metavar="TIME", help="How long a node that failed is away (default: 4h)."
 )
+@click.option(
+    "--jobs",
+    "processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    metavar="N",
+    help="Policies and seeds that are played at once, each in a process of its own (default: 1).",
+)
 @click.option("--report", metavar="FILE", help="Also write a page with pictures (HTML; needs no network).")
 @click.option("--plots", metavar="DIR", help="Also write the pictures, as SVG and PNG.")
 @click.option(
@@ -142,32 +150,38 @@ def run(
     plots: str | None,
     per_job: str | None,
     scored: str | None,
+    processes: int,
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import placed, reporting, simtables, simulating, stopping, tracefiles
+    from windlass.cli import columns, placed, playing, reporting, simtables, simulating, stopping, tracefiles
     from windlass.cli.words import plural
 
     given["time_share"] = simulating.who_shares_time(given["time_share"], given.pop("no_time_share"))
     both = given["time_share"] == "both"
-    chosen = simulating.chosen_policies(policies, given["run_times"], both=both, warn=invocation.warn)
+    chosen = columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots, per_job)
     read = tracefiles.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
     jobs = simulating.put_together(read, given["batch"])
-    for line in simulating.doubts(jobs, chosen, setup, given):
+    asked = [column.policy for column in chosen]
+    for line in simulating.doubts(jobs, asked, setup, given):
         invocation.warn(line)
     watch = placed.watch(scored, jobs, invocation.output, setup.seeds)
-    played = simulating.play_all(invocation, jobs, watch.over(chosen), setup, reports.look)
-    runs = stopping.until_stopped(played)
-    results = simulating.of_policies(runs, len(setup.seeds))
+    todo = playing.plays(jobs, chosen, setup, reports.wanted, scored)
+    played = playing.play_all(invocation, todo, processes)
+    for one in played:
+        reports.take(one.kept)
+        watch.take(one.placements)
+    runs = [one.metrics for one in played]
+    results = playing.of_policies(runs, len(setup.seeds))
     told = {result.policy for result in results}
-    missing = [policy.name for policy in chosen if policy.name not in told]
+    missing = [policy.name for policy in asked if policy.name not in told]
     if not results:
         return stopping.ended(invocation, missing)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
-    about = {policy.name: policy.summary for policy in chosen}
+    about = {policy.name: policy.summary for policy in asked}
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     try:  # files first: whoever reads the words may have gone by then
         reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
