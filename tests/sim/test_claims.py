@@ -13,7 +13,7 @@ from windlass.kits.rng import seeded
 from windlass.sim.claims import packs, page, registry
 from windlass.sim.claims.autoscaling import Rule, Service, State, doubling, square_root
 from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal, Result, less
-from windlass.sim.claims.configured import PREEMPTING, RECLAIMING
+from windlass.sim.claims.configured import MOVING, PREEMPTING, RECLAIMING
 from windlass.sim.claims.lab import OPENB_NODES, OPENB_PODS, Lab
 from windlass.sim.claims.pooling import apart, enough, parts, smallest, together
 from windlass.sim.claims.shares import windows
@@ -21,6 +21,7 @@ from windlass.sim.claims.shortfalls import Instant, Shortfall, instants, reason
 from windlass.sim.claims.urgent import GANGS, GPUS, PRIORITY, waits, with_gangs
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import Breakdowns, NodeFailures, Quarantine
+from windlass.sim.policies import Policy
 from windlass.sim.replay import Options, replay
 from windlass.spi.objects import Queue
 
@@ -201,6 +202,23 @@ def test_reclaim_gives_weights_their_part() -> None:
     outcome = replay(jobs, make_nodes(parse("1x8")), RECLAIMING, options)
     hours = windows(outcome, {"a": 100, "b": 300})
     assert hours[0].deviation < 1.0
+
+
+@pytest.mark.parametrize(("policy", "start", "moves"), [(RECLAIMING, 1000.0, 0), (MOVING, 200.0, 1)])
+def test_work_that_agreed_is_moved_where_nobody_may_be_stopped(
+    policy: Policy, start: float, moves: int
+) -> None:
+    """Eight GPUs are idle in parts of two nodes when a job of eight comes, and nobody is above his share."""
+    jobs = [
+        job(0, 100, 5, "goes", queue="a"),
+        job(0, 1000, 5, "here", queue="a"),
+        job(1, 5000, 3, "there", queue="b"),
+        job(200, 10, 8, "whole", queue="b"),
+    ]
+    options = Options(queues=True, time_share=False)
+    outcome = replay(jobs, make_nodes(parse("2x8")), policy, options)
+    assert outcome.jobs[3].started == start
+    assert sum(ended.preemptions for ended in outcome.jobs) == moves
 
 
 def held(*nodes: str) -> dict[str, Counter[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal
-from windlass.sim.claims.configured import RECLAIMING
+from windlass.sim.claims.configured import MOVING, RECLAIMING
 from windlass.sim.claims.lab import PHILLY, USUAL, Lab
 from windlass.sim.claims.shortfalls import Shortfall, reasons
 from windlass.sim.cluster import parse
@@ -60,7 +60,8 @@ def shares(lab: Lab) -> Answer:
     names = sorted({job.queue for job in lab.jobs(PHILLY)})
     weights = {name: WEIGHTS[at % 2] for at, name in enumerate(names)}
     before = windows(_play(lab, "fifo-backfill", weights), weights)
-    outcome = _play(lab, RECLAIMING, weights)
+    unmoved = windows(_play(lab, RECLAIMING, weights), weights)
+    outcome = _play(lab, MOVING, weights)
     after = windows(outcome, weights)
     was, now = (sorted(hour.deviation for hour in hours) for hours in (before, after))
     lacked, lacks = (sorted(hour.lack for hour in hours) for hours in (before, after))
@@ -76,6 +77,14 @@ def shares(lab: Lab) -> Answer:
             Figure("the most that one lacks", lacked[-1], lacks[-1], "", 1),
             Figure("Jain's index, mean", jain_was, jain_now, "", 3),
             Figure("windows with two or more queues that wait throughout", len(before), len(after)),
+            Figure("stops and moves per job", 0.0, _stops(outcome), "", 3),
+            Figure(
+                "by reclaim alone, nobody moved: mean of the largest deviation, points",
+                _mean(was),
+                _mean([hour.deviation for hour in unmoved]),
+                "",
+                1,
+            ),
             *_why(outcome, weights, [hour.middle for hour in after if hour.deviation > MOST_POINTS]),
         ),
         (
@@ -91,6 +100,10 @@ def shares(lab: Lab) -> Answer:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+def _stops(outcome: Outcome) -> float:
+    return sum(ended.preemptions for ended in outcome.jobs) / len(outcome.jobs)
 
 
 def _why(outcome: Outcome, weights: Mapping[str, int], middles: Sequence[float]) -> Iterable[Figure]:
@@ -191,15 +204,17 @@ EXPERIMENTS = (
         "Philly, October 2017; its 11 virtual clusters are queues of weight 100 and 50 in turn",
         "48 nodes of 8 GPUs (load 1.13: there is always somebody who waits)",
         "fifo-backfill: one queue, by age",
-        "windlass: queues by dominant share, with reclaim (no time-sharing)",
+        "windlass: queues by dominant share, with reclaim, then consolidation of work that agreed to be moved, as all"
+        " has here (no time-sharing)",
         "in windows of an hour, among queues that wait throughout: difference between a queue's part of the GPUs and"
         " its weight's; Jain's index of the one by the other",
         (PHILLY,),
         "A queue of which only a large gang waits counts as waiting, though it may be within one gang of its share:"
         " therefore what a queue lacks is also told where a job of it waits that would fit into that. In the worst"
-        " hours these are jobs of eight GPUs, whose pod needs a node for itself: shares are amounts, and reclaim stops"
-        " nobody who is within his own, nor moves him. The last rows say what stood in the way half past each hour"
-        " that is off. A restart costs 7/30/60 s.",
+        " hours these are jobs of eight GPUs, whose pod needs a node for itself: shares are amounts, reclaim stops"
+        " nobody who is within his own, and consolidation moves only who finds another place without anybody being"
+        " stopped. The last rows say what stood in the way half past each hour that is off. A restart costs 7/30/60 s,"
+        " whether a job was stopped or moved.",
         shares,
     ),
 )
