@@ -46,3 +46,13 @@ def test_configurations_of_one_name_have_a_column_each(windlass: Run, tmp_path: 
     assert (done.code, "Ctrl-C" in done.err) == (0, False), done.err
     told = [result["policy"] for result in json.loads(done.out)["results"]]
     assert told == ["fifo", *names[:3], "other.conf"]
+
+
+def test_what_one_policy_can_run_is_not_said_to_run_never(windlass: Run, tmp_path: Path) -> None:
+    """``kube1`` has a pod for each GPU, the others one of eight, of which there is room for one."""
+    (tmp_path / "t.csv").write_text(OWN + "a,0,10,16\n")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8,2x4", "--policy")
+    assert "1 of 1 job can never run" in windlass(*given, "kube,fifo").err
+    both = windlass(*given, "kube1,fifo").err
+    assert "can never run" not in both
+    assert "fifo: 1 of 1 job never ended" in both

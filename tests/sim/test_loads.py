@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_batches_hold_all_work_in_order_and_no_more_than_asked() -> None:
     assert sorted(job.duration_seconds for job in found) == [3.0, 8.0, 12.0, 12.0, 12.0]
     assert sum(job.duration_seconds for job in found) == sum(job.duration_seconds for job in jobs)
     assert {job.id for job in found if not job.model} == {"11"}
+
+
+def test_a_batch_asks_for_what_its_requests_ask_for() -> None:
+    """Its owner's estimate is theirs together; who takes other cards, or makes do with fewer, is in another batch."""
+    asked = [replace(item(n, "a", 4.0, 2), requested_seconds=5.0) for n in range(3)]
+    (whole,) = batches(asked, 60.0)
+    assert (whole.duration_seconds, whole.requested_seconds) == (12.0, 15.0)
+    (unsaid,) = batches([*asked, replace(asked[0], requested_seconds=None)], 60.0)
+    assert unsaid.requested_seconds is None
+    other = [{"gpu_models": ("H100",)}, {"min_gpus": 1}, {"checkpoint_seconds": 9.0}, {"time_share": True}]
+    assert len(batches([*asked, *(replace(asked[0], **each) for each in other)], 60.0)) == 5
 
 
 @pytest.mark.skipif(not GENAI.exists(), reason="the GenTD26 requests are not on this machine")

@@ -10,7 +10,7 @@ from windlass.sim.cluster import NodeShape, make_nodes
 from windlass.sim.jobs import TraceJob
 from windlass.sim.nowhere import nowhere
 from windlass.sim.policies import POLICIES
-from windlass.sim.replay import replay
+from windlass.sim.replay import Options, replay
 
 PLAIN = TraceJob("a", 0.0, 10.0, 2, cpu_milli=4000, memory_bytes=4 << 30)
 NODES = make_nodes(
@@ -33,6 +33,20 @@ NODES = make_nodes(
         (replace(PLAIN, gpus=8, cpu_milli=32_000), ""),
         (replace(PLAIN, memory_bytes=17 << 30), "more memory for a pod than any node has"),
         (replace(PLAIN, gpus=0, cpu_milli=16_001), "more cpu for a pod than any node has"),
+        (replace(PLAIN, gpu_models=("h1",)), ""),
+        (replace(PLAIN, gpus=3, gpu_models=("t4", "v100")), "more than the 2 GPUs t4 or v100 there are"),
+        (replace(PLAIN, gpus=18, gpu_milli=500), ""),
+        (replace(PLAIN, gpus=26, gpu_milli=300), ""),
+        (
+            replace(PLAIN, gpus=31, gpu_milli=300),
+            "more than the 30 parts of 300/1000 of 10 GPUs there are",
+        ),
+        (replace(PLAIN, gpus=10, min_gpus=5, gpu_milli=600), ""),
+        (replace(PLAIN, gpus=8, cpu_milli=34_000), "more cpu for a pod than any node has"),
+        (
+            replace(PLAIN, gpus=8, min_gpus=7, cpu_milli=64_000, memory_bytes=0),
+            "room for 7 pods of 1 GPU, and there is room for 4",
+        ),
     ],
 )
 def test_what_can_never_run_is_told_and_never_ends(job: TraceJob, lack: str) -> None:
@@ -49,6 +63,11 @@ def test_pods_are_as_large_as_the_largest_node() -> None:
         "pods of 8 GPUs V100, which no node has (--pod-gpus 4 makes smaller ones)": 1
     }
     assert not nowhere([job], nodes, pod_gpus=4)
+    wide = TraceJob("b", 0.0, 10.0, 16)
+    assert dict(nowhere([wide], nodes)) == {"room for 2 pods of 8 GPUs, and there is room for 1": 1}
+    for pods, lacking in ((0, True), (4, False)):
+        outcome = replay([wide], nodes, POLICIES["fifo-backfill"], Options(pod_gpus=pods))
+        assert (outcome.jobs[0].ended is None) is lacking
 
 
 def test_jobs_are_counted_by_what_they_lack() -> None:

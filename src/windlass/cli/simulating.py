@@ -214,7 +214,9 @@ def doubts(
             "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"
             " the seeds may be alike"
         )
-    for lack, count in nowhere(jobs, setup.nodes, setup.options.pod_gpus).items():
+    sizes = [policy.pod_gpus or setup.options.pod_gpus for policy in policies]
+    smallest = min(filter(None, sizes), default=0)
+    for lack, count in nowhere(jobs, setup.nodes, smallest).items():
         who = "it needs" if count == 1 else "they need"
         yield f"{count} of {plural(len(jobs), 'job')} can never run: {who} {lack}"
 

@@ -91,13 +91,14 @@ class Made:
 class Policy:
     """``timed``: how it is made to go by other run times than those that nobody knows in life, by their kind
     (:data:`~windlass.sim.estimates.RUN_TIMES`); ``None`` where it goes by none. ``shares``: whether jobs that opted in
-    share time."""
+    share time. ``pod_gpus``: the most GPUs of one pod, whatever is asked for; 0: as is asked for."""
 
     name: str
     summary: str
     make: Callable[[Setting], Made]
     timed: Callable[[str, Setting], Made] | None = None
     shares: bool = False
+    pod_gpus: int = 0
 
     @property
     def oracle(self) -> bool:
@@ -282,7 +283,7 @@ _MAKES: Mapping[str, _Make] = {
     "predicted": partial(_predicted, LEARNED),
     "kube": lambda _: Made(_spread(), Singly()),
     "kube-pack": lambda _: Made(_packed(), Singly()),
-    "kube1": lambda _: Made(_spread(), Singly(pod_gpus=1)),
+    "kube1": lambda _: Made(_spread(), Singly(pod_gpus=_POD_GPUS["kube1"])),
     "volcano-like": configured(VOLCANO, Dialect.VOLCANO),
     "kai-like": configured(KAI, Dialect.KAI),
 }
@@ -294,6 +295,7 @@ _TIMED: Mapping[str, Callable[[str, Setting], Made]] = {
     "srsf": partial(_remaining, weighed=True),
 }
 """Unless told otherwise they know the truth."""
+_POD_GPUS = {"kube1": 1}
 _SHARES = frozenset(("windlass", "default", "las", "predicted", "srtf", "srsf"))
 
 
@@ -301,7 +303,7 @@ def _of(listed: Listed) -> Policy:
     name = listed.name
     timed = _TIMED.get(name)
     make = _MAKES[name] if timed is None else partial(timed, ORACLE)
-    return Policy(name, listed.summary, make, timed, shares=name in _SHARES)
+    return Policy(name, listed.summary, make, timed, name in _SHARES, _POD_GPUS.get(name, 0))
 
 
 POLICIES: Mapping[str, Policy] = {name: _of(listed) for name, listed in OF_RUN.items()}
