@@ -115,7 +115,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
         state.restarts |= restarts(jobs)
-    after = World(after.state.copy(), after.engine)
+    after = World(after.state.copy(), after.engine) if question.policy else before.changing()
     for change in changed:
         _make(change, after.state)
     _leave_with_nodes(found.model, before.state, after.state)
