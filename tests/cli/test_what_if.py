@@ -359,6 +359,17 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
     assert cluster.requests == []
 
 
+def test_nodes_that_come_may_be_like_one_that_goes(windlass: Run_, cluster: FakeCluster) -> None:
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, labels={"pool": name}))
+    cluster.add(PODS, work("c", 8, "1h", nodeSelector={"pool": "n1"}))
+    del cluster.objects[(NODES, "", "n2")], cluster.objects[(PODS, "default", "b")]
+    done = windlass("what-if", "--drain", "n1", "--add", "1x8", "--samples", "1", "-o", "json")
+    assert "no node is like" not in done.err
+    jobs = {job["job"]: job for job in json.loads(done.out)["jobs"]}
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
