@@ -370,6 +370,14 @@ def test_nodes_that_come_may_be_like_one_that_goes(windlass: Run_, cluster: Fake
     assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
 
 
+def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, ready="False", unschedulable=True))
+    assert middle(asked(windlass, "--add", "1x8")["c"], "after") == 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -63,7 +63,8 @@ def add(text: str) -> Change:
             for _ in range(shape.count):
                 name = _free_name(state)
                 labels = {**like.labels, _HOST: name} if like.labels else {}
-                state.nodes[name] = replace(like, name=name, labels=labels, taints=(), unschedulable=False)
+                node = replace(like, name=name, labels=labels, taints=(), unschedulable=False, ready=True)
+                state.nodes[name] = node
 
     return Change(f"with {text} more", make)
 
