@@ -239,6 +239,28 @@ def test_a_budget_that_is_too_small_for_any_move_is_told(cluster, windlass):
     assert "has 2, more than that: windlass defrag --plan --budget 100\n" in text
 
 
+def test_parts_by_memory_count_as_what_they_are_of_their_cards(windlass, cluster):
+    """Two parts of 30 of 80 GiB, on one card each: one of them goes beside the other for who wants a whole card."""
+    for name in ("busy", "free"):
+        cluster.add(NODES, node(name, gpus=1, **{"nvidia.com/gpu.memory": "81920"}))
+        part = {"windlass.dev/gpu-memory": "30Gi", "windlass.dev/device-shares": "0:0/30720"}
+        run(cluster, f"on-{name}", name, "1", movable=True)
+        cluster.objects[(PODS, "default", f"on-{name}")]["metadata"]["annotations"] |= part
+    run(cluster, "train", "", "1", gpus=1)
+    cluster.objects[(PODS, "default", "train")]["status"]["phase"] = "Pending"
+    found = json.loads(windlass("defrag", "--plan", "--budget", "50", "-o", "json").out)
+    assert (found["runningGpus"], found["idleGpus"], found["smallestMovableGpus"]) == (0.75, 1.25, 0.375)
+    first = found["gains"][0]
+    assert (first["pod"], first["gpus"], [move["gpus"] for move in first["moves"]]) == (
+        "default/train",
+        1.0,
+        [0.375],
+    )
+    none = windlass("defrag", "--plan", "--budget", "49").out
+    assert "No moves within 49% of the running GPUs (0.367 of 0.75) would help" in none
+    assert "windlass defrag --plan --budget 50" in none
+
+
 def test_for_people(cluster, windlass):
     run(cluster, "web", "busy", "12", movable=True)
     run(cluster, "train", "free", "8", gpus=1)

@@ -359,6 +359,45 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
     assert cluster.requests == []
 
 
+def test_nodes_that_come_may_be_like_one_that_goes(windlass: Run_, cluster: FakeCluster) -> None:
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, labels={"pool": name}))
+    cluster.add(PODS, work("c", 8, "1h", nodeSelector={"pool": "n1"}))
+    del cluster.objects[(NODES, "", "n2")], cluster.objects[(PODS, "default", "b")]
+    done = windlass("what-if", "--drain", "n1", "--add", "1x8", "--samples", "1", "-o", "json")
+    assert "no node is like" not in done.err
+    jobs = {job["job"]: job for job in json.loads(done.out)["jobs"]}
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "like"),
+    [
+        ("1xh100:8", True),
+        ("1xH100-80GB:8", True),
+        ("1xNVIDIA-H100-80GB-HBM3:8", True),
+        ("1xH100_80GB:8", True),
+        ("1xH10:8", False),
+        ("1xH100-HBM3:8", False),
+    ],
+)
+def test_a_model_is_meant_by_words_of_its_name(
+    windlass: Run_, cluster: FakeCluster, text: str, like: bool
+) -> None:
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}))
+    done = windlass("what-if", "--add", text, "--samples", "1")
+    assert (done.code, "no node is like" in done.err) == (0, not like)
+
+
+def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, ready="False", unschedulable=True))
+    assert middle(asked(windlass, "--add", "1x8")["c"], "after") == 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

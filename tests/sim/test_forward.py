@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
+from windlass.engine.deltas import (
+    GroupRemoved,
+    NodeRemoved,
+    NodeUpserted,
+    QueueUpserted,
+    TaskRemoved,
+    TaskUpserted,
+)
 from windlass.engine.engine import Engine
 from windlass.engine.invariants import check
 from windlass.model.engines import make_engine
 from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
+from windlass.sim.changes import add, drain
 from windlass.sim.cluster import GPU, make_nodes, parse
+from windlass.sim.difference import difference
 from windlass.sim.forward import Course, Forward, State, displaced
 from windlass.sim.runtimes import RunTimes
+from windlass.sim.whatif import Draws, World, compare
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Group, Needs, Past, Queue, Task, TaskState
 
@@ -301,3 +314,61 @@ def test_what_came_on_top_later_does_not_begin_the_work_anew() -> None:
     found.tasks[late.key] = altered(late, started=NOW - 10)
     work(found, "b", 8, 10.0)
     assert play(found)["b"].started == NOW + 200
+
+
+def keeping() -> State:
+    """Room of a and b is kept for a gang, which nobody may pass for long."""
+    found = state()
+    work(found, "a", 8, 600.0, node="node-0000")
+    work(found, "b", 8, 100.0, node="node-0001")
+    work(found, "gang", 8, 50.0, pods=2)
+    work(found, "late", 8, 1000.0)
+    return found
+
+
+def starts(before: World, after: World) -> dict[str, tuple[float, float]]:
+    found = compare(before, after, Draws(RunTimes(History()), samples=1))
+    return {
+        shift.group.partition("/")[2]: (shift.before.middle, shift.after.middle) for shift in found.shifts
+    }
+
+
+def test_room_that_is_kept_stays_where_it_is_when_a_node_comes() -> None:
+    """As on a cluster: the reservation is of before, so the new node is free for who comes first."""
+    before = World(keeping(), engine)
+    after = before.changing()
+    add("1x8").make(after.state)
+    assert starts(before, after) == {"gang": (600.0, 600.0), "late": (650.0, 0.0)}
+
+
+def test_who_would_start_now_is_not_placed_before_the_change() -> None:
+    found = state("1x8")
+    work(found, "a", 8, 600.0)
+    before = World(found, engine)
+    after = before.changing()
+    add("1x8").make(after.state)
+    drain("node-0000").make(after.state)
+    assert starts(before, after) == {}
+    assert [task.node for task in after.state.tasks.values()] == [""]
+
+
+def test_the_difference_tells_what_is_gone_then_what_is_new() -> None:
+    before = keeping()
+    after = before.copy()
+    (extra,) = make_nodes(parse("1x4"))
+    after.nodes["node-0009"] = extra = replace(extra, name="node-0009")
+    del after.nodes["node-0001"]
+    after.queues["more"] = Queue("more")
+    del after.groups["ns/late"], after.tasks["ns/late-0"]
+    anew = altered(after.tasks["ns/b-0"], uid="again", state=TaskState.PENDING, node="")
+    after.tasks[anew.key] = anew
+    assert difference(before.deltas(), after.deltas()) == [
+        TaskRemoved("ns/late-0"),
+        TaskRemoved("ns/b-0"),
+        GroupRemoved("ns/late"),
+        NodeRemoved("node-0001"),
+        NodeUpserted(extra),
+        QueueUpserted(after.queues["more"]),
+        TaskUpserted(anew),
+    ]
+    assert difference(before.deltas(), before.copy().deltas()) == []

@@ -149,9 +149,10 @@ STAYING = {
 
 def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
     """Why nothing would help, as far as it is known, and what to try."""
-    allowed, smallest = found["budgetPercent"] / 100 * found["runningGpus"], found["smallestMovableGpus"]
+    running, smallest = found["runningGpus"], found["smallestMovableGpus"]
+    allowed = found["budgetPercent"] / 100 * running
     yield (
-        f"No moves within {found['budgetPercent']:g}% of the running GPUs ({allowed:g} of {found['runningGpus']:g})"
+        f"No moves within {found['budgetPercent']:g}% of the running GPUs ({round(allowed, 3):g} of {running:g})"
         f" would help: of {plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
     )
     if found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
@@ -159,7 +160,7 @@ def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
     for reason, count in found["stayingPods"].items():
         yield f"  {count} {'is' if count == 1 else 'are'} {STAYING[reason]}\n"
     if smallest is not None and smallest > allowed:
-        percent = ceil(100 * smallest / found["runningGpus"])
+        percent = ceil(100 * smallest / running)
         yield (
             f"The smallest that may be moved and has GPUs has {smallest:g}, more than that: "
             f"windlass defrag --plan --budget {percent}\n"

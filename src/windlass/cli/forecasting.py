@@ -115,7 +115,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
         state.restarts |= restarts(jobs)
-    after = World(after.state.copy(), after.engine)
+    after = World(after.state.copy(), after.engine) if question.policy else before.changing()
     for change in changed:
         _make(change, after.state)
     _leave_with_nodes(found.model, before.state, after.state)
@@ -133,10 +133,10 @@ def answer(invocation: Invocation, question: Question) -> Answer:
 
 def _changes(question: Question) -> list[changes.Change]:
     makers: Sequence[tuple[Iterable[str], Callable[[str], changes.Change]]] = (
-        (dict.fromkeys(question.drain), changes.drain),  # what is said twice goes once
-        (question.add, changes.add),
+        (question.add, changes.add),  # first: like those that go, too
         (question.quota, changes.set_quota),
-        (dict.fromkeys(question.remove), changes.remove_job),
+        (dict.fromkeys(question.remove), changes.remove_job),  # what is said twice goes once
+        (dict.fromkeys(question.drain), changes.drain),
     )
     try:
         found = [make(text) for texts, make in makers for text in texts]

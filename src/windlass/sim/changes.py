@@ -5,6 +5,7 @@ A change names what it needs; what is not there is refused with what there is (:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from windlass.spi.quantities import is_device, to_units
 LIMITS = ("capability", "deserved", "guarantee")
 GPU_WORD = "gpu"
 """Stands for the cards that nodes have."""
+_PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 _HOST = "kubernetes.io/hostname"
 
 
@@ -63,7 +65,8 @@ def add(text: str) -> Change:
             for _ in range(shape.count):
                 name = _free_name(state)
                 labels = {**like.labels, _HOST: name} if like.labels else {}
-                state.nodes[name] = replace(like, name=name, labels=labels, taints=(), unschedulable=False)
+                node = replace(like, name=name, labels=labels, taints=(), unschedulable=False, ready=True)
+                state.nodes[name] = node
 
     return Change(f"with {text} more", make)
 
@@ -119,8 +122,9 @@ def remove_job(name: str) -> Change:
 
 
 def _matching(state: State, shape: cluster.NodeShape) -> Node | None:
+    asked = _words(shape.model)
     for node in state.nodes.values():
-        if _cards(node) == shape.gpus and (not shape.model or shape.model in _models(node)):
+        if _cards(node) == shape.gpus and (not asked or any(asked in model for model in _models(node))):
             return node
     return None
 
@@ -134,14 +138,15 @@ def _cards(node: Node) -> int:
 
 
 def _models(node: Node) -> set[str]:
-    """Every name of its cards' model: in full, and each word of it."""
-    words: set[str] = set()
-    for device in node.devices:
-        words |= {device.model, *device.model.replace("_", "-").split("-")}
-    for label in ("nvidia.com/gpu.product", "amd.com/gpu.product-name"):
-        product = node.labels.get(label, "")
-        words |= {product, *product.replace("_", "-").split("-")}
-    return words
+    """Every model of its cards, as words."""
+    products = [node.labels.get(label, "") for label in _PRODUCTS]
+    return {_words(model) for model in (*[device.model for device in node.devices], *products)}
+
+
+def _words(model: str) -> str:
+    """``-nvidia-h100-80gb-hbm3-``: one has some words of another in a row if its text is in the other's."""
+    text = re.sub(r"[-_\s]+", "-", model.casefold()).strip("-")
+    return f"-{text}-" if text else ""
 
 
 def _free_name(state: State) -> str:

@@ -28,7 +28,7 @@ from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of, free_mi
 from windlass.plugins.protection import STAYS
 from windlass.sim.exchange import Rings
 from windlass.sim.relief import Wanted, relief
-from windlass.sim.spare import Free, Step, asks, milli_of
+from windlass.sim.spare import Free, Step, asked_on, asks, milli_of
 from windlass.spi.budgets import Budgets
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
@@ -120,15 +120,14 @@ class Defrag:
         asked = asked_of(needs)
         if self._engine is None or len(asked) != 1:
             return None
-        gain = asked[0].count * max(asked[0].milli, 1)
-        most = self._allowed(gain)
+        table = self._engine.world.table
+        view = TableView(table)
+        most = self._allowed(asked_on(needs, view))
         if most < 0:
             return None
-        table = self._engine.world.table
         version, offered = self._futile.get(needs, (-1, 0))
         if version == table.version and most <= offered:
             return None
-        view = TableView(table)
         cards = view.cards()
         free = Free(
             view.available("cpu"),

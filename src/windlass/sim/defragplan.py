@@ -24,10 +24,12 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.plugins.cards import WHOLE, asked_of
+from windlass.engine.nodes.view import TableView
+from windlass.plugins.cards import WHOLE
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.protection import MOVABLE
 from windlass.sim.defrag import Defrag, hindrance
+from windlass.sim.spare import asked_for, asked_on, held_of, milli_of
 from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
 
 QUEUE = "windlass-defrag-probes"
@@ -108,9 +110,10 @@ def plan(
     engine = _loaded(told, defrag)
     world = engine.world
     running = [entry for tasks in world.table.tasks for entry in tasks.values()]
-    defrag.running = sum(_milli(entry.cls.needs) for entry in running)
-    sources = {entry.key: (world.table.names[entry.row], _milli(entry.cls.needs)) for entry in running}
-    usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
+    view = TableView(world.table)
+    defrag.running = sum(milli_of(entry) for entry in running)
+    sources = {entry.key: (world.table.names[entry.row], milli_of(entry)) for entry in running}
+    usual = Counter(entry.cls.needs for entry in running if asked_for(entry.cls.needs))
     probes = [*waiting.items(), *((needs, ("",) * PROBES) for needs, _ in usual.most_common(KINDS))]
     why = {
         entry.key: fixed.get(entry.key) or hindrance(entry, world.budgets) or unasked.get(entry.key, "")
@@ -124,12 +127,14 @@ def plan(
         for waits in names[: PROBES - number]:
             number += 1
             decision = _probe(engine, defrag, number, needs, now)
-            gain = _gain(decision, needs, sources, waits)
+            gain = _gain(decision, needs, view, sources, waits)
             if gain is None and not decision.binds:
                 _forget(engine, number)
                 break
             if gain is None:
-                fitting += _milli(needs)
+                fitting += sum(
+                    held_of(share) for bind in decision.binds for share in bind.devices
+                ) or asked_for(needs)
             else:
                 gains.append(gain)
                 engine.apply([delta for move in gain.moves for delta in _away(tasks[move.pod])])
@@ -177,17 +182,13 @@ def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], dic
             found.append(GroupUpserted(altered(delta.group, annotations=annotations)))
         elif not isinstance(delta, TaskUpserted) or delta.task.state is not TaskState.PENDING:
             found.append(delta)
-        elif _milli(delta.task.needs):
+        elif asked_for(delta.task.needs):
             waiting.append(delta.task)
     waiting.sort(key=lambda task: task.created)
     kinds: dict[Needs, list[str]] = {}
     for task in waiting:
         kinds.setdefault(task.needs, []).append(task.key)
     return found, kinds
-
-
-def _milli(needs: Needs) -> int:
-    return sum(need.count * max(need.milli, 1) for need in asked_of(needs))
 
 
 def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float) -> Decision:
@@ -219,7 +220,9 @@ def _forget(engine: Engine, number: int) -> None:
     engine.apply([TaskRemoved(f"{key}-0"), GroupRemoved(key)])
 
 
-def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]], waits: str) -> Gain | None:
+def _gain(
+    decision: Decision, needs: Needs, view: TableView, sources: dict[str, tuple[str, int]], waits: str
+) -> Gain | None:
     if not decision.evictions:
         return None
     promised = {nomination.task: nomination.node for nomination in decision.nominations}
@@ -234,4 +237,4 @@ def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]],
     )
     node = next((name for task, name in promised.items() if task.startswith(QUEUE)), "")
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-    return Gain(node, _milli(needs) / WHOLE, cpu / WHOLE, moves, waits)
+    return Gain(node, asked_on(needs, view, node) / WHOLE, cpu / WHOLE, moves, waits)

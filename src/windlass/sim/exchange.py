@@ -18,7 +18,7 @@ import numpy as np
 
 from windlass.engine.groups.entries import TaskEntry
 from windlass.plugins.cards import WHOLE
-from windlass.sim.spare import Free, Step, asks
+from windlass.sim.spare import Free, Step, asks, milli_of
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
@@ -68,7 +68,7 @@ class Rings:
     def _prepare(self, hosts: _Hosts) -> None:
         kinds = hosts.classes
         number = len(kinds)
-        self._size = np.array([e.devices[0].milli for e in kinds] + [0], dtype=np.int64)
+        self._size = np.array([milli_of(e) for e in kinds] + [0], dtype=np.int64)
         self._cpu = np.array([asks(e, "cpu") for e in kinds] + [0], dtype=np.int64)
         self._memory = np.array([asks(e, "memory") for e in kinds] + [0], dtype=np.int64)
         self._taken = np.zeros((number + 1, len(hosts.entries)), dtype=np.int64)
@@ -118,7 +118,7 @@ class Rings:
         cost = np.where(good, cost, FAR)
         found = next(self._singles(cost, most), ())
         if found:
-            most = sum(step.entry.devices[0].milli for step in found) - 1
+            most = sum(milli_of(step.entry) for step in found) - 1
         return next(self._doubles(hosts, (lack, cpu, memory), usable, most), found)
 
     def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[Step]]:
@@ -265,7 +265,7 @@ def _hosts(
         found += [
             entry
             for entry in tasks[row].values()
-            if len(entry.devices) == 1 and entry.devices[0].milli < WHOLE and movable(entry)
+            if len(entry.devices) == 1 and milli_of(entry) < WHOLE and movable(entry)
         ]
     if len(found) < 2:
         return None
@@ -283,7 +283,7 @@ def _hosts(
         number,
         row_,
         slot_,
-        of([e.devices[0].milli for e in found]),
+        of([milli_of(e) for e in found]),
         free.cards[row_, slot_],
         of([asks(e, "cpu") for e in found]),
         of([asks(e, "memory") for e in found]),

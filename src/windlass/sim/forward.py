@@ -38,6 +38,7 @@ from windlass.engine.engine import Engine
 from windlass.plugins.timeshare.losses import habit_of, said_by, saved_before, unsaved_seconds
 from windlass.sim.clock import Agenda, Kind
 from windlass.sim.deciding import Deciding
+from windlass.sim.difference import difference
 from windlass.sim.remaking import remade
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
 from windlass.spi.timeshare import Stint
@@ -126,6 +127,13 @@ def state_of(deltas: Iterable[Delta], now: float) -> State:
     return state
 
 
+def rests(state: State, engine: Engine) -> bool:
+    """Whether a new engine leaves everything as it is, as one does that has long been there."""
+    engine.apply(state.deltas())
+    decision = engine.cycle(state.now)
+    return not decision.binds and not decision.evictions
+
+
 @dataclass(slots=True)
 class Course:
     """What becomes of one group, Unix seconds. ``started``: when it first runs, the beginning for what runs already;
@@ -140,7 +148,8 @@ class Course:
 
 class Forward:
     """One play. ``until``: what starts later is not looked for, in seconds from now. ``pause`` is called before
-    every cycle: it may wait, or raise to have an end of it."""
+    every cycle: it may wait, or raise to have an end of it. ``rested``: a state in which the engine decides nothing
+    (:func:`rests`), and that has become this one just now: the room that it keeps there stays kept as far as it can."""
 
     def __init__(
         self,
@@ -150,12 +159,14 @@ class Forward:
         *,
         until: float = inf,
         pause: Callable[[], None] = lambda: None,
+        rested: State | None = None,
     ) -> None:
         self.courses: dict[str, Course] = {}
         self.binds: list[tuple[float, Bind]] = []
         """In the order of decision, with their moments."""
         self._state = state
         self._engine = engine
+        self._rested = rested
         self._run_time = run_time
         self._last = state.now + until
         self._pause = pause
@@ -178,9 +189,12 @@ class Forward:
     def run(self) -> Mapping[str, Course]:
         """Until all that wait have started, nothing happens any more, or the end. Raises :class:`Endless`."""
         now, known = self._state.now, self._state.deltas()
-        for at in range(0, len(known), AT_ONCE):
-            self._pause()
-            self._engine.apply(known[at : at + AT_ONCE])
+        if self._rested is not None:
+            first = self._rested.deltas()
+            self._enter(first)
+            self._engine.cycle(now)
+            known = difference(first, known)
+        self._enter(known)
         wake = self._deciding.settle(now)
         for _ in range(MOMENTS):
             if not self._waiting:
@@ -197,6 +211,11 @@ class Forward:
                 self._ends(work, plan, now)
             wake = self._deciding.settle(now)
         return self.courses
+
+    def _enter(self, known: Sequence[Delta]) -> None:
+        for at in range(0, len(known), AT_ONCE):
+            self._pause()
+            self._engine.apply(known[at : at + AT_ONCE])
 
     def _ahead(self, wake: float, now: float) -> bool:
         """Whether time alone may still change something: nothing ends any more."""

@@ -21,8 +21,8 @@ from windlass.spi.objects import Needs
 
 ROWS = 24
 """On so many nodes, those that lack least, it is tried."""
-Shape = tuple[int, int]
-"""How many cards, and how much of each, in milli."""
+Shape = tuple[int, int, int]
+"""How many cards, and how much of each: in milli, and MiB of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +123,4 @@ def _by_shape(tasks: Sequence[Mapping[str, TaskEntry]], terms: Wanted) -> dict[S
 
 def _shape(entry: TaskEntry) -> Shape:
     asked = asked_of(entry.cls.needs)
-    return (asked[0].count, max(asked[0].milli, 1)) if asked else (0, 0)
+    return (asked[0].count, max(asked[0].milli, 1), asked[0].memory_mib) if asked else (0, 0, 0)

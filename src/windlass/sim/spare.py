@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from windlass.engine.decision import DeviceShare
 from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.nodes.view import TableView
+from windlass.model.handout import handed
 from windlass.plugins.cards import BARRED, WHOLE, asked_milli, asked_of
 from windlass.spi.devices import CardView
 from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.objects import Needs
 
 
 def asks(entry: TaskEntry, resource: str) -> int:
@@ -20,8 +24,30 @@ def asks(entry: TaskEntry, resource: str) -> int:
 
 
 def milli_of(entry: TaskEntry) -> int:
-    """Thousandths of cards that a pod takes."""
-    return sum(need.count * max(need.milli, 1) for need in asked_of(entry.cls.needs))
+    """Thousandths of cards that a pod has; what it asks for where nobody knows which cards those are."""
+    return sum(map(held_of, entry.devices)) or asked_for(entry.cls.needs)
+
+
+def held_of(share: DeviceShare) -> int:
+    """Thousandths of its card."""
+    return share.milli if share.milli >= WHOLE else handed(share).milli
+
+
+def asked_for(needs: Needs) -> int:
+    """Thousandths of cards that a pod asks for; of cards of which it says only how much memory one each."""
+    return sum(need.count * max(need.milli, need.memory_milli, 1) for need in asked_of(needs))
+
+
+def asked_on(needs: Needs, view: TableView, node: str = "") -> int:
+    """The same of the cards that there are, the least that it comes to: on a node, or on any."""
+    asked = asked_of(needs)
+    if not any(need.memory_mib or need.profile for need in asked):
+        return asked_for(needs)
+    cards = view.cards()
+    rows = np.array([not node or name == node for name in view.names()], dtype=np.bool_)
+    return sum(
+        need.count * min(WHOLE, int(asked_milli(need, cards)[rows].min(initial=BARRED))) for need in asked
+    )
 
 
 class Step(NamedTuple):
@@ -97,7 +123,8 @@ class Free:
         found.memory[row] += sum(asks(entry, "memory") for entry in movers)
         for entry in movers:
             for share in entry.devices:
-                found.cards[row, share.index] += share.milli
+                left = found.cards[row, share.index] + held_of(share)
+                found.cards[row, share.index] = min(WHOLE, left)
             if not entry.devices:  # nobody knows which whole cards it has: any that nothing is left of
                 taken = np.flatnonzero(self.kinds.exists[row] & (found.cards[row] <= 0))
                 found.cards[row, taken[: milli_of(entry) // WHOLE]] = WHOLE

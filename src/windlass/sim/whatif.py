@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from windlass.engine.engine import Engine
-from windlass.sim.forward import OVER, RUNS, Course, Forward, State
+from windlass.sim.forward import OVER, RUNS, Course, Forward, State, rests
 from windlass.sim.metrics import percentile
 from windlass.sim.runtimes import RunTimes
 from windlass.spi.quantities import is_device
@@ -23,10 +23,18 @@ SAME_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A state and the scheduler that decides in it: ``engine`` makes one anew."""
+    """A state and the scheduler that decides in it: ``engine`` makes one anew. ``rested``: what the state was like when
+    that scheduler had come to rest, before it was changed."""
 
     state: State
     engine: Callable[[], Engine]
+    rested: State | None = None
+
+    def changing(self) -> World:
+        """The same with a state that may be changed, in which what the scheduler keeps for who waits stands when the
+        change comes. Where it would decide something yet, nobody knows what it keeps: there the change comes first."""
+        rested = self.state if rests(self.state, self.engine()) else None
+        return World(self.state.copy(), self.engine, rested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,7 @@ def plays(
         lambda group, elapsed, limit: draws.run_times.draw(group, seed, elapsed, limit),
         until=draws.until,
         pause=pause,
+        rested=world.rested,
     )
     return dict(forward.run())
 
