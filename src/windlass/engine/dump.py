@@ -370,7 +370,7 @@ def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> Bucke
         queues=sorted(waits.queues),
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
-        rows=sorted(names[row] for row in waits.rows),
+        rows=sorted(names[row] for row in waits.rows if names[row]),
         kept_for=waits.kept_for,
         explanation=None if orphaned else bucket.explanation,
         told=bucket.told,
