@@ -101,3 +101,21 @@ def test_classes_keep_their_numbers() -> None:
 def test_an_empty_engine_comes_back() -> None:
     copy = Engine.load(Engine().dump(), [])
     assert altered(copy.cycle(1.0), cycle=0) == altered(Engine().cycle(1.0), cycle=0)
+
+
+def test_room_is_not_kept_on_a_node_that_is_gone_and_that_no_cycle_has_looked_at() -> None:
+    """The copy made a node without a name of it, on which the room stayed kept."""
+    c = Cluster().queues("default").nodes("n1 gpu=2", "n2 gpu=2").running("old", "n1", "gpu=1")
+    c.change_group("old", run_estimate=100.0)
+    c.change_task("old-0", started=c.now)
+    c.gang("large", 2, "gpu=2").gang("small", 1, "gpu=1")
+    c.change_group("small", run_estimate=1000.0)
+    c.cycle()
+    assert list(c.engine.reservations.slots) == ["ns/large"]
+    c.remove_node("n2")
+    twin = Cluster()
+    twin.engine = Engine.load(c.engine.dump(), default_plugins())
+    twin.now, twin.tasks, twin.groups = c.now, dict(c.tasks), dict(c.groups)
+    assert twin.engine.dump() == c.engine.dump()
+    for cycle in (c.cycle, twin.cycle):
+        assert [bind.task for _ in range(2) for bind in cycle().binds] == ["ns/small-0"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from momentcases import BOTH, KAI, OWN, SHARING, TIERS, drawn
-from moments import World, arrive, play, settle
+from moments import Case, World, arrive, play, settle
 
 KINDS = (OWN, KAI, BOTH, SHARING, TIERS)
 
@@ -27,6 +27,25 @@ def test_every_moment_comes_to_rest(seed: int, kind: str) -> None:
     for lingers in (False, True):
         _, faults = play(replace(case, lingers=lingers))
         assert "no end" not in faults
+
+
+def said(case: Case, *, copies: bool) -> list[list[str]]:
+    """What is decided at each moment. ``copies``: by engines that take up what the ones before them wrote down, as
+    each gang comes."""
+    world, found = World(case), []
+    for arrival in case.arrivals:
+        ended = arrive(world, arrival)
+        found += [] if ended is None else [ended.said]
+        if copies:
+            world.take_up()
+    return [*found, settle(world).said]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(KINDS))
+def test_a_copy_goes_on_as_the_original(seed: int, kind: str) -> None:
+    case = drawn(seed, kind)
+    assert said(case, copies=True) == said(case, copies=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)

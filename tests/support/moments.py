@@ -84,6 +84,11 @@ class World:
         other = World(self.case, self.now, dict(self.tasks), dict(self.groups))
         return other
 
+    def take_up(self) -> None:
+        """Go on with another engine, which knows what this one wrote down."""
+        fresh = make_engine(self.case.policy, lambda _: None, base=self.case.settings)
+        self.engine = Engine.load(self.engine.dump(), fresh.world.policies.plugins)
+
     def come(self, gang: Gang) -> None:
         self.groups[gang.group.key] = gang.group
         deltas: list[Delta] = [GroupUpserted(gang.group)]

@@ -93,6 +93,8 @@ class Core:
             action.name: action for action in self._actions if type(action) is Evicting
         }
         """The same actions by name."""
+        self.evicting = {action.name: action for action in self._actions if isinstance(action, Evicting)}
+        """Those and the actions that claim by the word of a tiered configuration."""
         self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
         self._stillness = Stillness(self._machinery, self._actions)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)

@@ -244,7 +244,7 @@ def dump(engine: Core) -> bytes:
             if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
         ],
         namespace_quotas=list(world.namespace_quotas.values()),
-        claims={name: action.as_record() for name, action in engine.claimants.items()},
+        claims={name: action.as_record() for name, action in engine.evicting.items()},
         learned={plugin.name: plugin.remembered() for plugin in world.policies.remembering},
         budgets=world.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
@@ -279,8 +279,8 @@ def load_into(engine: Core, document: Document) -> None:
     _load_waiting(engine, document)
     _load_notes(engine, document)
     for name, record in document.claims.items():
-        if name in engine.claimants:
-            engine.claimants[name].restore(record)
+        if name in engine.evicting:
+            engine.evicting[name].restore(record)
 
 
 # ---------------------------------------------------------------------- writing
@@ -370,7 +370,7 @@ def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> Bucke
         queues=sorted(waits.queues),
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
-        rows=sorted(names[row] for row in waits.rows),
+        rows=sorted(names[row] for row in waits.rows if names[row]),
         kept_for=waits.kept_for,
         explanation=None if orphaned else bucket.explanation,
         told=bucket.told,

@@ -20,6 +20,8 @@ from windlass.engine.deltas import (
     QueueUpserted,
     TaskUpserted,
 )
+from windlass.engine.engine import Engine
+from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import (
@@ -639,3 +641,19 @@ def test_among_how_many_nodes_the_cheapest_victims_are_looked_for(
     (action,) = [a for a in scene.engine._actions if a.name == "volcano-preempt"]
     (tiers,) = [p for p in scene.engine.world.policies.plugins if isinstance(p, Tiers)]
     assert action._compared(tiers) == compared
+
+
+def test_a_copy_pauses_as_long_as_the_original() -> None:
+    """It knew nothing of who had claimed in vain, and claimed at once."""
+    scene = crowded()
+    scene.gang("equal", gpu=1)
+    scene.cycle()
+    original = scene.engine
+    group = original.world.groups["default/a"].spec
+    original.apply([GroupUpserted(altered(group, priority=-1))])  # now it is less than equal
+    copy = Engine.load(original.dump(), registry.build(config("allocate preempt"), lambda _: None)[0])
+    pausing = original.cycle(scene.now + 0.1)
+    assert copy.cycle(scene.now + 0.1) == pausing
+    assert pausing.evictions == ()
+    for engine in (original, copy):
+        assert evicted(engine.cycle(pausing.wake_at or 0.0)) == ["a-0"]

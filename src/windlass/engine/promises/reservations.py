@@ -440,14 +440,14 @@ class Reservations:
     # ------------------------------------------------------------------ for ``dump``
 
     def as_records(self) -> list[tuple[str, float, dict[str, dict[str, int]]]]:
-        """Group key, start, and by node and resource what it will hold there."""
-        names, resources = self._world.table.names, self._world.table.resources.values
+        """Group key, start, and by node and resource what it will hold there; of nodes that are gone, too."""
+        resources = self._world.table.resources.values
         return [
             (
                 key,
                 r.start,
                 {
-                    names[row]: {resources[at]: int(amounts[at]) for at in np.flatnonzero(amounts).tolist()}
+                    r.nodes[row]: {resources[at]: int(amounts[at]) for at in np.flatnonzero(amounts).tolist()}
                     for row, amounts in r.rows.items()
                 },
             )
@@ -456,8 +456,7 @@ class Reservations:
 
     def parts_as_records(self) -> dict[str, dict[str, tuple[Cut, ...]]]:
         """Group key → by node, what it will hold of cards there."""
-        names = self._world.table.names
-        found = {key: {names[row]: cuts for row, cuts in r.parts.items()} for key, r in self.slots.items()}
+        found = {key: {r.nodes[row]: cuts for row, cuts in r.parts.items()} for key, r in self.slots.items()}
         return {key: parts for key, parts in found.items() if parts}
 
     def restore(
@@ -474,12 +473,11 @@ class Reservations:
 
     def tasks_as_records(self) -> dict[str, dict[str, dict[int, int]]]:
         """Group key → by node, the number of a class → how many of its tasks will be there."""
-        names = self._world.table.names
         found: dict[str, dict[str, dict[int, int]]] = {}
         for key, r in self.slots.items():
             for cls, rows in r.tasks.items():
                 for row, n in rows.items():
-                    found.setdefault(key, {}).setdefault(names[row], {})[cls.number] = n
+                    found.setdefault(key, {}).setdefault(r.nodes[row], {})[cls.number] = n
         return found
 
     def restore_more(
@@ -499,6 +497,8 @@ class Reservations:
             for name, numbers in tasks.get(key, {}).items():
                 for number, n in numbers.items():
                     r.tasks.setdefault(classes[number], {})[table.row(name)] = n
+        for row in {row for r in self.slots.values() for row in r.rows}:
+            table.release_row(row)  # of nodes that are gone
 
     # ------------------------------------------------------------------ parts
 
