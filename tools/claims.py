@@ -31,7 +31,8 @@ what Windlass does. The figures of both come out of the scheduler's own engine u
 ([the simulator](../guides/simulator.md)), but for E13, which needs no scheduler, and rows marked as published.
 
 *Holds* means that all goals of an experiment are met, *holds in part* some of them. Goals that were missed stay on the
-page. What cannot be simulated is said with each.
+page. What cannot be simulated is said with each. N1 to N22 are the numbers of claims in the list of requirements:
+`windlass sim claims N14` tries that one.
 
 Made by `make claims`; `windlass sim claims --traces FOLDER` tries them again. The traces do not come with Windlass.
 

@@ -37,10 +37,20 @@ def test_an_unknown_experiment_or_folder_is_refused(windlass: Run, tmp_path: Pat
     assert done.code == 2
     assert 'there is no experiment "E99"' in done.err
     done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", " , ")
-    assert (done.code, "--only names no experiment" in done.err) == (2, True)
+    assert (done.code, "no experiment is named" in done.err) == (2, True)
     done = windlass("sim", "claims", "--traces", str(tmp_path / "x"))
     assert done.code == 2
     assert "is no folder" in done.err
+
+
+def test_claims_are_asked_for_by_their_numbers_too(windlass: Run, tmp_path: Path) -> None:
+    done = windlass("sim", "claims", "n15", "E2", "--only", "N14", "--traces", str(tmp_path), "-o", "json")
+    assert done.code == 0, done.err
+    claims = {claim["id"]: claim["numbers"] for claim in json.loads(done.out)["claims"]}
+    assert claims == {"E1": ["N1", "N10", "N15"], "E2": ["N14"], "E6": ["N15", "N20"]}
+    untried = windlass("sim", "claims", "N6")
+    assert (untried.code, "no experiment can try N6" in untried.err) == (2, True)
+    assert "a property of the model" in untried.err
 
 
 def test_a_broken_trace_is_named_by_line_and_column(windlass: Run, tmp_path: Path) -> None:

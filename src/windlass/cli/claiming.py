@@ -17,6 +17,7 @@ from windlass.cli.tracefiles import read_lines, wrong_trace
 from windlass.kits import garbage
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.pool import in_processes
+from windlass.sim.claims import numbers
 from windlass.sim.claims.claim import Experiment, Result
 from windlass.sim.claims.lab import Lab, Tell
 from windlass.sim.claims.page import sides
@@ -33,21 +34,34 @@ class Work:
 
 
 def chosen(given: Sequence[str]) -> list[Experiment]:
-    """The experiments of ``--only``; all for none. Raises :class:`WindlassError`."""
+    """The experiments that are asked for, by their own names or by the numbers of claims; all for none. Raises
+    :class:`WindlassError`."""
     names = [name.strip().upper() for text in given for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in EXPERIMENTS:
-            raise WindlassError(
-                "WL-USE-400",
-                f'there is no experiment "{name}"',
-                evidence="experiments: " + ", ".join(EXPERIMENTS),
-                remedies=("windlass sim claims --only E2,E5",),
-            )
     if given and not names:
+        raise WindlassError("WL-USE-400", "no experiment is named", remedies=("windlass sim claims E2 E5",))
+    asked = {experiment for name in names for experiment in _tried(name)}
+    return [tried for key, tried in EXPERIMENTS.items() if not names or key in asked]
+
+
+def _tried(name: str) -> tuple[str, ...]:
+    """The experiments that a name means. Raises :class:`WindlassError`."""
+    if name in EXPERIMENTS:
+        return (name,)
+    if name in numbers.TRIED:
+        return numbers.TRIED[name]
+    if name in numbers.UNTRIED:
         raise WindlassError(
-            "WL-USE-400", "--only names no experiment", remedies=("windlass sim claims --only E2,E5",)
+            "WL-USE-400",
+            f"no experiment can try {name}",
+            evidence=numbers.UNTRIED[name],
+            remedies=("windlass sim claims, for what can be tried",),
         )
-    return [tried for key, tried in EXPERIMENTS.items() if not names or key in names]
+    raise WindlassError(
+        "WL-USE-400",
+        f'there is no experiment "{name}"',
+        evidence=f"experiments: {', '.join(EXPERIMENTS)}; claims: {', '.join(numbers.TRIED)}",
+        remedies=("windlass sim claims E2 E5",),
+    )
 
 
 def check_folder(folder: str) -> None:

@@ -327,6 +327,7 @@ def pack(
 
 
 @command.command("claims", short_help="Try claims of the field on published traces.")
+@click.argument("named", nargs=-1, metavar="[ID]...")
 @click.option(
     "--traces",
     "folder",
@@ -334,17 +335,22 @@ def pack(
     metavar="DIR",
     help="The folder of published traces (default: this one).",
 )
-@click.option("--only", "ids", multiple=True, metavar="IDS", help="Such as E2,E5 (default: all).")
+@click.option("--only", "ids", multiple=True, metavar="IDS", help="The same by comma, such as E2,E5.")
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
 )
 @standard(namespace=False, formats=("json", "yaml", "table", "markdown"))
-def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int) -> int:
-    """Try claims of the field on published traces: claim, baseline, Windlass. All of them take an hour."""
+def claims(
+    invocation: Invocation, named: tuple[str, ...], folder: str, ids: tuple[str, ...], jobs: int
+) -> int:
+    """Try claims of the field on published traces: claim, baseline, Windlass.
+
+    ID: an experiment (E2), or a claim by its number in the list of requirements (N14). All of them take an hour.
+    """
     from windlass.cli import claiming, stopping
     from windlass.sim.claims import page
 
-    experiments = claiming.chosen(ids)
+    experiments = claiming.chosen((*named, *ids))
     claiming.check_folder(folder)
     results = claiming.run(invocation, folder, experiments, jobs)
     if invocation.output == "markdown":

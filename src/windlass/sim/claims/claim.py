@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from windlass.sim.claims.numbers import numbers_of
+
 if TYPE_CHECKING:
     from windlass.sim.claims.lab import Lab
 
@@ -86,6 +88,7 @@ class Result:
         tried, answer = self.experiment, self.answer
         found: dict[str, Any] = {
             "id": tried.id,
+            "numbers": numbers_of(tried.id),
             "claim": tried.claim,
             "trace": tried.trace,
             "cluster": tried.cluster,

@@ -13,7 +13,7 @@ from typing import Any
 from windlass.kits.clock import Clock
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.metrics import measure
+from windlass.sim.metrics import measure, percentile, queue_seconds
 from windlass.sim.outcome import Outcome
 from windlass.sim.packing import Cluster, Packed, pack
 from windlass.sim.packpolicies import PACK_POLICIES
@@ -86,10 +86,11 @@ class Lab:
     def figures(
         self, jobs: Sequence[TraceJob], nodes: str, policy: str | Policy, options: Options = USUAL
     ) -> Figures:
-        """The figures of one replay."""
-        return measure(
-            policy if isinstance(policy, str) else policy.name, self.play(jobs, nodes, policy, options)
-        ).figures
+        """The figures of one replay, and ``queue_p95_seconds``, in which some claims are made."""
+        outcome = self.play(jobs, nodes, policy, options)
+        figures = measure(policy if isinstance(policy, str) else policy.name, outcome).figures
+        waits = sorted(queue_seconds(ended) for ended in outcome.jobs if ended.ended is not None)
+        return figures | {"queue_p95_seconds": percentile(waits, 95)}
 
     def play(
         self, jobs: Sequence[TraceJob], nodes: str, policy: str | Policy, options: Options = USUAL

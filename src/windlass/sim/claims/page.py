@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from windlass.sim.claims.numbers import UNTRIED
+
 Document = Mapping[str, Any]
 """As ``Result.document`` gives it, or a part of that."""
 
@@ -41,13 +43,19 @@ def markdown(results: Sequence[Document]) -> str:
     """All of them in a table, then one by one, then whom the traces are owed to."""
     lines = ["| | claim | baseline → Windlass | verdict |", "|---|---|---|---|"]
     lines += [
-        f"| [{found['id']}](#{found['id'].lower()}) | {found['claim']} | {_brief(found)} | {_verdict(found)} |"
+        f"| [{found['id']}](#{found['id'].lower()}) | {_claim(found)} | {_brief(found)} | {_verdict(found)} |"
         for found in results
     ]
     for found in results:
         lines += ["", *_section(found)]
+    lines += ["", "## What no experiment tries", "", *(f"* {key}: {why}." for key, why in UNTRIED.items())]
     lines += ["", "## Traces", "", *(f"* {credit}" for credit in _credits(results))]
     return "\n".join(lines) + "\n"
+
+
+def _claim(found: Document) -> str:
+    """With the numbers that it has in the list of requirements."""
+    return f"{found['claim']} ({', '.join(found['numbers'])})" if found.get("numbers") else found["claim"]
 
 
 def _brief(found: Document) -> str:

@@ -40,6 +40,8 @@ def sharing(lab: Lab) -> Answer:
         (
             Figure("nodes", parted, shared),
             Figure("GPUs in use over the window", before, after, "%", 1),
+            Figure("the same, points more", None, after - before, "points", 1),
+            Figure("in use of what is given to jobs", _working(was), _working(now), "%", 1),
             Figure("mean queue", wait, now["queue_seconds"]["mean"], "s"),
             Figure("preemptions per job", was["preemptions_per_job"], now["preemptions_per_job"], "", 3),
             Figure("on half of the nodes: mean queue", wait, half["queue_seconds"]["mean"], "s"),
@@ -80,6 +82,11 @@ def together(lab: Lab, jobs: Sequence[TraceJob], nodes: int) -> Figures:
     }
     options = replace(USUAL, queues=True, terms=terms, time_share=False)
     return lab.figures(jobs, f"{nodes}x{NODE}", RECLAIMING, options)
+
+
+def _working(figures: Figures) -> float:
+    """Of the GPU time that jobs have, how much runs: the rest is held by gangs in part."""
+    return 100.0 * (1.0 - figures["partial_gang_gpu_seconds"] / 3600 / figures["gpu_hours"])
 
 
 def _short(figures: Figures, most: float = MOST_SECONDS) -> bool:
@@ -124,6 +131,7 @@ def apart(lab: Lab, jobs: Sequence[TraceJob], nodes: int) -> Figures:
         whole.spans += [span._replace(job=span.job + len(everyone)) for span in outcome.spans]
         everyone += outcome.jobs
         whole.capacity_gpus += outcome.capacity_gpus
+        whole.partial_gang_gpu_seconds += outcome.partial_gang_gpu_seconds
     whole.jobs = everyone
     return measure("kube", whole).figures
 

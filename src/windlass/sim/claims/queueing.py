@@ -18,6 +18,7 @@ def waiting(lab: Lab) -> Answer:
         (
             Figure("mean queue", _queue(kube), _queue(ours), "s"),
             Figure("p90 of the queue", _queue(kube, "p90"), _queue(ours, "p90"), "s"),
+            Figure("p95 of the queue", kube["queue_p95_seconds"], ours["queue_p95_seconds"], "s"),
             Figure("mean queue, jobs of 8 GPUs or more", kube["queue_seconds_ge8_gpus"]["mean"], large, "s"),
             Figure("mean queue against fifo-backfill", _queue(backfill), _queue(ours), "s"),
             Figure(
@@ -65,6 +66,12 @@ def completion(lab: Lab) -> Answer:
                 ours["makespan_seconds"],
                 "s",
             ),
+            Figure(
+                f"{name}: GPU-hours paid per GPU-hour of work, fifo-backfill",
+                *(_paid(lab, trace, figures) for figures in (backfill, ours)),
+                "",
+                2,
+            ),
             Figure(f"{name}: below fifo-backfill", None, less(_completion(backfill), mean), "%", 1),
         ]
         goals += [
@@ -80,6 +87,7 @@ def short_queue(lab: Lab) -> Answer:
     return Answer(
         (
             Figure("mean queue", _queue(kube) / 60, _queue(ours) / 60, "min", 1),
+            Figure("mean queue below kube", None, less(_queue(kube), _queue(ours)), "%", 1),
             Figure("p90 of the queue", _queue(kube, "p90"), _queue(ours, "p90"), "s"),
             Figure(
                 "mean queue, jobs of 8 GPUs or more",
@@ -127,6 +135,12 @@ def _queue(figures: Figures, part: str = "mean") -> float:
     return figures["queue_seconds"][part]
 
 
+def _paid(lab: Lab, trace: str, figures: Figures) -> float:
+    """What the 64 GPUs cost from the first submission to the last end, as a multiple of the work of all jobs."""
+    work = sum(job.gpu_seconds for job in lab.jobs(trace))
+    return 64 * figures["makespan_seconds"] / work
+
+
 def _completion(figures: Figures) -> float:
     return figures["completion_seconds"]["mean"]
 
@@ -151,9 +165,11 @@ EXPERIMENTS = (
         "8 nodes of 8 GPUs",
         "fifo-backfill, kube; Tiresias-L and Themis as published",
         "windlass: time-sharing by learned run times, no oracle",
-        "mean completion; makespan",
+        "mean completion; makespan; cost by the hours in which the cluster is there",
         (MURI1, MURI3, MURI_TABLE),
-        _COST + " Published rows come from Muri's own simulator.",
+        _COST
+        + " Published rows come from Muri's own simulator. From 48 to 34 h is 29.2 % less. Paid is for all 64"
+        " GPUs from the first submission to the last end.",
         completion,
     ),
     Experiment(
@@ -177,7 +193,8 @@ EXPERIMENTS = (
         "windlass: gangs, one pod per GPU",
         "jobs of 8 GPUs or more of which no start failed; GPU time held by gangs in part",
         (PHILLY, MURI3),
-        "What fails for reasons outside scheduling (programs, hardware) is in no trace.",
+        "From 83 to 99.6 % are 16.6 points, or a factor of 1.2. What fails for reasons outside scheduling (programs,"
+        " hardware) is in no trace.",
         gang_starts,
     ),
 )
