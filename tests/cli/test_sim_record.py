@@ -152,6 +152,17 @@ def test_what_its_owner_allows_it_to_run_is_what_it_asks_for(windlass: Run_, clu
     }
 
 
+def test_a_gang_that_makes_do_with_fewer_stays_one(windlass: Run_, cluster: FakeCluster) -> None:
+    """The second of its pods came when the first had nearly ended: their work is that of 20 minutes of both."""
+    cluster.add(POD_GROUPS, group("elastic", 1, queue="research"))
+    cluster.add(PODS, ran("elastic-0", 60, 60, 90, group="elastic"))
+    cluster.add(PODS, ran("elastic-1", 60, 88, 98, group="elastic"))
+    jobs = {job["name"]: job for job in json.loads(windlass("sim", "record", "-o", "json").out)["jobs"]}
+    found = jobs["elastic"]
+    assert (found["gpus"], found["min_gpus"], found["duration_seconds"]) == (4, 2, 20 * 60.0)
+    assert (jobs["gang"]["min_gpus"], jobs["gang"]["duration_seconds"]) == (0, 30 * 60.0)
+
+
 def test_what_is_recorded_can_be_run(windlass: Run_, tmp_path: Path) -> None:
     done = windlass("sim", "record")
     path = tmp_path / "trace.csv"

@@ -16,6 +16,7 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api import annotations as names
 from windlass.api.resources import POD_GROUPS, PODS
+from windlass.engine.decision import Bind
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.scheduler import starts
@@ -126,6 +127,25 @@ async def test_of_what_nobody_knows_an_end_of_nothing_is_told(api: SchedulerApi)
         job(api, "second", 4, 60)
         await running.settle(20)
         assert "estimate_seconds" not in written(api, "second")
+
+
+async def test_who_has_started_meanwhile_and_waits_again_is_told_nothing_of_that_start(
+    api: SchedulerApi,
+) -> None:
+    async with Running(api, estimate_seconds=5.0, estimate_samples=2) as running:
+        found = running.service._starts
+
+        async def started_meanwhile(work: Callable[[], Any]) -> Any:
+            courses = work()
+            found.bound([Bind("default/second-0", "u", "default/second", "n1")])
+            return courses
+
+        found._aside = started_meanwhile
+        job(api, "first", 4, 600)
+        job(api, "second", 4, 60)
+        job(api, "third", 4, 60)
+        await running.settle(8)
+        assert set(found._told) == {"default/third"}
 
 
 async def test_the_thread_is_a_thread_and_ends_with_the_service(api: SchedulerApi) -> None:

@@ -117,6 +117,8 @@ class StartEstimates:
         self._told: dict[str, Told] = {}
         self._first: dict[str, Told] = {}
         self._hits = self._starts = 0
+        self._begun: set[str] = set()
+        """Who has started since what is played began: if it waits again, none of that is of its next start."""
         self._last: State | None = None
         """What was played last."""
 
@@ -137,10 +139,10 @@ class StartEstimates:
 
     def bound(self, binds: Iterable[Bind]) -> None:
         """Groups start: how true was what they were told?"""
-        if not self._first:
-            return
+        groups = dict.fromkeys(bind.group for bind in binds)
+        self._begun |= groups.keys()
         now = self._now()
-        for group in dict.fromkeys(bind.group for bind in binds):
+        for group in groups:
             first = self._first.pop(group, None)
             self._told.pop(group, None)
             if first is None:
@@ -155,6 +157,7 @@ class StartEstimates:
         """The group is gone."""
         self._told.pop(group, None)
         self._first.pop(group, None)
+        self._begun.discard(group)
 
     # ------------------------------------------------------------------ estimating
 
@@ -183,6 +186,7 @@ class StartEstimates:
         if fresh and last is not None and replace(last, now=now) == state:
             return
         self._last = state
+        self._begun.clear()
         # A snapshot: the history goes on learning meanwhile.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
         draws = runtimes.RunTimes(history, shapes=shapes_in(self._model, state.groups))
@@ -201,7 +205,7 @@ class StartEstimates:
     def _take(self, found: Starts, waiting: Iterable[str], now: float) -> None:
         if not found.samples:
             return
-        still, lag = set(self._waits()), self._now() - now
+        still, lag = set(self._waits()) - self._begun, self._now() - now
         for group in waiting:
             if group not in still:
                 continue

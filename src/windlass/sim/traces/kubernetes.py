@@ -1,7 +1,8 @@
 """A dump of a cluster's pods, as ``kubectl get pods,podgroups,queues -A -o yaml`` (or ``-o json``) prints it.
 
 Pods of one group (Volcano's, KAI's, Kubernetes' own; a pod without one is its own) are one job: submitted when
-the first was created, begun when the last started, ended when the last container ended. Groups of which a pod
+the first was created, begun when the last started, ended when the last container ended; one that makes do with fewer
+of them ran as long as they did on the mean. Groups of which a pod
 has not ended, or never ran, are left out: nobody knows how long they run. :func:`record` may be told how long
 that is expected to be, and says how many there were.
 
@@ -73,12 +74,7 @@ def record(
         anew = bool(shares) and 0 < group.created < made - APART_SECONDS
         submitted = group.created if anew or group.past is not None else made
         begun = _begun(pods)
-        ended = begun is not None and all(task.key in ends for task in pods)
-        seconds = (
-            work_seconds(group, begun, max(ends[task.key] for task in pods))
-            if ended and begun is not None
-            else None
-        )
+        seconds = _seconds(group, pods, ends)
         if submitted < since:
             counts["earlier"] += 1
             continue
@@ -124,6 +120,31 @@ def _begun(tasks: Sequence[Task]) -> float | None:
     """When the last of them started; ``None`` unless all have."""
     started = [task.started for task in tasks if task.started is not None]
     return max(started) if started and len(started) == len(tasks) else None
+
+
+def _seconds(group: Group, tasks: Sequence[Task], ends: Mapping[str, float]) -> float | None:
+    """How long it ran, in seconds; ``None`` unless all of its tasks have ended. Of a gang since all of it was there; of
+    one that makes do with fewer, on the mean of its cards: so long all of them would have taken for its work."""
+    begun = _begun(tasks)
+    if begun is None or not all(task.key in ends for task in tasks):
+        return None
+    end = max(ends[task.key] for task in tasks)
+    if _least(group, tasks):
+        cards = sum(map(_cards, tasks))
+        worked = sum(_cards(task) * (ends[task.key] - (task.started or 0.0)) for task in tasks)
+        begun = end - worked / cards
+    return work_seconds(group, begun, end)
+
+
+def _least(group: Group, tasks: Sequence[Task]) -> int:
+    """With how many GPUs it makes do; 0: all of them, or nobody knows."""
+    cards = sorted(map(_cards, tasks))
+    least = -(-sum(cards[: group.min_member]) // WHOLE)
+    return least if not group.subgroups and least < -(-sum(cards) // WHOLE) else 0
+
+
+def _cards(task: Task) -> int:
+    return sum(units for name, units in task.needs.request if is_device(name))
 
 
 def _objects(text: str, file: str) -> list[Mapping[str, Any]]:
@@ -183,7 +204,7 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | Non
     for task in tasks:
         for name, units in task.needs.request:
             sums[name] = sums.get(name, 0) + units
-    cards = sum(units for name, units in sums.items() if is_device(name))
+    cards = sum(map(_cards, tasks))
     part = cards if 0 < cards < WHOLE else WHOLE
     notes = group.annotations
     return TraceJob(
@@ -199,6 +220,7 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | Non
         name=job_title(group.key).partition("/")[2],
         priority=group.priority,
         model=notes.get(MODEL, ""),
+        min_gpus=_least(group, tasks),
         requested_seconds=_requested(group, tasks),
         checkpoint_seconds=seconds_said(notes.get(CHECKPOINT_EVERY, "")),
         restart_seconds=seconds_said(notes.get(RESTART_COST, "")),
