@@ -228,3 +228,22 @@ def test_two_that_have_waited_for_too_long_let_the_engine_rest(scene: Cluster) -
     scene.gang("small", 1, "gpu=1")
     scene.cycle()
     assert len(scene.engine.reservations.slots) == 1
+
+
+def test_who_is_planned_begins_though_nodes_are_emptied_for_somebody_behind_him() -> None:
+    """Nobody knows for how long he runs, so the other's start was not planned behind his. Both waited for each other on
+    an empty node."""
+    config = EngineConfig(aging_seconds=HOUR, backfill="conservative")
+    c = Cluster(config).queues("default").nodes("n1 gpu=2").running("old", "n1", "gpu=2")
+    c.change_group("old", run_estimate=2 * HOUR)
+    c.change_task("old-0", started=c.now)
+    c.gang("first", 1, "gpu=2").gang("second", 1, "gpu=1")
+    c.cycle()
+    c.cycle(HOUR)
+    assert set(c.engine.reservations.slots) == {"ns/first", "ns/second"}
+    c.remove("old")
+    c.settle()
+    assert (c.placed("first"), c.placed("second")) == (1, 0)
+    c.remove("first")
+    c.settle()
+    assert c.placed("second") == 1

@@ -307,7 +307,9 @@ class Reservations:
             self._plan_again(statement, now)
         own = self.slots.get(group.key)
         planned = own is not None and own.start < UNKNOWN
-        outranked = [] if planned else [r for r in self.slots.values() if group.rank < r.group.rank]
+        outranked = [r for r in self.slots.values() if group.rank < r.group.rank]
+        if planned:  # he leaves alone what was planned beside it; nodes are emptied whatever is planned
+            outranked = [r for r in outranked if r.start >= UNKNOWN]
         kept = [r for r in self.slots.values() if r is not own and r not in outranked]
         behind: list[Reservation] = []
         until = self._until(group, now)
