@@ -68,7 +68,8 @@ def completion(lab: Lab) -> Answer:
             ),
             Figure(
                 f"{name}: GPU-hours paid per GPU-hour of work, fifo-backfill",
-                *(_paid(lab, trace, figures) for figures in (backfill, ours)),
+                _paid(lab, trace, backfill),
+                _paid(lab, trace, ours),
                 "",
                 2,
             ),
