@@ -56,3 +56,12 @@ def test_what_one_policy_can_run_is_not_said_to_run_never(windlass: Run, tmp_pat
     both = windlass(*given, "kube1,fifo").err
     assert "can never run" not in both
     assert "fifo: 1 of 1 job never ended" in both
+
+
+def test_who_never_runs_for_want_of_a_quota_is_told_before(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        OWN.replace("\n", ",queue,priority\n") + "a,0,9,1,x,100\nb,0,9,1,y,99\nc,0,9,1,y,\n"
+    )
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "kai-like,kube")
+    assert "1 job of priority 100 and more can never run under kai-like" in windlass(*given, "--by-queue").err
+    assert "never" not in windlass(*given).err

@@ -17,6 +17,7 @@ from windlass.cli.seeds import chosen_seeds
 from windlass.cli.tracefiles import is_shapes, read_table
 from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
+from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM
 from windlass.sim import cluster
 from windlass.sim.batches import batches
 from windlass.sim.catalogue import OF_PACK
@@ -26,7 +27,7 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
 from windlass.sim.nowhere import nowhere
 from windlass.sim.outcome import Outcome
-from windlass.sim.policies import POLICIES, Policy, as_configured
+from windlass.sim.policies import KAI_LIKE, POLICIES, Policy, as_configured
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import VAIN, Options, replay
 from windlass.sim.spread import SEED, over_seeds
@@ -346,8 +347,15 @@ def doubts(
         yield "no job names an AI model: --model-load changes nothing"
     if given["batch"] and not any(job.model for job in jobs):
         yield "no job names an AI model: --batch changes nothing"
-    if given["by_queue"] and len({job.queue for job in jobs}) == 1:
+    several = given["by_queue"] and len({job.queue for job in jobs}) > 1
+    if given["by_queue"] and not several:
         yield "the trace has but one queue: --by-queue changes nothing"
+    firm = sum(job.priority >= NOT_PREEMPTIBLE_FROM for job in jobs)
+    if several and firm and any(policy.name == KAI_LIKE for policy in policies):
+        yield (
+            f"{plural(firm, 'job')} of priority {NOT_PREEMPTIBLE_FROM} and more can never run under {KAI_LIKE}: KAI"
+            " lets such work have the quota of its queue alone, and queues of a trace have none"
+        )
     if given["mtbf"] and setup.options.effort.checkpoint_seconds is None:
         yield (
             f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
