@@ -43,3 +43,13 @@ def test_a_node_of_a_file_has_no_more_gpus_than_one_of_a_shape(
     done = windlass("sim", "run", "--trace", trace, "--nodes", str(tmp_path / "nodes.csv"))
     assert done.code == 65
     assert "nodes.csv, line 3, column gpu: '1000' is more than the 999 GPUs that a node may have" in done.err
+
+
+def test_options_that_change_nothing_or_contradict_themselves_are_told(windlass: Run, trace: str) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1xH100:8", "--policy", "fifo")
+    assert "--repair changes nothing" in windlass(*given, "--repair", "4h").err
+    assert "--repair" not in windlass(*given).err
+    assert "--repair" not in windlass(*given, "--repair", "1h", "--mtbf", "30d").err
+    twice = windlass(*given, "--speed", "H100=2", "--speed", "H100=3")
+    assert (twice.code, "--speed: H100 is 2 and 3; give one of them" in twice.err) == (2, True), twice.err
+    assert windlass(*given, "--speed", "H100=2", "--speed", "H100=2").code == 0

@@ -177,12 +177,12 @@ def setup(given: Mapping[str, Any]) -> Setup:
             checkpoint_seconds=None
             if given["checkpoint"] == "never"
             else _seconds_of("--checkpoint", given["checkpoint"]),
-            speeds=dict(_speed(text, models) for text in given["speeds"]),
+            speeds=_speeds(given["speeds"], models),
             spread_slowdown=given["spread_slowdown"],
             model_load_seconds=_seconds_of("--model-load", given["model_load"]),
         )
         mean = _seconds_of("--mtbf", given["mtbf"], positive=True) if given["mtbf"] else 0.0
-        failures = NodeFailures(mean, _seconds_of("--repair", given["repair"]))
+        failures = NodeFailures(mean, _seconds_of("--repair", _repair(given)))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
     seeds = _seeds(given["seed"], given["seeds"])
@@ -197,6 +197,11 @@ def setup(given: Mapping[str, Any]) -> Setup:
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
     power = sum(cards * speed for cards, speed in speeds)
     return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0), seeds)
+
+
+def _repair(given: Mapping[str, Any]) -> str:
+    """How long a node that failed is away, also where nothing is said of it."""
+    return "4h" if given["repair"] is None else given["repair"]
 
 
 def _seeds(one: int | None, several: str) -> list[int]:
@@ -218,7 +223,7 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
     elif effort.checkpoint_seconds:
         yield f"checkpoints every {given['checkpoint']}"
     if given["mtbf"]:
-        yield f"a node fails every {given['mtbf']}, for {given['repair']}"
+        yield f"a node fails every {given['mtbf']}, for {_repair(given)}"
     if effort.speeds:
         yield "speed of " + ", ".join(f"{model} {speed:g}" for model, speed in effort.speeds.items())
     if given["pod_gpus"]:
@@ -273,6 +278,16 @@ def _seconds_of(option: str, text: str, *, positive: bool = False) -> float:
     if positive and not seconds:
         raise ValueError(f"{option}: {text!r} is no time: more than 0s is needed")
     return seconds
+
+
+def _speeds(given: Sequence[str], models: set[str]) -> dict[str, float]:
+    """Raises ``ValueError``, which names the option."""
+    found: dict[str, float] = {}
+    for text in given:
+        model, speed = _speed(text, models)
+        if found.setdefault(model, speed) != speed:
+            raise ValueError(f"--speed: {model} is {found[model]:g} and {speed:g}; give one of them")
+    return found
 
 
 def _speed(text: str, models: set[str]) -> tuple[str, float]:
@@ -364,6 +379,8 @@ def doubts(
     up, away = setup.options.failures.mean_seconds, setup.options.failures.repair_seconds
     if given["mtbf"] and up < away:
         yield f"a node is there for {100 * up / (up + away):.3g} % of the time: the less, the longer a run takes"
+    if given["repair"] is not None and not given["mtbf"]:
+        yield "without --mtbf no node fails: --repair changes nothing"
     if len(setup.seeds) > 1 and not given["mtbf"]:
         yield (
             "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"

@@ -116,9 +116,7 @@ def command() -> None:
 @click.option(
     "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
 )
-@click.option(
-    "--repair", default="4h", metavar="TIME", help="How long a node that failed is away (default: 4h)."
-)
+@click.option("--repair", metavar="TIME", help="How long a node that failed is away (default: 4h).")
 @click.option("--report", metavar="FILE", help="Also write a page with pictures (HTML; needs no network).")
 @click.option("--plots", metavar="DIR", help="Also write the pictures, as SVG and PNG.")
 @click.option(
