@@ -53,3 +53,10 @@ def test_options_that_change_nothing_or_contradict_themselves_are_told(windlass:
     twice = windlass(*given, "--speed", "H100=2", "--speed", "H100=3")
     assert (twice.code, "--speed: H100 is 2 and 3; give one of them" in twice.err) == (2, True), twice.err
     assert windlass(*given, "--speed", "H100=2", "--speed", "H100=2").code == 0
+
+
+def test_a_number_with_a_line_in_it_is_no_number(windlass: Run, tmp_path: Path) -> None:
+    """Python reads 1_6 as 16."""
+    (tmp_path / "t.csv").write_text(OWN + "a,0,1,1_6\n")
+    done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8")
+    assert (done.code, "line 2, column gpus: '1_6' is no number" in done.err) == (65, True), done.err
