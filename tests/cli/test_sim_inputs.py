@@ -60,3 +60,22 @@ def test_a_number_with_a_line_in_it_is_no_number(windlass: Run, tmp_path: Path) 
     (tmp_path / "t.csv").write_text(OWN + "a,0,1,1_6\n")
     done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8")
     assert (done.code, "line 2, column gpus: '1_6' is no number" in done.err) == (65, True), done.err
+
+
+def test_what_is_read_is_not_written_over_nor_one_file_by_the_other(
+    windlass: Run, trace: str, tmp_path: Path
+) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
+    before = Path(trace).read_text()
+    (tmp_path / "link").symlink_to(trace)
+    for name in (trace, str(tmp_path / "link")):
+        done = windlass(*given, "--per-job", name)
+        assert (done.code, f"{name} cannot be written" in done.err, "which is read" in done.err) == (
+            2,
+            True,
+            True,
+        )
+    assert Path(trace).read_text() == before
+    both = windlass(*given, "--report", str(tmp_path / "out"), "--per-job", str(tmp_path / "out"))
+    assert (both.code, "two files of this name are to be written" in both.err) == (2, True), both.err
+    assert windlass(*given, "--per-job", "/dev/stdout", "--report", "/dev/stdout").code == 0

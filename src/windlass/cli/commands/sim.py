@@ -151,7 +151,7 @@ def run(
     chosen = simulating.chosen_policies(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)
     setup = simulating.setup(given)
-    reports = reporting.Reports(report, plots, per_job)
+    reports = reporting.Reports(report, plots, per_job, read=(trace, given["nodes"]))
     read = tracefiles.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
     jobs = simulating.put_together(read, given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
