@@ -392,7 +392,8 @@ class Replay:
     def _close_span(self, run: JobRun, now: float, *, held: bool = False) -> None:
         if run.bound and now > run.span_since:
             gpus = run.gpus()
-            self.outcome.spans.append(Span(run.index, run.span_since, now, gpus, run.nodes(), held))
+            span = Span(run.index, run.span_since, now, gpus, run.nodes(), held, run.sizes())
+            self.outcome.spans.append(span)
             if held:
                 self.outcome.partial_gang_gpu_seconds += gpus * (now - run.span_since)
             run.span_since = now
