@@ -56,3 +56,22 @@ def test_what_one_policy_can_run_is_not_said_to_run_never(windlass: Run, tmp_pat
     both = windlass(*given, "kube1,fifo").err
     assert "can never run" not in both
     assert "fifo: 1 of 1 job never ended" in both
+
+
+def test_who_never_runs_for_want_of_a_quota_is_told_before(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        OWN.replace("\n", ",queue,priority\n") + "a,0,9,1,x,100\nb,0,9,1,y,99\nc,0,9,1,y,\n"
+    )
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "kai-like,kube")
+    assert "1 job of priority 100 and more can never run under kai-like" in windlass(*given, "--by-queue").err
+    assert "never" not in windlass(*given).err
+
+
+def test_nobody_waits_less_than_nothing_by_a_rounding(windlass: Run, tmp_path: Path) -> None:
+    """In floating point 0.1 + 4.0 - 0.1 is less than 4.0; and on a card that is a little faster a job takes 0.4 s less
+    than it says, which is no -0s."""
+    (tmp_path / "t.csv").write_text(OWN + "a,0.1,4.0,8\n")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1xH100:8", "--policy", "fifo")
+    assert '"mean": -0.0' not in windlass(*given, "-o", "json").out
+    for speed in ((), ("--speed", "H100=1.1")):
+        assert "-0s" not in windlass(*given, *speed).out

@@ -13,9 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import measure
 from windlass.sim.outcome import Ended, Moment, Outcome, Span
+from windlass.sim.policies import POLICIES
+from windlass.sim.replay import replay
 from windlass.sim.report import charts
 from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import COLUMNS, HELD, MOST_QUEUES, OTHERS, TAKEN, Study, distribution, study
@@ -86,6 +89,18 @@ def test_cards_show_who_had_them_and_what_was_held_in_vain() -> None:
     assert sorted({tuple(sorted(set(row.tolist()))) for row in lanes[:, half:]}) == [(0,), (b,)]
     assert (cells[[nodes["n2"], nodes["n3"]]] == HELD).all()
     assert found.by_queue.sum(axis=0)[0] == 2, "what is held in vain is not in use"
+
+
+def test_pods_of_several_sizes_have_their_own_cards_on_each_node() -> None:
+    """Twelve cards are a pod of eight and one of four, beside which another four have room: no node has more than it
+    has."""
+    jobs = [TraceJob("wide", 0.0, 100.0, 12, queue="a"), TraceJob("small", 0.0, 100.0, 4, queue="b")]
+    outcome = replay(jobs, make_nodes(parse("2x8")), POLICIES["fifo"])
+    assert outcome.spans[0].by_node() == {"node-0000": 8, "node-0001": 4}
+    found = of(outcome)
+    assert (found.chart.nodes, len(found.chart.cells)) == ({"node-0000": 0, "node-0001": 8}, 16)
+    a, b = (TAKEN + found.queues.index(name) for name in "ab")
+    assert found.chart.cells[:, 0].tolist() == [a] * 12 + [b] * 4
 
 
 def test_many_queues_are_drawn_as_the_largest_and_the_others() -> None:

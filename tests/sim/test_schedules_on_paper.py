@@ -146,3 +146,13 @@ def test_kai_s_queues_take_back_what_they_are_due() -> None:
     assert started(outcome) == {"a1": 0, "b1": 10, "a2": 20, "b2": 70}
     assert ends(outcome) == {"a1": 130 + 990, "b1": 110, "a2": 70, "b2": 130}
     assert of(outcome, "a1").preemptions == 1
+
+
+def test_kai_s_only_queue_has_room_for_what_is_not_preemptible() -> None:
+    """From priority 100 on KAI evicts nobody and lets him have no more than the quota of his queue. With one queue that
+    is all: ``b`` waits for ``a``, which goes for nobody. Of several queues of a trace nobody knows a quota."""
+    jobs = [job(0, 100, 8, "a", priority=100), job(10, 50, 8, "b", priority=1000)]
+    assert started(play(jobs, policy="kai-like")) == {"a": 0, "b": 100}
+    assert started(play(jobs, policy="kai-like", queues=True)) == {"a": 0, "b": 100}
+    parted = [*jobs, job(20, 5, 1, "c", queue="other")]
+    assert started(play(parted, policy="kai-like", queues=True)) == {"a": None, "b": None, "c": 20}

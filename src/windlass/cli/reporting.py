@@ -21,6 +21,8 @@ from windlass.sim.report import charts, joblist
 from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import Study, study
 
+_ANOTHER = "windlass sim run --report report.html --plots plots --per-job jobs.csv"
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -48,13 +50,17 @@ def keep(wanted: Wanted, metrics: Metrics, outcome: Outcome, seed: int) -> Kept:
 class Reports:
     """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
 
-    def __init__(self, report: str | None, plots: str | None, per_job: str | None = None) -> None:
+    def __init__(
+        self, report: str | None, plots: str | None, per_job: str | None = None, read: Sequence[str] = ()
+    ) -> None:
+        """``read``: files that are read, none of which may be written."""
         if STDIN in (report, plots, per_job):
             raise WindlassError(
                 "WL-USE-400",
                 "- cannot be written: it is no name of a file here",
                 remedies=("/dev/stdout", "./- for a file of this name"),
             )
+        _refuse_twice([name for name in (report, per_job) if name], read)
         self._report = Path(report) if report else None
         self._plots = Path(plots) if plots else None
         self._per_job = Path(per_job) if per_job else None
@@ -105,6 +111,18 @@ class Reports:
             invocation.err.line(f"{plural(len(self._jobs), 'line')} in {self._per_job}")
 
 
+def _refuse_twice(written: Sequence[str], read: Sequence[str]) -> None:
+    """Raises :class:`WindlassError` where one file would take the place of another, or of what is read."""
+    taken = {os.path.realpath(name): f"it is what {name} names, which is read" for name in read}
+    for name in written:
+        place = os.path.realpath(name)
+        if place in taken and not is_stream(Path(name)):
+            raise WindlassError(
+                "WL-USE-400", f"{name} cannot be written", evidence=taken[place], remedies=(_ANOTHER,)
+            )
+        taken[place] = "two files of this name are to be written"
+
+
 def _require_pictures() -> None:
     """Raises :class:`WindlassError` where nothing could be drawn."""
     try:
@@ -124,12 +142,11 @@ def _write(path: Path, what: str | bytes) -> None:
 
 def _unwritable(name: str, error: OSError) -> WindlassError:
     full = error.errno in (ENOSPC, EDQUOT)
-    another = "windlass sim run --report report.html --plots plots --per-job jobs.csv"
     return WindlassError(
         "WL-USE-400",
         f"{name} cannot be written",
         evidence=error.strerror or "",
-        remedies=(f"df -h {Path(name).parent}" if full else another,),
+        remedies=(f"df -h {Path(name).parent}" if full else _ANOTHER,),
     )
 
 

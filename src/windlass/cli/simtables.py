@@ -41,7 +41,7 @@ def _gpu_hours(key: str) -> _Show:
 
 def _seconds(value: float | None) -> str:
     """Nothing where no job ended, of several seeds in some run: there is no mean of none."""
-    return NOTHING if value is None else f"{value:,.0f}s"
+    return NOTHING if value is None else f"{round(value):,}s"
 
 
 def _above_bound(figures: dict[str, Any]) -> str:

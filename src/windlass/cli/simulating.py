@@ -13,12 +13,13 @@ from windlass.cli.seeds import chosen_seeds
 from windlass.cli.tracefiles import is_shapes, read_table
 from windlass.cli.words import plural
 from windlass.kits import durations
+from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM
 from windlass.sim import cluster
 from windlass.sim.batches import batches
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
 from windlass.sim.nowhere import nowhere
-from windlass.sim.policies import Policy
+from windlass.sim.policies import KAI_LIKE, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import VAIN, Options
 from windlass.sim.synthetic import Profile, generate
@@ -75,12 +76,12 @@ def setup(given: Mapping[str, Any]) -> Setup:
             checkpoint_seconds=None
             if given["checkpoint"] == "never"
             else _seconds_of("--checkpoint", given["checkpoint"]),
-            speeds=dict(_speed(text, models) for text in given["speeds"]),
+            speeds=_speeds(given["speeds"], models),
             spread_slowdown=given["spread_slowdown"],
             model_load_seconds=_seconds_of("--model-load", given["model_load"]),
         )
         mean = _seconds_of("--mtbf", given["mtbf"], positive=True) if given["mtbf"] else 0.0
-        failures = NodeFailures(mean, _seconds_of("--repair", given["repair"]))
+        failures = NodeFailures(mean, _seconds_of("--repair", _repair(given)))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
     seeds = _seeds(given["seed"], given["seeds"])
@@ -95,6 +96,11 @@ def setup(given: Mapping[str, Any]) -> Setup:
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
     power = sum(cards * speed for cards, speed in speeds)
     return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0), seeds)
+
+
+def _repair(given: Mapping[str, Any]) -> str:
+    """How long a node that failed is away, also where nothing is said of it."""
+    return "4h" if given["repair"] is None else given["repair"]
 
 
 def _seeds(one: int | None, several: str) -> list[int]:
@@ -116,7 +122,7 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
     elif effort.checkpoint_seconds:
         yield f"checkpoints every {given['checkpoint']}"
     if given["mtbf"]:
-        yield f"a node fails every {given['mtbf']}, for {given['repair']}"
+        yield f"a node fails every {given['mtbf']}, for {_repair(given)}"
     if effort.speeds:
         yield "speed of " + ", ".join(f"{model} {speed:g}" for model, speed in effort.speeds.items())
     if given["pod_gpus"]:
@@ -173,6 +179,16 @@ def _seconds_of(option: str, text: str, *, positive: bool = False) -> float:
     return seconds
 
 
+def _speeds(given: Sequence[str], models: set[str]) -> dict[str, float]:
+    """Raises ``ValueError``, which names the option."""
+    found: dict[str, float] = {}
+    for text in given:
+        model, speed = _speed(text, models)
+        if found.setdefault(model, speed) != speed:
+            raise ValueError(f"--speed: {model} is {found[model]:g} and {speed:g}; give one of them")
+    return found
+
+
 def _speed(text: str, models: set[str]) -> tuple[str, float]:
     model, _, factor = text.partition("=")
     try:
@@ -199,8 +215,15 @@ def doubts(
         yield "no job names an AI model: --model-load changes nothing"
     if given["batch"] and not any(job.model for job in jobs):
         yield "no job names an AI model: --batch changes nothing"
-    if given["by_queue"] and len({job.queue for job in jobs}) == 1:
+    several = given["by_queue"] and len({job.queue for job in jobs}) > 1
+    if given["by_queue"] and not several:
         yield "the trace has but one queue: --by-queue changes nothing"
+    firm = sum(job.priority >= NOT_PREEMPTIBLE_FROM for job in jobs)
+    if several and firm and any(policy.name == KAI_LIKE for policy in policies):
+        yield (
+            f"{plural(firm, 'job')} of priority {NOT_PREEMPTIBLE_FROM} and more can never run under {KAI_LIKE}: KAI"
+            " lets such work have the quota of its queue alone, and queues of a trace have none"
+        )
     if given["mtbf"] and setup.options.effort.checkpoint_seconds is None:
         yield (
             f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
@@ -209,6 +232,8 @@ def doubts(
     up, away = setup.options.failures.mean_seconds, setup.options.failures.repair_seconds
     if given["mtbf"] and up < away:
         yield f"a node is there for {100 * up / (up + away):.3g} % of the time: the less, the longer a run takes"
+    if given["repair"] is not None and not given["mtbf"]:
+        yield "without --mtbf no node fails: --repair changes nothing"
     if len(setup.seeds) > 1 and not given["mtbf"]:
         yield (
             "without --mtbf nothing goes by chance, but the pauses of jobs that kube started in part a thousand times:"

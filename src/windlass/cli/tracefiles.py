@@ -50,7 +50,7 @@ def read_lines(name: str) -> list[str]:
     try:
         text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
         _refuse_archives(name, text)
-        return text.decode("utf-8").splitlines(keepends=True)
+        return text.decode("utf-8-sig").splitlines(keepends=True)  # Windows puts a mark in front
     except EOFError as error:
         raise WindlassError(
             INPUT_ERROR,

@@ -55,7 +55,7 @@ def summary(values: Sequence[float], digits: int = 1) -> dict[str, float | None]
     ordered = sorted(values)
     found = {"mean": fmean(ordered)}
     found |= {f"p{percent}": percentile(ordered, percent) for percent in SHOWN}
-    return {name: round(value, digits) + 0.0 for name, value in found.items()}  # no -0.0
+    return {name: _rounded(value, digits) for name, value in found.items()}
 
 
 def measure(policy: str, outcome: Outcome) -> Metrics:
@@ -130,12 +130,12 @@ def fairness(done: Sequence[Ended]) -> float | None:
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+    return None if value is None else round(value, digits) + 0.0  # no -0.0
 
 
 def _mean_of(done: Sequence[Ended], chosen: Callable[[Ended], bool]) -> dict[str, float | None]:
     values = [queue_seconds(ended) for ended in done if chosen(ended)]
-    return {"mean": round(fmean(values), 1) if values else None, "jobs": len(values)}
+    return {"mean": _rounded(fmean(values), 1) if values else None, "jobs": len(values)}
 
 
 def _first_starts(outcome: Outcome) -> float | None:

@@ -10,8 +10,8 @@ from windlass.sim.jobs import TraceJob
 
 
 class Span(NamedTuple):
-    """A job on its nodes from ``start`` to ``end`` (seconds). ``held``: it holds ``gpus`` without running, as a
-    gang in part does."""
+    """A job on its nodes, one for each pod, from ``start`` to ``end`` (seconds). ``held``: it holds ``gpus`` without
+    running, as a gang in part does. ``sizes``: the cards of each pod; none where all have as many."""
 
     job: int
     start: float
@@ -19,6 +19,16 @@ class Span(NamedTuple):
     gpus: float
     nodes: tuple[str, ...]
     held: bool = False
+    sizes: tuple[int, ...] = ()
+
+    def by_node(self) -> dict[str, float]:
+        """The GPUs that it has on each node, parts of cards as such."""
+        sizes = self.sizes or (1,) * len(self.nodes)
+        scale = self.gpus / max(sum(sizes), 1)
+        found: dict[str, float] = {}
+        for name, size in zip(self.nodes, sizes, strict=True):
+            found[name] = found.get(name, 0.0) + size * scale
+        return found
 
 
 class Moment(NamedTuple):

@@ -271,6 +271,7 @@ configurations:
     aging: 0s
 """
 """KAI's actions; in its queues its own rules hold."""
+KAI_LIKE = "kai-like"
 
 _Make = Callable[[Setting], Made]
 _MAKES: Mapping[str, _Make] = {
@@ -285,7 +286,7 @@ _MAKES: Mapping[str, _Make] = {
     "kube-pack": lambda _: Made(_packed(), Singly()),
     "kube1": lambda _: Made(_spread(), Singly(pod_gpus=_POD_GPUS["kube1"])),
     "volcano-like": configured(VOLCANO, Dialect.VOLCANO),
-    "kai-like": configured(KAI, Dialect.KAI),
+    KAI_LIKE: configured(KAI, Dialect.KAI),
 }
 _TIMED: Mapping[str, Callable[[str, Setting], Made]] = {
     "easy": partial(_reserving, "easy"),

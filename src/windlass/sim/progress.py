@@ -134,6 +134,11 @@ class JobRun:
         """The nodes of its pods, one for each pod that has one."""
         return tuple([pod.node for pod in self.pods.values() if pod.node])
 
+    def sizes(self) -> tuple[int, ...]:
+        """The cards of each of those pods; none where all have as many."""
+        sizes = [pod.gpus for pod in self.pods.values() if pod.node]
+        return tuple(sizes) if len(set(sizes)) > 1 else ()
+
     def milli(self) -> int:
         """Thousandths of cards that it holds."""
         job = self.job

@@ -13,7 +13,7 @@ no other books are kept; equal inputs and seeds give equal outcomes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.engine.decision import Bind, Decision, Eviction
@@ -143,8 +143,8 @@ class Replay:
 
     def _begin(self, jobs: Sequence[TraceJob]) -> None:
         queues = sorted({self._teller.queue(job) for job in jobs})
-        terms, dialect = self.options.terms, self.made.dialect
-        told = [replace(terms.get(name, Queue(name)), name=name, dialect=dialect) for name in queues]
+        terms, alone = self.options.terms, len(queues) == 1
+        told = [self._teller.terms(name, terms.get(name), alone=alone) for name in queues]
         self.made.engine.apply([QueueUpserted(queue) for queue in told])
         self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
@@ -392,7 +392,8 @@ class Replay:
     def _close_span(self, run: JobRun, now: float, *, held: bool = False) -> None:
         if run.bound and now > run.span_since:
             gpus = run.gpus()
-            self.outcome.spans.append(Span(run.index, run.span_since, now, gpus, run.nodes(), held))
+            span = Span(run.index, run.span_since, now, gpus, run.nodes(), held, run.sizes())
+            self.outcome.spans.append(span)
             if held:
                 self.outcome.partial_gang_gpu_seconds += gpus * (now - run.span_since)
             run.span_since = now

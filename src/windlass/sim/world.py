@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM, STALE_GRACE_SECONDS
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.policies import Made
 from windlass.sim.progress import JobRun, Pod
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
+from windlass.spi.objects import Dialect, Group, Needs, Queue, Task, TaskState
 
 RUNNING = TaskState.RUNNING
 POOL = "default"
@@ -30,6 +32,13 @@ class Teller:
     def queue(self, job: TraceJob) -> str:
         """The engine's queue of a job."""
         return POOL if self._pooled else job.queue
+
+    def terms(self, name: str, told: Queue | None, *, alone: bool) -> Queue:
+        """The engine's queue of that name: as ``told``, else one of weight 1. One that stands ``alone`` deserves all
+        that there is: in KAI's queues what is not preemptible runs within the quota only."""
+        dialect = self._made.dialect
+        whole = (GPU, "cpu", "memory") if alone and dialect is Dialect.KAI else ()
+        return replace(told or Queue(name, unlimited=whole), name=name, dialect=dialect)
 
     def enrol(self, run: JobRun, now: float) -> None:
         """Give the job its pods and, for a gang, its group. Of an elastic job every pod has one GPU."""

@@ -116,9 +116,7 @@ def command() -> None:
 @click.option(
     "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
 )
-@click.option(
-    "--repair", default="4h", metavar="TIME", help="How long a node that failed is away (default: 4h)."
-)
+@click.option("--repair", metavar="TIME", help="How long a node that failed is away (default: 4h).")
 @click.option(
     "--jobs",
     "processes",
@@ -162,7 +160,7 @@ def run(
     chosen = columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
     simulating.check_format(form)
     setup = simulating.setup(given)
-    reports = reporting.Reports(report, plots, per_job)
+    reports = reporting.Reports(report, plots, per_job, read=(trace, given["nodes"]))
     read = tracefiles.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
     jobs = simulating.put_together(read, given["batch"])
     asked = [column.policy for column in chosen]

@@ -174,11 +174,7 @@ def _chart(outcome: Outcome, index: Sequence[int], edges: Floats) -> Chart:
 
 def _lanes_of(span: Span) -> dict[str, int]:
     """Node → cards of it; parts of cards take a lane."""
-    pods: dict[str, int] = {}
-    for name in span.nodes:
-        pods[name] = pods.get(name, 0) + 1
-    each = span.gpus / max(len(span.nodes), 1)
-    return {name: max(1, ceil(each * count - 1e-9)) for name, count in pods.items()}
+    return {name: max(1, ceil(gpus - 1e-9)) for name, gpus in span.by_node().items()}
 
 
 def _most_lanes(spans: Sequence[Span]) -> dict[str, int]:

@@ -15,6 +15,8 @@ from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.traces.rows import Row, TraceError, rows
 
 MIB = 1 << 20
+MOST_OF_NODE = 999
+"""No node has more GPUs, as in shapes (``1x999``)."""
 COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 TIMES = ("creation_time", "deletion_time", "scheduled_time")
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -80,19 +82,19 @@ def read_pods(lines: Iterable[str], file: str) -> list[OpenbPod]:
 
 def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
     """The nodes, one at least. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
-    found = [
-        OpenbNode(
-            row.text("sn"),
-            row.whole("cpu_milli"),
-            row.whole("memory_mib"),
-            row.whole("gpu"),
-            row.text("model"),
-        )
-        for row in rows(lines, file, NODE_COLUMNS)
-    ]
+    found = [_node(row) for row in rows(lines, file, NODE_COLUMNS)]
     if not found:
         raise TraceError(file, 0, "", "there is no node in it")
     return found
+
+
+def _node(row: Row) -> OpenbNode:
+    gpus = row.whole("gpu")
+    if gpus > MOST_OF_NODE:
+        raise row.fail(
+            "gpu", f"{row.text('gpu')!r} is more than the {MOST_OF_NODE} GPUs that a node may have"
+        )
+    return OpenbNode(row.text("sn"), row.whole("cpu_milli"), row.whole("memory_mib"), gpus, row.text("model"))
 
 
 def _pod(row: Row) -> OpenbPod:

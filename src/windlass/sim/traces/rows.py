@@ -77,6 +77,8 @@ class Row:
         if not text and default is not None:
             return default
         try:
+            if "_" in text:  # which is read as nothing
+                raise ValueError
             value = float(text)
         except ValueError:
             raise self.fail(column, f"{text!r} is no number") from None
