@@ -74,6 +74,13 @@ def is_counted(engine: Core, place: Place) -> bool:
     return True if found is None or slot is None else found.kit.cards[slot].counted
 
 
+def _is_sick(engine: Core, place: Place) -> bool:
+    """Whether the node says so of the card."""
+    row, resource, index = place
+    slots = engine.world.table.devices.rows[row].get(resource)
+    return slots is not None and bool(slots.sick >> index & 1)
+
+
 def add_card_charges(engine: Core, expected: NDArray[np.int64]) -> None:
     """What open cards and parts of unknown cards come to in the planes."""
     table = engine.world.table
@@ -85,7 +92,8 @@ def add_card_charges(engine: Core, expected: NDArray[np.int64]) -> None:
         if is_counted(engine, place):
             row, resource, _ = place
             staying = len(book.held) > len(book.leaving)
-            open_as = (bool(book.held), bool(book.held) and not staying, bool(book.kept) and not staying)
+            leaves = bool(book.held) and not staying and not _is_sick(engine, place)
+            open_as = (bool(book.held), leaves, bool(book.kept) and not staying)
             for side, is_open in enumerate(open_as):
                 expected[row, 1 + side, table.resources.codes[resource]] += WHOLE * is_open
 

@@ -14,7 +14,7 @@ from windlass.engine.admission.enrolment import signature_of
 from windlass.engine.books.accounts import is_firm
 from windlass.engine.books.ends import end_of, place_of
 from windlass.engine.cardchecks import add_card_charges, card_problems, open_cards
-from windlass.engine.cards.devices import bits
+from windlass.engine.cards.devices import WHOLE, bits
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.fitting.classes import TaskClass, request_of
@@ -181,6 +181,9 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
             expected[entry.row, USED] += vector
             if entry.state is TaskState.RELEASING:
                 expected[entry.row, RELEASING] += vector
+                for resource, mask in entry.masks:
+                    sick = table.devices.rows[entry.row][resource].sick & mask
+                    expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * sick.bit_count()
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
         leaving = world.ledger.leaving.get(entry.key) is entry

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from card_fuzz import gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.spi.devices import CardMode
-from windlass.spi.objects import Device, Node, TaskState
+from windlass.spi.objects import Device, Needs, Node, TaskState
 
 
 def one_node(cards: int, mode: CardMode = CardMode.EITHER) -> Cluster:
@@ -144,3 +147,49 @@ def test_a_kind_of_card_that_no_node_has_is_said_so() -> None:
     c.cycle()
     assert c.code("b") == "ExceedsEveryNode"
     assert "0.5 of a MI300X card" in c.explain("b").message
+
+
+WHOLE_BY_WISH = part("cpu=1", gpu(milli=1000, models=("H100",)))
+
+
+def sicken(c: Cluster, index: int) -> None:
+    node = c.node_specs["n"]
+    devices = tuple(replace(each, healthy=each.index != index) for each in node.devices)
+    c.nodes(replace(node, devices=devices))
+
+
+@pytest.mark.parametrize("held", [needs("gpu=1 cpu=1"), WHOLE_BY_WISH], ids=["plain", "by-wish"])
+@pytest.mark.parametrize("asked", [needs("gpu=1 cpu=1"), WHOLE_BY_WISH], ids=["for-plain", "for-wish"])
+def test_nobody_goes_from_a_card_that_has_fallen_ill(held: Needs, asked: Needs) -> None:
+    """Nobody can be handed it: whoever was promised its room did not start. A card that is well is given up instead, if
+    there is one, though he who has it comes later in the order of those who go."""
+    c = one_node(2)
+    c.gang("well", 1, held, priority=1)
+    c.gang("ill", 1, held)
+    c.cycle()
+    sicken(c, c.devices_of("ill-0")[0])
+    c.change_group("well", preemptible=False)
+    c.change_task("well-0", preemptible=False)
+    c.gang("high", 1, asked, priority=9)
+    decision = c.cycle()
+    assert (decision.evictions, decision.nominations) == ((), ())
+    c.change_task("ill-0", state=TaskState.RELEASING)
+    assert c.cycle().nominations == ()
+    c.change_group("well", preemptible=True)
+    c.change_task("well-0", preemptible=True)
+    assert evicted(c.cycle()) == {"well-0"}
+    c.remove_task("well-0")
+    c.cycle()
+    assert c.placed("high") == 1
+
+
+def test_who_leaves_a_card_gives_it_back_though_it_was_ill_for_a_while() -> None:
+    c = one_node(1)
+    c.gang("old", 1, "gpu=1")
+    c.cycle()
+    c.change_task("old-0", state=TaskState.RELEASING)
+    sicken(c, 0)
+    c.gang("new", 1, "gpu=1")
+    assert c.cycle().nominations == ()
+    sicken(c, -1)
+    assert [one.task for one in c.cycle().nominations] == ["ns/new-0"]

@@ -139,8 +139,13 @@ class Holdings:
         wanted = sum(count for _, count in entry.cls.device_requests)
         masks = devices.locate(entry.row, entry.cls.device_requests, indices[:wanted])
         if set(masks) != set(entry.masks):
+            leaves = entry.state is TERMINATING
+            if leaves:
+                self._table.release(entry, -1)
             devices.give(entry.row, entry.masks)
             self._hold(entry, masks)
+            if leaves:
+                self._table.release(entry, 1)
             self._zones.again(entry, None)
             self._table.touch(entry.row)
 

@@ -26,7 +26,7 @@ from windlass.engine.groups.entries import (
     GroupEntry,
     TaskEntry,
 )
-from windlass.engine.nodes.table import PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.table import PROMISED, USED, NodeTable
 from windlass.engine.policies import Policies
 from windlass.engine.queues.tree import QueueTree
 from windlass.spi.numa import ZoneHolding
@@ -224,15 +224,15 @@ class Ledger:
         here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
         table, cls = self.table, entry.cls
         table.planes[row, USED] += cls.vector
-        if state is TERMINATING:
-            table.planes[row, RELEASING] += cls.vector
-            self.leaving[entry.key] = entry
         if table.planes[row, PROMISED, 0] > 0:
             table.improved.add(row)  # whoever was promised room here must look again
         entry.row = row
         entry.state = state
         table.tasks[row][entry.key] = entry
         self.holdings.came(entry, indices, cuts, zones)
+        if state is TERMINATING:
+            table.release(entry, 1)
+            self.leaving[entry.key] = entry
         table.touch(row)
         _count(cls.placed, row, 1)
         for plugin in cls.domains:
@@ -255,10 +255,10 @@ class Ledger:
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
         self.ends.leave(said_end(entry))
-        self.holdings.left(entry)
         if entry.state is TERMINATING:
-            table.planes[row, RELEASING] -= cls.vector
+            table.release(entry, -1)
             del self.leaving[entry.key]
+        self.holdings.left(entry)
         if entry.state in ENDING:
             self.count_ending(entry, -1)
         if entry.promised >= 0:
@@ -349,7 +349,7 @@ class Ledger:
             return
         sign = (state is TERMINATING) - (before is TERMINATING)
         if sign:
-            self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
+            self.table.release(entry, sign)
             self.holdings.ends(entry, sign)
             self.table.touch(entry.row)
             if sign > 0:

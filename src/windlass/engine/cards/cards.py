@@ -105,6 +105,16 @@ class Card:
     def usable(self) -> bool:
         return self.known and self.device.healthy
 
+    @property
+    def sick(self) -> bool:
+        """Whether nobody can be handed it once it is given back."""
+        return self.known and not self.device.healthy
+
+    def charges(self, cells: Sequence[int]) -> tuple[int, int, int]:
+        """What it counts as in the planes."""
+        used, releasing, promised = charges(cells)
+        return used, 0 if self.sick else releasing, promised
+
     def vector(self, cut: Cut) -> NDArray[np.int64]:
         """The cut as an addend to a sum of this card."""
         found = self._vectors.get(cut)
@@ -327,7 +337,7 @@ class CardTable:
         kept = bool(cells[KEPT * FIELDS + SHARES] + cells[KEPT * FIELDS + SLICES] > 0)
         was = counts = (0, 0, 0)
         if card.counted:
-            was, counts = charges(before.tolist()), charges(cells.tolist())
+            was, counts = card.charges(before.tolist()), card.charges(cells.tolist())
         return Step(cut, self._state(cells), cells, was, counts, kept)
 
     def _note_moving(self, row: int, n: int) -> None:
@@ -433,7 +443,7 @@ def _nameless(device: Device) -> Device:
 
 
 def charges(cells: Sequence[int]) -> tuple[int, int, int]:
-    """What a card counts as in the planes: used, releasing, promised; each 0 or 1."""
+    """What a healthy card counts as in the planes: used, releasing, promised; each 0 or 1."""
     held = cells[SHARES] + cells[SLICES]
     leaving = cells[FIELDS + SHARES] + cells[FIELDS + SLICES]
     kept = cells[2 * FIELDS + SHARES] + cells[2 * FIELDS + SLICES]

@@ -39,9 +39,14 @@ class Slots:
     """The same by NUMA zone."""
 
     @property
+    def sick(self) -> int:
+        """The devices that are not healthy."""
+        return self.known & ~self.healthy
+
+    @property
     def unusable(self) -> int:
         """How many devices are unhealthy and held by nobody: they count as allocatable but are not."""
-        return (self.known & ~self.healthy & ~self.taken).bit_count()
+        return (self.sick & ~self.taken).bit_count()
 
     def take(self, mask: int) -> None:
         both = mask & self.taken

@@ -26,7 +26,7 @@ from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.interning import Interner
 from windlass.engine.nodes.ranking import NameRanking
 from windlass.spi.numa import NodeZones
-from windlass.spi.objects import Node, Taint
+from windlass.spi.objects import Node, Taint, TaskState
 
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import TaskEntry
@@ -71,6 +71,8 @@ class NodeTable:
         self.expected: dict[int, dict[str, TaskEntry]] = {}
         """Row → the tasks that room is promised to there."""
         self.devices = DeviceTable()
+        self.ailing: set[int] = set()
+        """Rows of which some devices are not healthy."""
         self.zones: dict[int, NodeZones] = {}
         """Row → the node's NUMA zones, where they are known."""
         self.on_zones: Callable[[int], None] = _nobody
@@ -249,6 +251,7 @@ class NodeTable:
             self.names[row] = ""
             self.planes[row] = 0
             self.devices.rows[row] = {}
+            self.ailing.discard(row)
             self.cards.suspend(row)
             self.free_rows.append(row)
             self._touch(row, static=True)
@@ -279,6 +282,25 @@ class NodeTable:
         """The rows that something is leaving."""
         return np.flatnonzero(self.planes[: self.height, RELEASING, 0] > 0)
 
+    def leaves(self, entry: TaskEntry) -> NDArray[np.int64]:
+        """What a task on a node gives back once it is gone: not those of its devices that nobody can be handed then, as
+        they are not healthy."""
+        vector = entry.cls.vector
+        if entry.row in self.ailing:
+            for resource, mask in entry.masks:
+                sick = self.devices.rows[entry.row][resource].sick & mask
+                if sick:
+                    vector = vector.copy()
+                    vector[self.resources.codes[resource]] -= sick.bit_count() * WHOLE
+        return vector
+
+    def release(self, entry: TaskEntry, sign: int) -> None:
+        """A task begins to leave its node (1), or it is gone, or stays after all (-1): so its row says."""
+        if sign > 0:
+            self.planes[entry.row, RELEASING] += self.leaves(entry)
+        else:
+            self.planes[entry.row, RELEASING] -= self.leaves(entry)
+
     def settle_allocatable(self, row: int) -> None:
         """Write the allocatable plane: what the node says, less devices that cannot be handed out."""
         node = self.nodes[row]
@@ -295,12 +317,21 @@ class NodeTable:
             cells[self.resources.codes[resource]] = max(0, min(units, CELL_LIMIT))
 
     def _renew_devices(self, row: int, node: Node) -> None:
+        leaving = [entry for entry in self.tasks[row].values() if entry.state is TaskState.RELEASING]
+        for entry in leaving:
+            self.release(entry, -1)
         parts = self.cards.suspend(row)
         fresh = slots_of(node)
         self.devices.rows[row] = fresh
+        if any(slots.sick for slots in fresh.values()):
+            self.ailing.add(row)
+        else:
+            self.ailing.discard(row)
         for entry in self.tasks[row].values():
             self.devices.take(row, entry.masks)
         self.cards.resume(row, parts)
+        for entry in leaving:
+            self.release(entry, 1)
 
     def request_vector(self, request: Mapping[str, int]) -> NDArray[np.int64]:
         """A request as a row of the block, capped so that what exceeds the cap never fits."""

@@ -24,7 +24,7 @@ from windlass.engine.cards.cards import Cuts
 from windlass.engine.fitting.classes import TaskClass
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.groups.steps import Step
-from windlass.engine.nodes.table import PROMISED, RELEASING
+from windlass.engine.nodes.table import PROMISED
 from windlass.engine.placing.allocate import Allocation
 from windlass.engine.promises.keptcards import parts_by_row
 from windlass.engine.promises.peak import Event, Units, peak
@@ -495,10 +495,7 @@ class _Planning:
 
     def _leave(self, entry: TaskEntry, sign: int) -> None:
         ledger = self._ledger
-        if sign > 0:
-            ledger.table.planes[entry.row, RELEASING] += entry.cls.vector
-        else:
-            ledger.table.planes[entry.row, RELEASING] -= entry.cls.vector
+        ledger.table.release(entry, sign)
         ledger.table.touch(entry.row)
         ledger.holdings.ends(entry, sign)
         ledger.count_ending(entry, sign)

@@ -596,8 +596,10 @@ class Reservations:
 
     def _stands(self, reservation: Reservation) -> bool:
         """Whether its nodes are there, and the group asks for the same as when it was made."""
-        rows = self._world.table.rows
-        return reservation.asks() and all(rows.get(name) == row for row, name in reservation.nodes.items())
+        rows, nodes = self._world.table.rows, self._world.table.nodes
+        return reservation.asks() and all(
+            rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
+        )
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Whether nothing is kept there from the group: it goes before, or will have ended."""

@@ -52,7 +52,7 @@ class Vacated:
             before = _later(cells[slot].tolist())
             part = cells[slot, LEAVING * FIELDS : (LEAVING + 1) * FIELDS]
             part += sign * card.vector(cut)
-            if card.counted:
+            if card.counted and not card.sick:
                 closed = before - _later(cells[slot].tolist())
                 change[cut.resource] = change.get(cut.resource, 0) + closed * WHOLE
         freed = self._freed.setdefault(row, {})

@@ -222,12 +222,17 @@ class Room:
     def _gather(self, entries: Iterable[TaskEntry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         rows: list[int] = []
         kinds: list[int] = []
-        numbers: dict[TaskClass, int] = {}
+        numbers: dict[int, int] = {}
+        kept: list[NDArray[np.int64]] = []
         for entry in entries:
             rows.append(entry.row)
-            kinds.append(numbers.setdefault(entry.cls, len(numbers)))
-        block = np.array([cls.vector[self._columns] for cls in numbers], dtype=np.int64)
-        block = block.reshape(len(numbers), len(self._columns))
+            leaves = self._table.leaves(entry)
+            kind = numbers.setdefault(id(leaves), len(kept))
+            if kind == len(kept):
+                kept.append(leaves)
+            kinds.append(kind)
+        block = np.array([leaves[self._columns] for leaves in kept], dtype=np.int64)
+        block = block.reshape(len(kept), len(self._columns))
         return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
 
     def change(self, entries: Sequence[TaskEntry], sign: int) -> None:
@@ -235,7 +240,7 @@ class Room:
         free, asked, columns = self._free, self._asked, self._columns
         touched: set[int] = set()
         for entry in entries:
-            free[entry.row] += sign * entry.cls.vector[columns]
+            free[entry.row] += sign * self._table.leaves(entry)[columns]
             if entry.cuts or self.cls.needs.devices:
                 self._change_cards(entry, sign)
             touched.add(entry.row)
@@ -267,7 +272,7 @@ class Room:
         table, gone = self._table, self._vacated.gone(row)
         left = future_free_at(table, row)
         for key in gone:
-            left = left + table.tasks[row][key].cls.vector
+            left = left + table.leaves(table.tasks[row][key])
         return self.cls.seats.count_if(row, self.cls.needs, self._vacated, left)
 
 
