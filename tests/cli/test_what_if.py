@@ -212,6 +212,12 @@ def test_a_quota_keeps_work_waiting(windlass: Run_, cluster: FakeCluster) -> Non
     assert jobs["c"]["change"] == "later"
 
 
+def test_quotas_that_have_to_change_together_may(windlass: Run_, cluster: FakeCluster) -> None:
+    cluster.add(QUEUES, queue("default", capability={"nvidia.com/gpu": "16"}))
+    both = ("--set-quota", "default.deserved.gpu=24", "--set-quota", "default.gpu=24")
+    assert asked(windlass, *both, "--remove-job", "a")["c"]["change"] == "sooner"
+
+
 def test_another_policy(windlass: Run_, cluster: FakeCluster) -> None:
     """Two GPUs are idle, the first that waits wants eight; the second two, for less than the first has to wait."""
     del cluster.objects[(PODS, "default", "a")]
@@ -409,6 +415,12 @@ def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
         (("--set-quota", "default.gpu=lots"), "lots"),
         (("--set-quota", "default.gpu=-4"), "less than nothing"),
         (("--set-quota", "default.gpus=4"), "did you mean gpu?"),
+        (("--set-quota", "default.gpu=1.5"), 'Invalid value: "1500m": must be an integer'),
+        (("--set-quota", "default.guarantee.gpu=4"), "deserved does not name nvidia.com/gpu"),
+        (
+            ("--set-quota", "default.deserved.gpu=8", "--set-quota", "default.gpu=4"),
+            "it is above capability 4: lower it or raise spec.capability[nvidia.com/gpu]",
+        ),
         (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
         (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),

@@ -14,6 +14,7 @@ from windlass.cli.bystanders import Bystanders, bystanders
 from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
+from windlass.cli.queuerules import check_limits
 from windlass.cli.recording import history_of, kept_of
 from windlass.cli.startingover import jobs_of, restarts
 from windlass.cli.words import about, natural, plural
@@ -118,6 +119,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     after = World(after.state.copy(), after.engine) if question.policy else before.changing()
     for change in changed:
         _make(change, after.state)
+    check_limits(before.state.queues, after.state.queues)
     _leave_with_nodes(found.model, before.state, after.state)
     for text in question.add:
         for shape in changes.unlike(before.state, text):
