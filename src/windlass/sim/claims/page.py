@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windlass.sim.claims.numbers import UNTRIED
+from windlass.sim.claims.numbers import UNTRIED, numbers_of
 
 Document = Mapping[str, Any]
 """As ``Result.document`` gives it, or a part of that."""
@@ -55,7 +55,8 @@ def markdown(results: Sequence[Document]) -> str:
 
 def _claim(found: Document) -> str:
     """With the numbers that it has in the list of requirements."""
-    return f"{found['claim']} ({', '.join(found['numbers'])})" if found.get("numbers") else found["claim"]
+    numbers = numbers_of(found["id"])
+    return f"{found['claim']} ({', '.join(numbers)})" if numbers else found["claim"]
 
 
 def _brief(found: Document) -> str:
