@@ -403,6 +403,8 @@ async def test_who_is_started_again_has_its_devices_where_the_ledger_is_an_older
     found = await gpus.phase("first", "Running")
     claim = records.read(str(folder(gpus, found)), records.CLAIM)
     assert claim is not None
+    begun = gpus.state.node / "pods" / found["metadata"]["uid"] / "work" / "begun"
+    await gpus.until(begun.exists)
     await gpus.kill_agent()
     os.kill(claim["pid"], signal.SIGKILL)
     (gpus.state.node / "devices.json").write_text('{"claims": []}')
