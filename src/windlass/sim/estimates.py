@@ -46,7 +46,8 @@ class Estimates:
         return with_prediction(group, found)
 
     def ended(self, key: str, job: TraceJob, seconds: float) -> None:
-        """The job has run, for so long from its first start to its end."""
+        """The job has ended, and would have run for so long without a stop: as on a cluster, where time in which it was
+        suspended does not count, nor what it had to do again."""
         if self._learns:
             self._model.observe(Run(key, traits_of(job, key), seconds))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.kits.rng import Random as Chance
+from windlass.plugins.cards import free_milli
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.fragmentation import Demand, Mix, typical
 from windlass.plugins.node_policies import packing
@@ -70,11 +71,12 @@ class ForAll:
 
 class MostAllocated:
     """kube-scheduler's: the weighted mean of ⌊100·(used + request)/allocatable⌋, rounded down. All resources
-    with a weight count, whether the pod asks for them or not."""
+    with a weight count, whether the pod asks for them or not; of cards what is used of each, as pods ask for parts."""
 
     name = "most-allocated"
     weight = 1.0
     footprint = Footprint.ROW
+    reads_cards = True
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
@@ -86,9 +88,16 @@ class MostAllocated:
         request = dict(needs.request)
         total: IntArray = np.zeros(nodes.size, dtype=np.int64)
         for resource, weight in self._weights.items():
-            after = nodes.used(resource) + request.get(resource, 0)
+            used = _used_of_cards(nodes) if resource == GPU else nodes.used(resource)
+            after = used + request.get(resource, 0)
             total += weight * (100 * after // np.maximum(nodes.allocatable(resource), 1))
         return (total // sum(self._weights.values())).astype(np.float64)
+
+
+def _used_of_cards(nodes: NodeView) -> IntArray:
+    """What is used of all cards of a node: one of which a part is taken counts as that part, not as a whole one."""
+    used: IntArray = nodes.allocatable(GPU) - free_milli(nodes, nodes.cards()).sum(axis=1)
+    return used
 
 
 def mix_of(pods: Sequence[OpenbPod]) -> Mix:

@@ -76,13 +76,16 @@ def _nothing_learned(key: str, job: TraceJob, seconds: float) -> None:
 class Made:
     """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``dialect``: whose rules queues, groups
     and pods follow. ``confirms``: the engine is told when pods run, for policies that look at that.
+    ``exact``: the engine is told when a job will have ended, as soon as it runs, and what it takes when it comes again.
     ``dress``: what else the policy says of a job's group as it comes (a run time, an annotation); ``ended`` is told
-    which job has ended (its key among ``Setting.keys`` before it), and how many seconds after its first start."""
+    which job has ended (its key among ``Setting.keys`` before it), and how many seconds it would have run without a
+    stop."""
 
     engine: Engine
     singly: Singly | None = None
     dialect: Dialect = Dialect.WINDLASS
     confirms: bool = False
+    exact: bool = False
     dress: Callable[[Group, TraceJob], Group] = _as_it_is
     ended: Callable[[str, TraceJob, float], None] = _nothing_learned
 
@@ -148,7 +151,8 @@ class Shortest:
 
 def _reserving(backfill: str, run_times: str, setting: Setting) -> Made:
     known = Estimates(run_times, setting.keys, setting.jobs)
-    return Made(_packed(backfill=backfill), confirms=True, dress=known.dress, ended=known.ended)
+    exact = run_times == ORACLE
+    return Made(_packed(backfill=backfill), confirms=True, exact=exact, dress=known.dress, ended=known.ended)
 
 
 def _shortest(run_times: str, setting: Setting) -> Made:

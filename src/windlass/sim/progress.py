@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from msgspec.structs import replace as altered
+
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.outcome import Ended
 from windlass.spi.objects import Group, Task
@@ -76,6 +78,8 @@ class JobRun:
 
     ``left``: seconds of work at speed 1 that it still has, true as of ``since``; ``rate``: at which of it, 0 while
     it does not run. ``warming``: seconds that come before work, the first ``restarting`` of them those of a restart.
+    ``spent``: seconds that it has run for what it has done, restarts and what was lost left out: so long it would
+    have run by now without a stop.
     ``epoch``: counts its plans, older ends are void. ``tries``: counts the incarnations of its pods; ``ran``: whether
     it has run for any time, so that its next start is a restart; ``vain``: how often in a row a node took it when it
     had saved no more than the time before.
@@ -99,6 +103,7 @@ class JobRun:
         "saved",
         "since",
         "span_since",
+        "spent",
         "tries",
         "vain",
         "warming",
@@ -120,6 +125,7 @@ class JobRun:
         self.left = job.duration_seconds
         self.rate = 0.0
         self.since = 0.0
+        self.spent = 0.0
         self.span_since = 0.0
         self.warming = 0.0
         self.restarting = 0.0
@@ -164,7 +170,9 @@ class JobRun:
         if self.restarting:
             restarted = min(self.restarting, warm)
             self.restarting -= restarted
+            self.spent -= restarted
             self.ended.lost_gpu_seconds += restarted * self.gpus()
+        self.spent += passed
         self.left = max(0.0, self.left - (passed - warm) * self.rate)
         self.since = now
 
@@ -176,6 +184,18 @@ class JobRun:
         self.since = now
         self.epoch += 1
         return now + self.warming + self.left / rate
+
+    def foretell(self, seconds: float, *, exact: bool) -> bool:
+        """Have its group say that it takes so long from its next or last start on, where a policy knows that ``exact``
+        and the group says something else. An elastic one says what it said: its pods start one after the other.
+        Whether it says anything new."""
+        group = self.group
+        if not exact or group is None or self.least < len(self.pods):
+            return False
+        if group.run_estimate is None or abs(group.run_estimate - seconds) <= EXACT:
+            return False
+        self.group = altered(group, run_estimate=seconds)
+        return True
 
     def fail(self, every: float | None) -> None:
         """A node took it; see :meth:`stop`."""
@@ -196,6 +216,7 @@ class JobRun:
         done = self.job.duration_seconds - self.left
         kept = 0.0 if every is None else done if every <= 0 else (done + EXACT) // every * every
         self.ended.lost_gpu_seconds += (done - kept) * self.job.milli / WHOLE
+        self.spent = max(0.0, self.spent - (done - kept) / self.rate) if kept else 0.0
         self.left = self.job.duration_seconds - kept
         self.rate = 0.0
         self.warming = self.restarting = 0.0
@@ -209,6 +230,7 @@ class Speeds:
         """``models``: node → the model of its cards; ``cards``: node → how many there are."""
         self._slowdown = effort.spread_slowdown
         self._of_node = {name: effort.speeds.get(model, 1.0) for name, model in models.items()}
+        self._of_model = {model: effort.speeds.get(model, 1.0) for model in models.values()}
         self._plain = self._slowdown == 1.0 and all(speed == 1.0 for speed in self._of_node.values())
         self._largest = max(cards.values(), default=0)
 
@@ -221,5 +243,21 @@ class Speeds:
         nodes = set(run.nodes())
         rate = part * min(self._of_node[name] for name in nodes)
         held = sum(pod.gpus for pod in run.pods.values() if pod.node)
-        needed = -(-held // self._largest) if held and self._largest else 1
-        return rate / self._slowdown if len(nodes) > needed else rate
+        return rate / self._slowdown if len(nodes) > self._needed(held) else rate
+
+    def slowest(self, run: JobRun) -> float:
+        """The least rate at which it may go once all of its pods run."""
+        if self._plain:
+            return 1.0
+        takes = [word.casefold() for word in run.job.gpu_models] or [""]
+        speeds = [
+            speed
+            for model, speed in self._of_model.items()
+            if any(word in model.casefold() for word in takes)
+        ]
+        rate = min(speeds, default=1.0)
+        return rate / self._slowdown if len(run.pods) > self._needed(run.job.gpus) else rate
+
+    def _needed(self, held: int) -> int:
+        """On how many nodes so many cards are at the least."""
+        return -(-held // self._largest) if held and self._largest else 1

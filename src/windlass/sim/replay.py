@@ -198,6 +198,7 @@ class Replay:
 
     def _arrives(self, run: JobRun, now: float) -> None:
         self._teller.enrol(run, now)
+        run.foretell(self._takes(run), exact=self.made.exact)
         self._coming -= 1
         self._pods.update(run.pods)
         self._waiting_jobs += 1
@@ -223,7 +224,7 @@ class Replay:
         self._close_span(run, now)
         self._loads.end(run)
         run.ended.ended = now
-        self.made.ended(run.key, run.job, now - (run.ended.started or 0.0))
+        self.made.ended(run.key, run.job, run.spent)
         run.rate = 0.0
         run.epoch += 1
         self._used_milli -= run.milli()
@@ -302,6 +303,7 @@ class Replay:
                 self._stop(run, JobRun.fail)
             self._vacate(run, now)
             if run.vain < VAIN:
+                run.foretell(self._takes(run), exact=self.made.exact)
                 self._enter(run, now)
             else:
                 self._give_up(run)
@@ -349,8 +351,7 @@ class Replay:
             self._waiting_milli -= run.job.milli
             if ended.started is None:
                 ended.started = now
-            if run.ran:
-                restart = self.options.effort.restart.of(run.job)
+            restart = self._restarts(run)
             load = self._loads.begin(run)
         rate = self._speeds.rate(run)
         if run.group is not None:
@@ -359,7 +360,17 @@ class Replay:
                 run.group = paced
                 deltas.append(GroupUpserted(paced))
         end = run.go(now, rate, restart, load)
+        if run.foretell(end - now, exact=self.made.exact) and run.group is not None:
+            deltas.append(GroupUpserted(run.group))
         self.agenda.add(end, Kind.END, (run, run.epoch))
+
+    def _restarts(self, run: JobRun) -> float:
+        """What its next start takes before work goes on."""
+        return self.options.effort.restart.of(run.job) if run.ran else 0.0
+
+    def _takes(self, run: JobRun) -> float:
+        """How long it runs once it starts next, at most: on the slowest cards that it may get."""
+        return self._restarts(run) + run.left / self._speeds.slowest(run)
 
     def _evicted(self, eviction: Eviction, now: float) -> None:
         pod = self._pods[eviction.task]

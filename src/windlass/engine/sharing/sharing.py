@@ -28,6 +28,9 @@ BEFORE_ALL = float("-inf")
 AFTER_ALL = float("inf")
 LOOKED_AT = 256
 """So many of those who rank worst in a queue are asked when they would be worth a suspension; a bound on work."""
+SOON = 1e-6
+"""Seconds: no policy is asked again about one group sooner than that, whatever it names. Moments are sums of floating
+point numbers: what is left until one may be less than what a moment can be told apart by."""
 _WHOLE = 1000
 
 
@@ -437,7 +440,7 @@ class Sharing:
         else:
             left = None if rank.waited_until is None else rank.waited_until - stint.waited
         if left is not None:
-            account.asked = since + max(left, 0.0)
+            account.asked = since + max(left, SOON)
             heapq.heappush(self.moments, (account.asked, account.group.key, account.epoch))
         return rank
 

@@ -2,13 +2,16 @@
 
 * ``las``: who has had less than a bound of accelerator time goes before all others; within a queue by age
   (Tiresias without knowledge of run times, with its two queues).
-* ``srtf``, ``srsf``: the shortest remaining time, or accelerator time, goes first. They know how long work runs.
+* ``srtf``, ``srsf``: the shortest remaining time, or accelerator time, goes first. They know how long work runs. What a
+  stop lost remains, and so does the restart (:mod:`~windlass.plugins.timeshare.losses`); that a stop will lose
+  something keeps them from none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from windlass.plugins.timeshare.losses import EXACT, habit_of, saved_before, saved_seconds
 from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Rank, Stint
@@ -38,7 +41,7 @@ class LeastAttained(Sharing):
 
     def rank(self, stint: Stint) -> Rank:
         until = self._bound / max(stint.devices, 1.0)
-        if stint.attained >= until:
+        if stint.attained + EXACT >= until:
             return Rank(1.0)
         return Rank(0.0, until=until)
 
@@ -64,4 +67,20 @@ class ShortestRemaining(Sharing):
         weight = max(stint.devices, 1.0) if self._weighed else 1.0
         if seconds is None:
             return Rank(float("inf"))
-        return Rank(max(seconds - stint.attained, 0.0) * weight, falls=weight)
+        return Rank(max(seconds - _done(stint), 0.0) * weight, falls=weight)
+
+
+def _done(stint: Stint) -> float:
+    """How much of its work a group has behind it, in seconds, less the restart that is before it. ``stint.memory``:
+    what was saved by its last stop, what it had attained then, and since when it runs again."""
+    habit = habit_of(stint)
+    if habit.free:
+        return stint.attained
+    saved, had, started = stint.memory or (saved_before(stint.group.past, habit), stint.attained, None)
+    run = stint.attained - had
+    if stint.started is None and started is not None:
+        saved += saved_seconds(habit, started, started + run, again=stint.again)
+        had, run = stint.attained, 0.0
+    stint.memory = [saved, had, stint.started]
+    restarts = stint.again if stint.started is not None else stint.attained > 0
+    return saved + run - habit.restart * restarts

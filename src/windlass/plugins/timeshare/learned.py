@@ -40,7 +40,7 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from windlass.plugins.timeshare.losses import habit_of, loss_seconds, next_saved
+from windlass.plugins.timeshare.losses import EXACT, habit_of, loss_seconds, next_saved
 from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
 from windlass.spi.timeshare import Counts, Crowd, Rank, Stint, Tally
 
@@ -113,7 +113,7 @@ class LearnedSharing(Sharing):
     # ------------------------------------------------------------------ ranks
 
     def rank(self, stint: Stint) -> Rank:
-        at = bisect_right(self._edges, stint.attained + 1e-6) - 1
+        at = bisect_right(self._edges, stint.attained + EXACT) - 1
         if stint.memory != at:
             self._passed(stint, at)
         size = _size(stint.devices)
@@ -151,7 +151,7 @@ class LearnedSharing(Sharing):
 
     def worth(self, claimer: Stint, rank: float) -> float:
         """How many seconds it is worth to serve a claimer before somebody of that rank."""
-        at = bisect_right(self._edges, claimer.attained + 1e-6) - 1
+        at = bisect_right(self._edges, claimer.attained + EXACT) - 1
         ending = rank / self._weight(claimer)
         return max([ending * ends - spent for spent, ends in self.ways(claimer, at, _size(claimer.devices))])
 
@@ -160,7 +160,7 @@ class LearnedSharing(Sharing):
         return (1.0 + stint.devices / self.tuning.node) / (1.0 + stint.waited / self.tuning.patience_seconds)
 
     def ended(self, stint: Stint) -> None:
-        at = bisect_right(self._edges, stint.attained) - 1
+        at = bisect_right(self._edges, stint.attained + EXACT) - 1
         self._passed(stint, at)
         self._count(_size(stint.devices), at, ended=True)
 

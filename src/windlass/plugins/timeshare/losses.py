@@ -82,25 +82,34 @@ def next_saved(stint: Stint, habit: Habit, now: float) -> float:
     every = habit.every
     if stint.started is None or not every:
         return inf
-    begun = _begun(stint, habit)
+    begun = _begun(habit, stint.started, again=stint.again)
     return begun + (floor((max(now - begun, 0.0) + EXACT) / every) + 1) * every
 
 
-def _begun(stint: Stint, habit: Habit) -> float:
-    """Since when it works on what it saves next, or when it saved its work last by its own word."""
-    started = stint.started or 0.0
-    return habit.saved if habit.saved >= started else started + (habit.restart if stint.again else 0.0)
+def _begun(habit: Habit, started: float, *, again: bool) -> float:
+    """Since when who began ``started`` works on what he saves next, or when he saved his work last by his own word."""
+    return habit.saved if habit.saved >= started else started + (habit.restart if again else 0.0)
 
 
 def unsaved_seconds(stint: Stint, habit: Habit, now: float) -> float:
     """Of the work that a group which runs has done since its start. Who says when it saved its work last is taken at
     that word, however often it means to."""
-    run, every = max(now - _begun(stint, habit), 0.0), habit.every
+    return _unsaved(habit, stint.started or 0.0, now, again=stint.again)
+
+
+def _unsaved(habit: Habit, started: float, now: float, *, again: bool) -> float:
+    run, every = max(now - _begun(habit, started, again=again), 0.0), habit.every
     if every == 0:
         return 0.0
-    if every is None or habit.saved >= (stint.started or 0.0):
+    if every is None or habit.saved >= started:
         return run
     return max(run - floor((run + EXACT) / every) * every, 0.0)
+
+
+def saved_seconds(habit: Habit, started: float, until: float, *, again: bool) -> float:
+    """Of the work that was done in a run, from ``started`` to a stop. ``again``: it began with a restart."""
+    worked = until - started - (habit.restart if again else 0.0)
+    return max(worked - _unsaved(habit, started, until, again=again), 0.0)
 
 
 def saved_before(past: Past | None, habit: Habit) -> float:
