@@ -177,6 +177,12 @@ class JobRun:
         self.epoch += 1
         return now + self.warming + self.left / rate
 
+    def joined(self, load: float) -> None:
+        """One more of its pods runs, which loads its model for so many seconds while the others go on: that costs its
+        part of the time of all."""
+        loading = self.warming - self.restarting
+        self.warming += (max(0.0, load - self.restarting) - loading) / self.bound
+
     def fail(self, every: float | None) -> None:
         """A node took it; see :meth:`stop`."""
         self.stop(every)

@@ -337,12 +337,13 @@ class Replay:
         run.span_since = now
         self._used_milli += run.milli() - before
         if run.bound >= run.least:
-            self._go(run, now, self._confirmed)
+            self._go(run, now, self._confirmed, joined=pod)
         if self.made.confirms:
             self._confirmed.append(TaskUpserted(running(pod, now)))
 
-    def _go(self, run: JobRun, now: float, deltas: list[Delta]) -> None:
-        """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``."""
+    def _go(self, run: JobRun, now: float, deltas: list[Delta], joined: Pod | None = None) -> None:
+        """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``.
+        ``joined``: the pod that it has got now."""
         ended, restart, load = run.ended, 0.0, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
@@ -352,6 +353,8 @@ class Replay:
             if run.ran:
                 restart = self.options.effort.restart.of(run.job)
             load = self._loads.begin(run)
+        elif joined is not None:
+            run.joined(self._loads.join(joined))
         rate = self._speeds.rate(run)
         if run.group is not None:
             paced = at_rate(run.group, run.every(self.options.effort.checkpoint_seconds), rate)
@@ -367,6 +370,7 @@ class Replay:
         run.settle(now)
         self._close_span(run, now, held=not run.rate)
         before = run.milli()
+        self._loads.leave(pod)
         pod.node = ""
         run.bound -= 1
         run.tries += 1
