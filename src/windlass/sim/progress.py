@@ -86,6 +86,7 @@ class JobRun:
         "came",
         "ended",
         "epoch",
+        "given_up",
         "group",
         "index",
         "job",
@@ -129,6 +130,8 @@ class JobRun:
         self.saved = 0.0
         """Seconds of work that it had saved when a node took it last."""
         self.vain = 0
+        self.given_up = False
+        """Whether its owner gave it up: it never comes again."""
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its pods, one for each pod that has one."""
