@@ -461,6 +461,7 @@ def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
         (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
         (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
+        (("--policy", "/"), "--policy /: that is a folder"),
         (("--remove-job", "default/x"), 'no job "default/x" runs or waits'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),
         (("--drain", "n11"), "did you mean n1?"),

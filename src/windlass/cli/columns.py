@@ -9,14 +9,11 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.cli.failures import nearest
-from windlass.cli.words import plural
+from windlass.cli.policyfolders import CONFIGURATIONS, refuse_folder
 from windlass.sim.catalogue import OF_PACK
 from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.policies import POLICIES, Policy, as_configured
 from windlass.spi.configuration import SchedulerConfig
-
-_ENDINGS = (".conf", ".yaml", ".yml")
-"""Of files that are scheduler configurations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,8 @@ def columns(
     :class:`WindlassError`."""
     names, kinds = _parts(given), _parts([run_times])
     for name in names:
-        _refuse_folder(name)
+        if name not in POLICIES and name not in OF_PACK:
+            refuse_folder(name, "windlass sim policies")
     files = [name for name in names if name not in POLICIES and _is_file(name)]
     for name in names:
         if name not in files:
@@ -90,21 +88,7 @@ def columns(
 
 def _is_file(name: str) -> bool:
     """Whether a policy that has no such name is a scheduler configuration, or means to be."""
-    return Path(name).is_file() or "/" in name or Path(name).suffix in _ENDINGS
-
-
-def _refuse_folder(name: str) -> None:
-    """Raises :class:`WindlassError`, with the files in it that may have been meant."""
-    folder = Path(name)
-    if name in POLICIES or name in OF_PACK or not folder.is_dir():
-        return
-    found = sorted(path for ending in _ENDINGS for path in folder.glob(f"*{ending}") if path.is_file())
-    raise WindlassError(
-        "WL-USE-400",
-        f"--policy {name}: that is a folder; a policy is a name, or one file with a scheduler configuration",
-        evidence=f"{plural(len(found), 'configuration')} in it ({', '.join(_ENDINGS)})",
-        remedies=(*[f"--policy {path}" for path in found[:3]], "windlass sim policies"),
-    )
+    return Path(name).is_file() or "/" in name or Path(name).suffix in CONFIGURATIONS
 
 
 def _titles(files: Sequence[str]) -> dict[str, str]:
