@@ -32,7 +32,7 @@ def check(review: Review) -> None:
         raise errors.invalid(QUEUES, review.name, problems)
 
 
-def _as_written(review: Review) -> dict[str, Obj]:
+def _as_written(review: Review) -> Mapping[str, Obj]:
     """All queues by name, as they will be after this write."""
     return {q["metadata"]["name"]: q for q in review.objects.list(QUEUES)} | {review.name: review.object}
 
