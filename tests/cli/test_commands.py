@@ -9,6 +9,7 @@ import subprocess
 import sys
 from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import clusterscenes
@@ -37,6 +38,23 @@ def test_every_command_has_its_file_and_its_summary(name: str):
     summary = COMMANDS[name][1]
     assert (command.help or "").split("\n\n")[0].replace("\n", " ") == summary
     assert len(COMMANDS) <= 32
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (("--state",), "windlass"),
+        (("what-if", "--drain"), "windlass what-if"),
+        (("sim", "run", "--nodes", "1x8", "--trace"), "windlass sim run"),
+    ],
+)
+def test_an_option_without_its_value_points_to_the_help_of_its_command(
+    windlass: Any, words: tuple[str, ...], where: str
+) -> None:
+    done = windlass(*words)
+    assert done.code == 2
+    assert f"option '{words[-1]}' requires an argument" in done.err
+    assert f"try: {where} --help" in done.err
 
 
 @pytest.mark.parametrize("name", [n for n in COMMANDS if n not in ("scheduler", "controller")])

@@ -46,6 +46,17 @@ def test_what_is_left_is_told_once_it_is_known_how_fast_it_goes() -> None:
     assert cleared == "\r\x1b[K"
 
 
+def test_what_comes_before_the_work_is_no_part_of_how_fast_it_goes() -> None:
+    screen = Watched()
+    with progress(watched(screen), "4 runs", 200) as tell:
+        assert tell is not None
+        for screen.now in (101.0, 104.0):
+            tell(0)
+        screen.now = 114.0
+        tell(100)
+    assert "50%  ~10s left" in screen.written[1]
+
+
 def test_nobody_watches() -> None:
     screen = Watched(interactive=False)
     with progress(watched(screen), "fifo", 10) as tell:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from windlass.sim.replay import replay
+from windlass.sim.replay import Replay
 
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
@@ -603,9 +603,9 @@ def test_what_was_played_before_ctrl_c_is_told(
     def stopped(jobs: Any, nodes: Any, policy: Any, *more: Any) -> Any:
         if policy.name == "sjf":
             raise KeyboardInterrupt
-        return replay(jobs, nodes, policy, *more)
+        return Replay(jobs, nodes, policy, *more)
 
-    monkeypatch.setattr("windlass.cli.playing.replay", stopped)
+    monkeypatch.setattr("windlass.cli.playing.Replay", stopped)
     done = windlass(*given, "fifo,sjf,kube")
     assert done.code == 130
     assert [figures["policy"] for figures in json.loads(done.out)["results"]] == ["fifo"]
@@ -617,9 +617,9 @@ def test_what_was_played_before_ctrl_c_is_told(
     def second(jobs: Any, nodes: Any, policy: Any, options: Any, *more: Any) -> Any:
         if options.seed == 2:
             raise KeyboardInterrupt
-        return replay(jobs, nodes, policy, options, *more)
+        return Replay(jobs, nodes, policy, options, *more)
 
-    monkeypatch.setattr("windlass.cli.playing.replay", second)
+    monkeypatch.setattr("windlass.cli.playing.Replay", second)
     part = windlass(*given, "fifo", "--seeds", "1-2", "--mtbf", "10h")
     assert (part.code, part.out, "not played to the end: fifo" in part.err) == (130, "", True)
 
@@ -650,6 +650,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_work(
     ):
         done = windlass(*given, *arguments)
         assert (done.code, done.out, "cannot be written" in done.err) == (2, "", True), done.err
+    assert "it is a file, not a folder" in windlass(*given, "--plots", trace).err
     monkeypatch.setattr("os.access", lambda *_: False)
     done = windlass(*given, "--report", str(tmp_path / "r.html"))
     assert (done.code, f"{tmp_path} cannot be written" in done.err) == (2, True)

@@ -55,7 +55,7 @@ def test_what_one_policy_can_run_is_not_said_to_run_never(windlass: Run, tmp_pat
     assert "1 of 1 job can never run" in windlass(*given, "kube,fifo").err
     both = windlass(*given, "kube1,fifo").err
     assert "can never run" not in both
-    assert "fifo: 1 of 1 job never ended" in both
+    assert "fifo: 1 of 1 job never ended; there are no times" in both
 
 
 def test_who_never_runs_for_want_of_a_quota_is_told_before(windlass: Run, tmp_path: Path) -> None:
@@ -65,6 +65,29 @@ def test_who_never_runs_for_want_of_a_quota_is_told_before(windlass: Run, tmp_pa
     given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "kai-like,kube")
     assert "1 job of priority 100 and more can never run under kai-like" in windlass(*given, "--by-queue").err
     assert "never" not in windlass(*given).err
+
+
+def test_who_never_ran_is_told_with_the_reason(windlass: Run, tmp_path: Path) -> None:
+    """For people below the table and on the page, for programs beside the figures."""
+    (tmp_path / "t.csv").write_text(
+        OWN.replace("\n", ",queue\n") + "a,0,9,8,x\nb,0,9,8,y\nc,0,9,1,y\nd,0,9,8,y\n"
+    )
+    report = str(tmp_path / "r.html")
+    given = ("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8", "--by-queue", "--policy")
+    done = windlass(*given, "volcano-like,fifo", "--report", report)
+    assert done.code == 0, done.err
+    said = "volcano-like: job b of 8 GPUs (and 1 other) never ended: It needs 8 nvidia.com/gpu"
+    assert said in done.err
+    assert said in Path(report).read_text()
+    assert "fifo: job" not in done.err
+    stuck, fine = json.loads(windlass(*given, "volcano-like,fifo", "-o", "json").out)["results"]
+    assert [(one["job"], one["queue"], one["jobs"]) for one in stuck["never_ended"]] == [
+        ("b", "y", 2),
+        ("a", "x", 1),
+    ]
+    assert "never_ended" not in fine
+    seeds = json.loads(windlass(*given, "volcano-like", "--seeds", "1-2", "--mtbf", "9h", "-o", "json").out)
+    assert [one["job"] for one in seeds["results"][0]["never_ended"]] == ["b", "a"]
 
 
 def test_nobody_waits_less_than_nothing_by_a_rounding(windlass: Run, tmp_path: Path) -> None:

@@ -79,3 +79,25 @@ def test_what_is_read_is_not_written_over_nor_one_file_by_the_other(
     both = windlass(*given, "--report", str(tmp_path / "out"), "--per-job", str(tmp_path / "out"))
     assert (both.code, "two files of this name are to be written" in both.err) == (2, True), both.err
     assert windlass(*given, "--per-job", "/dev/stdout", "--report", "/dev/stdout").code == 0
+
+
+def test_a_folder_is_no_policy_and_what_lies_in_it_may_be(
+    windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "mine.conf").write_text('actions: "allocate"\n')
+    (tmp_path / "fifo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy")
+    for name in ("policies", "policies/", "./policies"):
+        done = windlass(*given, name)
+        assert done.code == 2
+        assert f"--policy {name}: that is a folder" in done.err
+        assert "try: --policy policies/mine.conf" in done.err
+    assert windlass(*given, "fifo").code == 0, "a policy is called so"
+
+
+def test_an_empty_first_line_is_said_to_be_that(windlass: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n" + OWN + "a,0,1,1\n")
+    done = windlass("sim", "run", "--trace", str(tmp_path / "t.csv"), "--nodes", "1x8")
+    assert (done.code, "line 1: it is empty, and should be the header" in done.err) == (65, True)

@@ -218,6 +218,43 @@ def test_quotas_that_have_to_change_together_may(windlass: Run_, cluster: FakeCl
     assert asked(windlass, *both, "--remove-job", "a")["c"]["change"] == "sooner"
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (("root.gpu=8",), "spec.capability: Forbidden: root is the whole cluster"),
+        (("team.gpu=17",), "it is above the capability 16 of lab, which lies above this queue"),
+        (("lab.gpu=7", "lab.deserved.gpu=7"), "its child team may hold 8: lower that one first"),
+        (("team.deserved.gpu=7",), "the children of lab would have 13 in sum, it has 12 itself"),
+        (("lab.deserved.gpu=9",), "its children have 10 in sum: lower those first"),
+        (("lab.gpu=4", "team.gpu=4", "lab.deserved.gpu=4", "other.deserved.gpu=0"), ""),
+        (("lab.gpu=32", "team.gpu=32"), ""),
+        (("odd.deserved.gpu=2",), ""),
+    ],
+)
+def test_a_limit_that_a_server_would_refuse_is_refused_for_the_same_reason(
+    windlass: Run_, cluster: FakeCluster, limits: tuple[str, ...], words: str
+) -> None:
+    """Beside the queues above and below it; what was wrong before may stay."""
+
+    def gpus(number: int) -> dict[str, str]:
+        return {"nvidia.com/gpu": str(number)}
+
+    for found in (
+        queue("lab", capability=gpus(16), deserved=gpus(12)),
+        queue("team", parent="lab", capability=gpus(8), deserved=gpus(4)),
+        queue("other", parent="lab", deserved=gpus(6)),
+        queue("small", capability=gpus(4)),
+        queue("odd", parent="small", capability=gpus(8)),
+        queue("old", parent="odd"),
+    ):
+        cluster.add(QUEUES, found)
+    options = [word for limit in limits for word in ("--set-quota", limit)]
+    done = windlass("what-if", *options, "--samples", "1")
+    assert words in done.err
+    assert done.code == 0 or "would not be valid" in done.err
+    assert (done.code == 0) == (not words), done.err
+
+
 def test_another_policy(windlass: Run_, cluster: FakeCluster) -> None:
     """Two GPUs are idle, the first that waits wants eight; the second two, for less than the first has to wait."""
     del cluster.objects[(PODS, "default", "a")]
@@ -424,6 +461,7 @@ def test_a_node_that_comes_is_ready_though_the_one_like_it_is_not(
         (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
         (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
+        (("--policy", "/"), "--policy /: that is a folder"),
         (("--remove-job", "default/x"), 'no job "default/x" runs or waits'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),
         (("--drain", "n11"), "did you mean n1?"),

@@ -261,6 +261,11 @@ def test_the_cluster_at_a_moment_is_read_from_its_runs() -> None:
     assert (late.used, late.waiting) == ({"a": 6}, {"a": {8}, "b": {4}})
 
 
+def test_a_gang_holds_on_each_node_what_its_pods_there_have() -> None:
+    (instant,) = instants(play([job(0, 100, 13, "a1", queue="a")], "2x8"), [50.0])
+    assert sorted(queues["a"] for queues in instant.held.values()) == [5, 8]
+
+
 # ---------------------------------------------------------------------- E13
 
 

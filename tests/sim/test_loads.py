@@ -48,6 +48,28 @@ def test_a_gang_waits_for_all_of_its_cards() -> None:
     assert outcome.jobs[1].ended == 15.0 + 5.0 + 10.0
 
 
+def test_every_card_of_an_elastic_job_loads_its_model() -> None:
+    outcome = play([replace(item(0, "a", gpus=4), min_gpus=1)], "fifo-backfill", "1x4", 5.0)
+    assert outcome.model_loads == 4
+    assert outcome.jobs[0].ended == 15.0, "side by side"
+
+
+def test_cards_that_come_later_load_while_those_before_go_on() -> None:
+    jobs = [item(0, "", 10.0, 3), replace(item(1, "a", 40.0, 4), min_gpus=1)]
+    outcome = play(jobs, "fifo-backfill", "1x4", 5.0)
+    assert outcome.model_loads == 4
+    done = (10.0 - 5.0) / 4
+    assert outcome.jobs[1].ended == 10.0 + 5.0 * 3 / 4 + 40.0 - done
+
+
+def test_a_card_that_an_elastic_job_gave_up_keeps_its_model() -> None:
+    elastic = replace(item(0, "a", 100.0, 2), min_gpus=1)
+    later = replace(item(1, "a", 10.0, 1), submit_seconds=20.0, priority=9)
+    outcome = play([elastic, later], "default", "1x2", 5.0)
+    assert outcome.jobs[1].ended == 30.0, "its card has the model"
+    assert outcome.model_loads == 2, "also when the card comes back"
+
+
 def test_grouping_loads_each_model_once_per_card_at_most() -> None:
     random = seeded(3)
     jobs = [item(index, random.choice("abcde")) for index in range(200)]

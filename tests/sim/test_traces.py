@@ -115,6 +115,31 @@ def test_who_was_cancelled_while_he_waited_is_left_out_whatever_columns_there_ar
     assert found.never_ran == 1
 
 
+@pytest.mark.parametrize(
+    ("job", "tasks"),
+    [
+        ("11_[3-9%2]", 7),
+        ("11_[3-9]", 7),
+        ("11_[0-20:5,30]", 6),
+        ("11_[1,3,5-6]", 4),
+        ("11_[7]", 1),
+        ("11_[1,3,5,...]", 3),
+        ("11_4", 1),
+        ("11", 1),
+    ],
+)
+def test_what_waits_of_an_array_counts_by_its_tasks(job: str, tasks: int) -> None:
+    text = (
+        "JobID|Submit|Start|End|Partition|AllocTRES|State\n"
+        f"{job}|1795365616|Unknown|Unknown|gpu||PENDING\n"
+        f"9{job}|1795365616|None|1795365730|gpu||CANCELLED by 0\n"
+        "13+0|1795365616|Unknown|Unknown|gpu||PENDING\n"
+        "13+1|1795365616|Unknown|Unknown|gpu||PENDING\n"
+    )
+    found = sacct.record(text.splitlines(keepends=True), "jobs.txt")
+    assert (found.waiting, found.never_ran) == (tasks + 1, tasks)
+
+
 def test_what_a_name_cannot_explain_is_told() -> None:
     with pytest.raises(TraceError, match="line 2: 9 cells, the header has 10"):
         read(SACCT + "7|n|u|p|5|9|9||\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.cli.failures import nearest
+from windlass.cli.policyfolders import CONFIGURATIONS, refuse_folder
 from windlass.sim.catalogue import OF_PACK
 from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.policies import POLICIES, Policy, as_configured
@@ -54,6 +55,9 @@ def columns(
     those that share time also as if nobody had agreed. ``warn`` is told what a file has that is left out. Raises
     :class:`WindlassError`."""
     names, kinds = _parts(given), _parts([run_times])
+    for name in names:
+        if name not in POLICIES and name not in OF_PACK:
+            refuse_folder(name, "windlass sim policies")
     files = [name for name in names if name not in POLICIES and _is_file(name)]
     for name in names:
         if name not in files:
@@ -84,7 +88,7 @@ def columns(
 
 def _is_file(name: str) -> bool:
     """Whether a policy that has no such name is a scheduler configuration, or means to be."""
-    return Path(name).is_file() or "/" in name or Path(name).suffix in (".conf", ".yaml", ".yml")
+    return Path(name).is_file() or "/" in name or Path(name).suffix in CONFIGURATIONS
 
 
 def _titles(files: Sequence[str]) -> dict[str, str]:

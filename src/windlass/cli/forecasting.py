@@ -13,6 +13,7 @@ from windlass.cli import planning, tables
 from windlass.cli.bystanders import Bystanders, bystanders
 from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
+from windlass.cli.policyfolders import refuse_folder
 from windlass.cli.progress import progress
 from windlass.cli.queuerules import check_limits
 from windlass.cli.recording import history_of, kept_of
@@ -189,6 +190,7 @@ def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
 def _policy(name: str, warn: planning.Warn) -> SchedulerConfig:
     if name in NAMED:
         return configuration.parse(NAMED[name], name).config if NAMED[name] else SchedulerConfig()
+    refuse_folder(name, "windlass what-if --policy easy")
     try:
         return planning.read_config(name, warn).config
     except WindlassError as error:

@@ -6,11 +6,15 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import habits
+from windlass.cli.contexts import named
 from windlass.cli.failures import nearest
 
 
 class NounGroup(click.Group):
     """A group whose unknown commands are told in the common shape, and whose known ones are told of in whole."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return named(super().get_command(ctx, cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -17,6 +17,7 @@ import click
 from windlass import __version__
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import failures, terminal
+from windlass.cli.contexts import NamedContext, named
 from windlass.cli.invocation import Surroundings
 from windlass.cli.options import check_values, target_flags
 
@@ -60,6 +61,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(click.Group):
     """Knows its commands by name; imports on use."""
 
+    context_class = NamedContext
+
     def make_context(self, *given: Any, **more: Any) -> click.Context:
         with terminal.reader_watched():  # --help is printed here
             return super().make_context(*given, **more)
@@ -75,7 +78,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"windlass.cli.commands.{cmd_name.replace('-', '_')}")
-        return module.command
+        return named(module.command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

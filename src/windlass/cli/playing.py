@@ -18,9 +18,10 @@ from windlass.kits import garbage, memory
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes, reached
 from windlass.sim.jobs import TraceJob
+from windlass.sim.leftover import left
 from windlass.sim.metrics import Metrics, measure
 from windlass.sim.placements import Placement
-from windlass.sim.replay import replay
+from windlass.sim.replay import Replay
 from windlass.sim.spread import SEED, over_seeds
 from windlass.sim.waitbound import least_mean_queue
 
@@ -103,10 +104,11 @@ def _play(one: Play, tell: Callable[[int], None] | None) -> Played:
     clock, watch = SystemClock(), Watch(one.scored)
     policy = watch.over(one.column.policy)
     begun = clock.monotonic()
-    outcome = replay(one.jobs, one.setup.nodes, policy, replace(one.setup.options, seed=one.seed), tell)
+    game = Replay(one.jobs, one.setup.nodes, policy, replace(one.setup.options, seed=one.seed))
+    outcome = game.run(tell)
     outcome.seconds = clock.monotonic() - begun
     outcome.memory_bytes = memory.peak_bytes()
-    metrics = measure(policy.name, outcome)
+    metrics = replace(measure(policy.name, outcome), left=left(game))
     metrics.figures["queue_bound_seconds"] = one.least
     if len(one.setup.seeds) > 1:
         metrics.figures[SEED] = one.seed

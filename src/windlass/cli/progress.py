@@ -17,7 +17,7 @@ SOON_SECONDS = 2.0
 @contextmanager
 def progress(invocation: Invocation, title: str, total: int) -> Iterator[Callable[[int], None] | None]:
     """A bar on standard error as long as somebody watches, with the time that is left if it goes on as it went; nothing
-    otherwise."""
+    otherwise. As long as nothing is done the work has not begun: processes are started, files are read."""
     terminal = invocation.err
     if not terminal.interactive:
         yield None
@@ -26,7 +26,9 @@ def progress(invocation: Invocation, title: str, total: int) -> Iterator[Callabl
     begun = invocation.clock.monotonic()
 
     def tell(done: int) -> None:
-        nonlocal shown
+        nonlocal shown, begun
+        if not done:
+            begun = invocation.clock.monotonic()
         part = done * 100 // max(total, 1)
         if part != shown:
             shown = part

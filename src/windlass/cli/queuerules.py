@@ -9,19 +9,23 @@ from windlass.api import quantities
 from windlass.api.errors import FieldError, WindlassError
 from windlass.api.validation import queue as rules
 from windlass.api.validation.collector import Collector
+from windlass.api.validation.queue_tree import ROOT, QueueTree, against_children, against_parent, root_changes
 from windlass.model.queues import shown
 from windlass.spi.objects import Dialect, Queue, Resources
 
 
 def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> None:
-    """Raises :class:`WindlassError` on what is wrong with a queue, and was not before. What KAI's queues deserve is
-    bound by nothing."""
+    """Raises :class:`WindlassError` on what is wrong with a queue, by itself or beside those above and below it, and
+    was not before. What KAI's queues deserve is bound by nothing."""
+    then, now = _tree(before), _tree(after)
     for name, queue in after.items():
         was = before.get(name)
         if queue == was or queue.dialect is Dialect.KAI:
             continue
-        known = _problems(was) if was is not None else []
-        wrong = [problem for problem in _problems(queue) if problem not in known]
+        known = _problems(then, name) if was is not None else []
+        wrong = [problem for problem in _problems(now, name) if problem not in known]
+        if name == ROOT:
+            wrong += root_changes(then.specs.get(name, {}), now.specs[name])
         if wrong:
             raise WindlassError(
                 "WL-QUEUE-422",
@@ -31,15 +35,26 @@ def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> Non
             )
 
 
-def _problems(queue: Queue) -> list[FieldError]:
-    found = Collector()
-    spec = {
+def _tree(queues: Mapping[str, Queue]) -> QueueTree:
+    return QueueTree({name: _spec(one) for name, one in queues.items() if one.dialect is not Dialect.KAI})
+
+
+def _spec(queue: Queue) -> dict[str, Any]:
+    return {
+        "parent": queue.parent,
         "capability": _written(queue.capability),
         "deserved": _written(queue.deserved),
         "guarantee": {"resource": _written(queue.guarantee)},
     }
-    rules.queue({"metadata": {"name": queue.name}, "spec": spec}, None, found)
-    return found.errors
+
+
+def _problems(tree: QueueTree, name: str) -> list[FieldError]:
+    """By itself; if nothing is wrong so far, beside others."""
+    found = Collector()
+    rules.queue({"metadata": {"name": name}, "spec": tree.specs[name]}, None, found)
+    if found.errors or name == ROOT:
+        return found.errors
+    return [*against_parent(tree, name), *against_children(tree, name)]
 
 
 def _written(amounts: Resources) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from errno import EACCES, EDQUOT, EISDIR, ENOSPC
+from errno import EACCES, EDQUOT, EISDIR, ENOSPC, ENOTDIR
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,6 +72,8 @@ class Reports:
             _require_pictures()
         try:
             if self._plots is not None:
+                if self._plots.exists() and not self._plots.is_dir():
+                    raise NotADirectoryError(ENOTDIR, "it is a file, not a folder", str(self._plots))
                 self._plots.mkdir(parents=True, exist_ok=True)
                 _try_out(self._plots)
             for path in (self._report, self._per_job):

@@ -220,4 +220,8 @@ def left_over(results: Sequence[Metrics]) -> Iterator[str]:
     for result in results:
         never, jobs = result.figures["unfinished_jobs"], result.figures["jobs"]
         if never:
-            yield f"{result.policy}: {never:g} of {plural(jobs, 'job')} never ended; its times are of the others alone"
+            times = "its times are of the others alone" if never < jobs else "there are no times"
+            yield f"{result.policy}: {never:g} of {plural(jobs, 'job')} never ended; {times}"
+        for one in result.left:
+            others = f" (and {plural(one.jobs - 1, 'other')})" if one.jobs > 1 else ""
+            yield f"{result.policy}: job {one.job} of {plural(one.gpus, 'GPU')}{others} never ended: {one.why}"

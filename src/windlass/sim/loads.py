@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.sim.jobs import WHOLE
-from windlass.sim.progress import JobRun
+from windlass.sim.progress import JobRun, Pod
 
 
 class Loads:
@@ -21,30 +21,36 @@ class Loads:
         self._idle: dict[str, list[str]] = {name: [""] * count for name, count in cards.items()}
         """Node → the models on its idle cards, the longest idle first."""
         self._taken: dict[int, dict[str, int]] = {}
+        """Job → what it took on each node."""
         self.count = 0
         """Loads so far, one per card."""
 
     def begin(self, run: JobRun) -> float:
         """A job starts where it is; the seconds until its model is on all of its cards."""
-        job = run.job
-        if not self._seconds or not job.model or job.gpu_milli < WHOLE or run.index in self._taken:
+        return max([self.join(pod) for pod in run.pods.values() if pod.node], default=0.0)
+
+    def join(self, pod: Pod) -> float:
+        """A pod begins to run where it is; the seconds until its job's model is on its cards."""
+        job, node = pod.run.job, pod.node
+        if not self._seconds or not job.model or job.gpu_milli < WHOLE:
             return 0.0
-        taken: dict[str, int] = {}
-        for pod in run.pods.values():
-            if pod.node:
-                taken[pod.node] = taken.get(pod.node, 0) + pod.gpus
-        loads = 0
-        for node, count in taken.items():
-            idle = self._idle[node]
-            loads += count - min(count, idle.count(job.model))
-            for _ in range(count):
-                if idle:
-                    idle.pop(idle.index(job.model) if job.model in idle else 0)
-        self._taken[run.index] = taken
+        idle, count = self._idle[node], pod.gpus
+        loads = count - min(count, idle.count(job.model))
+        for _ in range(min(count, len(idle))):
+            idle.pop(idle.index(job.model) if job.model in idle else 0)
+        taken = self._taken.setdefault(pod.run.index, {})
+        taken[node] = taken.get(node, 0) + count
         self.count += loads
         return self._seconds if loads else 0.0
 
+    def leave(self, pod: Pod) -> None:
+        """A pod gives back what it has, before its place is taken from it; its job may go on without it."""
+        taken = self._taken.get(pod.run.index, {})
+        if pod.gpus <= taken.get(pod.node, 0):
+            taken[pod.node] -= pod.gpus
+            self._idle[pod.node] += [pod.run.job.model] * pod.gpus
+
     def end(self, run: JobRun) -> None:
-        """A job gives back the cards that it began with."""
+        """A job gives back the cards that it has."""
         for node, count in self._taken.pop(run.index, {}).items():
             self._idle[node] += [run.job.model] * count

@@ -20,13 +20,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from statistics import fmean
 from typing import Any
 
 from windlass.sim.jobs import WHOLE
-from windlass.sim.outcome import Ended, Outcome
+from windlass.sim.outcome import Ended, Left, Outcome
 
 SHOWN = (50, 90, 99)
 SHORT_SECONDS = 10.0
@@ -35,10 +35,18 @@ SHORT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The figures of one replay under their names in documents; see the module."""
+    """The figures of one replay under their names in documents; see the module. ``left``: who never ended, where that
+    was asked for."""
 
     policy: str
     figures: dict[str, Any]
+    left: Sequence[Left] = ()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The figures, and who never ended, if anybody."""
+        never = {"never_ended": [asdict(one) for one in self.left]} if self.left else {}
+        return {**self.figures, **never}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

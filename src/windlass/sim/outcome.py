@@ -60,6 +60,17 @@ class Ended:
     lost_gpu_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """``job``: the first of ``jobs`` of one queue that never ended for one reason, with so many ``gpus``."""
+
+    job: str
+    queue: str
+    gpus: int
+    jobs: int
+    why: str
+
+
 @dataclass(slots=True)
 class Outcome:
     """``jobs`` in the order of the trace handed in. ``seconds``: what the replay took; ``cycles``: of the

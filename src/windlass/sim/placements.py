@@ -41,6 +41,8 @@ class Witness:
 
         def make(setting: Setting) -> Made:
             made = policy.make(setting)
+            if setting.trial:
+                return made
             keys = [key for key, job in zip(setting.keys, setting.jobs, strict=True) if job.id == self._job]
             engine = _Watched(made.engine, policy.name, keys, self.seen)
             return replace(made, engine=cast(Engine, engine))

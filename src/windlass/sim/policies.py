@@ -42,7 +42,8 @@ from windlass.spi.timeshare import TimeSharing
 class Setting:
     """What a policy may know beforehand: an oracle looks at ``jobs``. ``keys``: the engine's name of each job,
     in the same order. ``checkpoint_seconds``: see :class:`~windlass.sim.progress.Effort`; ``queues``: whether jobs
-    stand in the queues of the trace."""
+    stand in the queues of the trace; ``trial``: whether it is only to be seen if somebody starts, so that nobody
+    watches."""
 
     jobs: Sequence[TraceJob]
     keys: Sequence[str]
@@ -51,6 +52,7 @@ class Setting:
     restart: RestartCost = field(default_factory=RestartCost)
     checkpoint_seconds: float | None = 0.0
     queues: bool = False
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class JobRun:
         "came",
         "ended",
         "epoch",
+        "given_up",
         "group",
         "index",
         "job",
@@ -135,6 +136,8 @@ class JobRun:
         self.saved = 0.0
         """Seconds of work that it had saved when a node took it last."""
         self.vain = 0
+        self.given_up = False
+        """Whether its owner gave it up: it never comes again."""
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its pods, one for each pod that has one."""
@@ -196,6 +199,12 @@ class JobRun:
             return False
         self.group = altered(group, run_estimate=seconds)
         return True
+
+    def joined(self, load: float) -> None:
+        """One more of its pods runs, which loads its model for so many seconds while the others go on: that costs its
+        part of the time of all."""
+        loading = self.warming - self.restarting
+        self.warming += (max(0.0, load - self.restarting) - loading) / self.bound
 
     def fail(self, every: float | None) -> None:
         """A node took it; see :meth:`stop`."""

@@ -13,7 +13,7 @@ no other books are kept; equal inputs and seeds give equal outcomes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.engine.decision import Bind, Decision, Eviction
@@ -38,6 +38,7 @@ from windlass.sim.loads import Loads
 from windlass.sim.outcome import Moment, Outcome, Span
 from windlass.sim.policies import Policy, Setting, at_rate
 from windlass.sim.progress import Effort, JobRun, Pod, Speeds
+from windlass.sim.standstill import Standstill
 from windlass.sim.world import NAMESPACE, Teller, next_incarnation, running
 from windlass.spi.objects import Node, Queue
 
@@ -51,8 +52,6 @@ VAIN = 100
 up: where nothing is ever saved, a job that outlasts its nodes would come back for ever."""
 DAY = 86_400.0
 """All nodes are up when the day of the first submission begins: a trace may count from 1970."""
-PATIENCE = 2000
-"""Nothing runs and nothing comes: after so many moments at which nothing is decided either, nothing ever will be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Options:
     """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
     ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``queues``: jobs stand
     in the queues of the trace, of equal weight unless ``terms`` says of one what it has; else all in one.
-    ``timeline``: whether the outcome has ``moments``.
+    ``timeline``: whether the outcome has ``moments``. ``trial``: it is only to be seen whether somebody starts.
     """
 
     effort: Effort = field(default_factory=Effort)
@@ -71,6 +70,7 @@ class Options:
     queues: bool = False
     terms: Mapping[str, Queue] = field(default_factory=dict)
     timeline: bool = True
+    trial: bool = False
 
 
 def replay(
@@ -108,7 +108,9 @@ class Replay:
             effort.restart,
             effort.checkpoint_seconds,
             options.queues,
+            options.trial,
         )
+        self._policy = policy
         self.made = policy.make(setting)
         self.agenda = Agenda()
         cards = {node.name: gpus_of(node) for node in nodes}
@@ -131,6 +133,8 @@ class Replay:
         self._done = 0
         self._coming = len(self.runs)
         """Jobs that are still to arrive, or to come again."""
+        self._wake: float | None = None
+        """When the engine wants to be asked again."""
         self._happenings: dict[int, Callable[[Any, float], None]] = {
             Kind.END: self._ends,
             Kind.REPAIR: self._repaired,
@@ -150,7 +154,9 @@ class Replay:
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
         first = jobs[0].submit_seconds if jobs else 0.0
-        for name in self._breakdowns.begin(self._nodes):
+        frail = self._breakdowns.begin(self._nodes)
+        self._standstill = Standstill(self._would_start if frail else None)
+        for name in frail:
             self._plan_failure(name, first - first % DAY)
 
     # ------------------------------------------------------------------ the loop
@@ -161,38 +167,64 @@ class Replay:
             return self._run(progress)
 
     def _run(self, progress: Callable[[int], None] | None) -> Outcome:
-        agenda, happenings, timeline = self.agenda, self._happenings, self.options.timeline
-        wake: float | None = None
         total = len(self.runs)
-        idle = 0
-        while self._done < total and (idle < PATIENCE or any(pod.node for pod in self._pods.values())):
-            moment = agenda.moment()
-            if moment is None or (wake is not None and wake < moment):
-                moment = wake
-            if moment is None:
-                break
-            for kind, what in agenda.due(moment):
-                happenings[kind](what, moment)
-            if not self._deltas and (wake is None or wake > moment):
-                continue
-            decisions = self.outcome.decisions
-            wake = self.deciding.settle(moment)
-            still = self.outcome.decisions == decisions and not (self._used_milli or self._coming)
-            idle = idle + 1 if still else 0
-            if timeline:
-                self.outcome.moments.append(
-                    Moment(
-                        moment,
-                        self._used_milli / WHOLE,
-                        self._waiting_jobs,
-                        self._waiting_milli / WHOLE,
-                        self._down,
-                    )
-                )
+        while self._done < total and not self._over() and self._step():
             if progress is not None:
                 progress(self._done)
         self.outcome.model_loads = self._loads.count
         return self.outcome
+
+    def starts(self) -> bool:
+        """Whether somebody ever gets a place; it is played until then."""
+        while not (self.outcome.decisions or self._over()):
+            if not self._step():
+                break
+        return self.outcome.decisions > 0
+
+    def _step(self) -> bool:
+        """What happens at the next moment, and what is decided then; ``False``: nothing ever happens again."""
+        wake, agenda = self._wake, self.agenda
+        moment = agenda.moment()
+        if moment is None or (wake is not None and wake < moment):
+            moment = wake
+        if moment is None:
+            return False
+        for kind, what in agenda.due(moment):
+            self._happenings[kind](what, moment)
+        if not self._deltas and (wake is None or wake > moment):
+            return True
+        decisions = self.outcome.decisions
+        self._wake = self.deciding.settle(moment)
+        still = self.outcome.decisions == decisions and not (self._used_milli or self._coming)
+        self._standstill.note(moment, still=still)
+        if self.options.timeline:
+            self._note_moment(moment)
+        return True
+
+    def _note_moment(self, now: float) -> None:
+        used, waiting = self._used_milli / WHOLE, self._waiting_milli / WHOLE
+        self.outcome.moments.append(Moment(now, used, self._waiting_jobs, waiting, self._down))
+
+    def _over(self) -> bool:
+        """Whether nothing more comes of it, whatever happens to nodes. Work without cards holds none."""
+        standstill = self._standstill
+        return standstill.lasts and not any(pod.node for pod in self._pods.values()) and standstill.for_ever()
+
+    def _would_start(self) -> bool:
+        """Whether somebody of those that wait got a place if no node were away."""
+        now = self.agenda.now
+        waiting = [replace(run.job, submit_seconds=now) for run in self.waiting()]
+        options = replace(self.options, failures=NodeFailures(), timeline=False, trial=True)
+        return Replay(waiting, list(self._nodes.values()), self._policy, options).starts()
+
+    def bring_back(self) -> None:
+        """Once it is over: all nodes are there again, so that it can be asked who waits nevertheless, and why."""
+        self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
+        self.made.engine.cycle(self.agenda.now)
+
+    def waiting(self) -> list[JobRun]:
+        """Who has come, has not ended, and is not given up."""
+        return [run for run in self.runs if run.pods and not run.given_up]
 
     # ------------------------------------------------------------------ jobs come and go
 
@@ -260,6 +292,7 @@ class Replay:
 
     def _give_up(self, run: JobRun) -> None:
         """It holds nothing, and never comes again."""
+        run.given_up = True
         self._waiting_jobs -= 1
         self._waiting_milli -= run.job.milli
         if run.group is not None:
@@ -339,12 +372,13 @@ class Replay:
         run.span_since = now
         self._used_milli += run.milli() - before
         if run.bound >= run.least:
-            self._go(run, now, self._confirmed)
+            self._go(run, now, self._confirmed, joined=pod)
         if self.made.confirms:
             self._confirmed.append(TaskUpserted(running(pod, now)))
 
-    def _go(self, run: JobRun, now: float, deltas: list[Delta]) -> None:
-        """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``."""
+    def _go(self, run: JobRun, now: float, deltas: list[Delta], joined: Pod | None = None) -> None:
+        """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``.
+        ``joined``: the pod that it has got now."""
         ended, restart, load = run.ended, 0.0, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
@@ -353,6 +387,8 @@ class Replay:
                 ended.started = now
             restart = self._restarts(run)
             load = self._loads.begin(run)
+        elif joined is not None:
+            run.joined(self._loads.join(joined))
         rate = self._speeds.rate(run)
         if run.group is not None:
             paced = at_rate(run.group, run.every(self.options.effort.checkpoint_seconds), rate)
@@ -378,6 +414,7 @@ class Replay:
         run.settle(now)
         self._close_span(run, now, held=not run.rate)
         before = run.milli()
+        self._loads.leave(pod)
         pod.node = ""
         run.bound -= 1
         run.tries += 1

@@ -15,8 +15,8 @@ DIGITS = 4
 def over_seeds(runs: Sequence[Metrics]) -> Metrics:
     """Runs of one policy that differ by their seed (:data:`SEED` among their figures) → the mean of every figure;
     ``seeds``: which; ``spread``: the standard deviation of every figure between the runs (of a sample: by n - 1), in
-    the same form. What some run has not (``None``) has neither a mean nor a spread. Of one run: as it is. Raises
-    ``ValueError`` for no run."""
+    the same form. What some run has not (``None``) has neither a mean nor a spread. Who never ended is told of the
+    first run in which somebody did not. Of one run: as it is. Raises ``ValueError`` for no run."""
     if not runs:
         raise ValueError("no run has no mean")
     if len(runs) == 1:
@@ -28,7 +28,7 @@ def over_seeds(runs: Sequence[Metrics]) -> Metrics:
         SEEDS: [one[SEED] for one in figures],
         SPREAD: _each(figures, lambda values: round(stdev(values), DIGITS)),
     }
-    return Metrics(runs[0].policy, told)
+    return Metrics(runs[0].policy, told, next((run.left for run in runs if run.left), ()))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -182,7 +182,8 @@ def run(
     about = {policy.name: policy.summary for policy in asked}
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
     try:  # files first: whoever reads the words may have gone by then
-        reports.write(f"Simulation of {trace}", [said, *pictures], results, about, invocation)
+        unsaid = [f"{line}." for line in simtables.left_over(results)]
+        reports.write(f"Simulation of {trace}", [said, *pictures, *unsaid], results, about, invocation)
     finally:
         if invocation.output == "csv":
             invocation.out.write(simtables.as_csv([result.figures for result in results]))
@@ -191,8 +192,8 @@ def run(
             invocation.out.write(simtables.as_table(results, invocation.out.width))
             invocation.out.write(watch.as_text())
         else:
-            each = {"runs": [run.figures for run in runs]} if len(runs) > len(results) else {}
-            emit(invocation, {"results": [one.figures for one in results], **each, **watch.as_record()})
+            each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
+            emit(invocation, {"results": [one.document for one in results], **each, **watch.as_record()})
         for line in simtables.left_over(results):
             invocation.warn(line)
     return stopping.ended(invocation, missing)

@@ -54,8 +54,8 @@ def instants(outcome: Outcome, moments: Sequence[float]) -> list[Instant]:
         queue = outcome.jobs[span.job].job.queue
         for at in range(bisect_left(moments, span.start), bisect_left(moments, span.end)):
             running[at].add(span.job)
-            for node in span.nodes:
-                found[at].held.setdefault(node, Counter())[queue] += round(span.gpus / len(span.nodes))
+            for node, gpus in span.by_node().items():
+                found[at].held.setdefault(node, Counter())[queue] += round(gpus)
     for number, ended in enumerate(outcome.jobs):
         job, begin = ended.job, bisect_left(moments, ended.job.submit_seconds)
         for at in range(begin, len(moments) if ended.ended is None else bisect_left(moments, ended.ended)):

@@ -83,6 +83,8 @@ def _names(header: str, delimiter: str) -> set[str]:
 
 def _unknown(header: str) -> str:
     """What is said of a header that is of no format: what the nearest one lacks, where one is near."""
+    if not header.strip():
+        return "it is empty, and should be the header"
     if _names(header, ",").issuperset(openb.NODE_COLUMNS):
         return "that is a list of nodes (for --nodes), not of jobs"
     said = f"the header is that of no format that is known ({', '.join(FORMATS)})"

@@ -6,7 +6,8 @@ was not suspended; without that column from ``Start`` to ``End``. Times without 
 as UTC: where clocks are changed they are an hour off, and not so with ``SLURM_TIME_FORMAT=%s``. Jobs that never
 started, and those that have not ended (one that is requeued has a run behind it, and waits), are left out, as are
 steps (``7.batch``) where ``-X`` was forgotten. The parts of a heterogeneous job (``9+0``, ``9+1``) start together:
-they are one job. Slurm quotes nothing: a job's name may have ``|`` in it.
+they are one job. What waits of an array stands in one line (``11_[3-9%2]``), and counts by its tasks. Slurm quotes
+nothing: a job's name may have ``|`` in it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ AGAIN = ("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 """States of jobs that have run and wait to run anew."""
 DIGITS = 6
 """No job has counts of more: of GPUs, or of CPUs."""
+_ARRAY = re.compile(r"_\[([^\]%]*)")
+"""The tasks that wait of an array, without how many may run at once."""
+_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_PART = re.compile(r"\+0*[1-9]\d*$")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 """A number without a letter is in MiB."""
@@ -54,11 +59,12 @@ def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
             raise TraceError(
                 file, 1, " or ".join(RESOURCES), "there is no such column: nothing tells of GPUs"
             )
-        if "." in row.text("JobID"):
+        job, _, _ = row.text("JobID").partition("[")
+        if "." in job:
             continue
         why = "earlier" if moment(row, "Submit") < since else _left_out(row)
         if why:
-            counts[why] += 1
+            counts[why] += _tasks(row.text("JobID"))
         else:
             ran.append(row)
     submitted = [moment(row, "Submit") for row in ran]
@@ -76,6 +82,20 @@ def _left_out(row: Row) -> str:
         return "running" if started else "waiting"
     unplaced = not started or (not row.cells.get(ALLOCATED, "-") and not _ran(row))
     return "never_ran" if unplaced else ""
+
+
+def _tasks(job: str) -> int:
+    """How many jobs a line stands for: the tasks of an array that have not begun; of the parts of a heterogeneous job
+    the first alone counts. Where Slurm breaks a list off (``...``), those that it names."""
+    if _PART.search(job):
+        return 0
+    array = _ARRAY.search(job)
+    if array is None:
+        return 1
+    count = 0
+    for first, last, step in _TASKS.findall(array[1]):
+        count += max(0, int(last or first) - int(first)) // (int(step or 1) or 1) + 1
+    return count or 1
 
 
 def _joined(jobs: Iterable[TraceJob]) -> list[TraceJob]:
