@@ -94,7 +94,7 @@ class Reservations:
         """
         self._plans = 0
         self._turned = []
-        vacant, grown = self.unreserved, self._has_grown(now)
+        reshaped, vacant, grown = self.reshaped, self.unreserved, self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
         self.vacant = vacant
@@ -106,9 +106,9 @@ class Reservations:
                 r.turns += served
             broken |= self._come_due(statement, due, now, served=served)
         others = self._others(touched, now)
-        if broken or others:
+        if broken or others or reshaped:  # of what is gone or ill on nodes somebody may have had his room
             ranked = self._first_of(others)
-            if broken or any(group.key not in self.slots for group in ranked):
+            if broken or reshaped or any(group.key not in self.slots for group in ranked):
                 self._plan(statement, ranked, now, broken)
         if grown or self._grown:
             self._move_forward(statement, now)
@@ -119,7 +119,7 @@ class Reservations:
 
     def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
         """Those whose groups wait no more, or for room that is promised to them by now, the keys of those whose nodes
-        are gone or that ask for something else, and those of the others whose time has come."""
+        are gone or closed or that ask for something else, and those of the others whose time has come."""
         gone: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
@@ -246,17 +246,20 @@ class Reservations:
     # ------------------------------------------------------------------ moving forward
 
     @property
+    def reshaped(self) -> bool:
+        """Whether nodes are others than was reckoned with."""
+        return self._shape_seen != self._world.table.shape
+
+    @property
     def grown(self) -> bool:
         """Whether room is there sooner than was reckoned with, but for what has left since."""
-        return self._grown or self._shape_seen != self._world.table.shape
+        return self._grown or self.reshaped
 
     @property
     def unreserved(self) -> bool:
         """Whether those are to be looked for who may have a reservation now and have none: one has gone, or nodes are
         others, so that the start of somebody may be known that was not."""
-        return self.vacant or (
-            self._shape_seen != self._world.table.shape and bool(self.slots or self.aging.since)
-        )
+        return self.vacant or (self.reshaped and bool(self.slots or self.aging.since))
 
     def look_again(self) -> bool:
         """Some who could never run can now: the next cycle looks for who may have a reservation. Whether any wait."""
@@ -489,11 +492,12 @@ class Reservations:
         classes: Mapping[int, TaskClass],
         *,
         grown: bool,
+        reshaped: bool,
     ) -> None:
         """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, how many turns they have had, and whether
-        room has :attr:`grown`."""
+        room has :attr:`grown` or nodes are :attr:`reshaped`."""
         table = self._world.table
-        self._grown, self._shape_seen = grown, table.shape
+        self._grown, self._shape_seen = grown, table.shape - reshaped
         for key, r in self.slots.items():
             r.turns = turns.get(key, 0)
             for name, numbers in tasks.get(key, {}).items():
@@ -595,11 +599,13 @@ class Reservations:
         return made
 
     def _stands(self, reservation: Reservation) -> bool:
-        """Whether its nodes are there, and the group asks for the same as when it was made."""
+        """Whether its nodes are there and take its tasks, but for amounts, and the group asks for the same as when it
+        was made."""
         rows, nodes = self._world.table.rows, self._world.table.nodes
-        return reservation.asks() and all(
+        there = reservation.asks() and all(
             rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
         )
+        return there and reservation.open()
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Whether nothing is kept there from the group: it goes before, or will have ended."""
