@@ -1,5 +1,6 @@
 """Random jobs on one node, many of which end before their limit: who starts when under ``conservative`` is what the
-definition says, played by an implementation that has nothing of the engine."""
+definition says, played by an implementation that has nothing of the engine. Some of them are drawn of few kinds, so
+that many ask for the same, and ends, arrivals and starts fall together."""
 
 from __future__ import annotations
 
@@ -14,37 +15,73 @@ from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.policies import POLICIES
 from windlass.sim.replay import Options, replay
 
+CARDS = 8
+MOST = 16
+"""No more jobs than have reservations at once."""
+
 
 def drawn(rng: Random) -> list[Asked]:
-    """No more jobs than have reservations at once."""
-    moments = sorted(rng.randint(0, 60) for _ in range(rng.randint(3, 16)))
+    """All of them different, mostly."""
+    moments = sorted(rng.randint(0, 60) for _ in range(rng.randint(3, MOST)))
     jobs = []
     for at, comes in enumerate(moments):
         limit = rng.randint(2, 60)
         runs = rng.randint(1, limit) if rng.random() < 0.7 else limit
-        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, 8), limit, runs))
+        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, CARDS), limit, runs))
     return jobs
 
 
-def played(jobs: list[Asked]) -> dict[str, float | None]:
+def drawn_alike(rng: Random) -> tuple[int, list[Asked]]:
+    """Of few sizes, lengths and moments; and how many cards there are."""
+    cards, lengths = rng.choice((2, 3, 4, 8)), (1, 5, 10, 20, 50)
+    moments = sorted(rng.choice((0, 5, 10, 20, 25, 30, 40)) for _ in range(rng.randint(6, MOST)))
+    jobs = []
+    for at, comes in enumerate(moments):
+        limit = rng.choice(lengths)
+        runs = rng.choice([seconds for seconds in lengths if seconds <= limit])
+        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, cards), limit, rng.choice((limit, runs))))
+    return cards, jobs
+
+
+def played(jobs: list[Asked], cards: int = CARDS) -> dict[str, float | None]:
     trace = [
         job(one.comes, one.runs, one.cards, one.name, requested_seconds=float(one.limit)) for one in jobs
     ]
     policy = POLICIES["conservative"].by("user")
-    return started(replay(trace, make_nodes(parse("1x8")), policy, Options()))
+    return started(replay(trace, make_nodes(parse(f"1x{cards}")), policy, Options()))
+
+
+def check(jobs: list[Asked], cards: int = CARDS) -> None:
+    told = Naive(cards).play(jobs)
+    begun = played(jobs, cards)
+    assert begun == told.started, jobs
+    assert all(told.started[name] <= start for name, start in told.promised.items())
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_conservative_is_conservative_backfilling_with_compression(seed: int) -> None:
-    jobs = drawn(Random(seed))
-    told = Naive(8).play(jobs)
-    begun = played(jobs)
-    assert begun == told.started, jobs
-    assert all(told.started[name] <= start for name, start in told.promised.items())
+    check(drawn(Random(seed)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_so_it_is_where_many_are_of_the_same_kind(seed: int) -> None:
+    cards, jobs = drawn_alike(Random(seed))
+    check(jobs, cards)
+
+
+def test_who_asks_for_the_same_as_one_before_him_takes_no_turn_of_another() -> None:
+    """At 45 the fourth has to wait, and the last, who asks for as many cards, could begin; but the fifth comes before
+    him, and leaves him no room for a second."""
+    said = [(20, 50, 2), (20, 5, 4), (25, 20, 2), (25, 50, 2), (25, 1, 1), (30, 10, 2)]
+    jobs = [Asked(f"j{at}", comes, cards, runs, runs) for at, (comes, runs, cards) in enumerate(said, 1)]
+    begun = played(jobs, 4)
+    assert (begun["j5"], begun["j6"]) == (45, 46)
+    check(jobs, 4)
 
 
 def test_many_are_promised_a_start_and_many_promises_are_moved_forward() -> None:
-    told = [Naive(8).play(drawn(Random(seed))) for seed in range(20)]
+    told = [Naive(CARDS).play(drawn(Random(seed))) for seed in range(20)]
     assert sum(len(one.promised) for one in told) >= 80
     assert sum(one.moved for one in told) >= 80

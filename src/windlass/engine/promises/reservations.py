@@ -69,6 +69,8 @@ class Reservations:
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        self._unfilled = False
+        """Whether one has gone in this cycle, as its group has begun, and nobody has been looked for yet."""
         self._grown = False
         """Whether room that a reservation was to hold is not held, or not yet, so that others may begin sooner."""
         self._shape_seen = -1
@@ -93,7 +95,7 @@ class Reservations:
         ``touched``: the groups that may have come since the last time.
         """
         self._plans = 0
-        self._turned = []
+        self._turned, self._unfilled = [], False
         reshaped, vacant, grown = self.reshaped, self.unreserved, self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
@@ -235,10 +237,8 @@ class Reservations:
         again = again or not all(map(_begun, self._turned))
         if self.vacant and not again:
             self.vacant = False
-            ranked = self._first_of(self._next_in_line())
-            if any(group.key not in before for group in ranked):
-                self._plan(statement, ranked, now)
-                again = any(self.slots.get(key) is not r for key, r in before.items())
+            self._fill_up(statement, now)
+            again = any(self.slots.get(key) is not r for key, r in before.items())
         if again:
             for r in self._turned:
                 self._world.table.improved |= r.rows.keys()
@@ -309,6 +309,9 @@ class Reservations:
         if self._displaced:
             self._plan_again(statement, now)
         own = self.slots.get(group.key)
+        if self._unfilled and own is None:
+            self._fill_up(statement, now)
+            own = self.slots.get(group.key)
         planned = own is not None and own.start < UNKNOWN
         outranked = [r for r in self.slots.values() if group.rank < r.group.rank]
         if planned:  # he leaves alone what was planned beside it; nodes are emptied whatever is planned
@@ -332,15 +335,32 @@ class Reservations:
             self._displaced = any(r.binds(until) for r in behind)
             if own is not None:
                 del self.slots[group.key]
-                self.vacant = True
+                self.vacant = self._unfilled = True
                 self._grown = self._grown or own.start > now or not _begun(own)
         return attempt, ""
+
+    def _fill_up(self, statement: Statement, now: float) -> None:
+        """In the place of those who have begun others have room kept for them, before anybody behind them is tried."""
+        self._unfilled = False
+        ranked = self._first_of(self._next_in_line())
+        if any(group.key not in self.slots for group in ranked):
+            self._plan(statement, ranked, now)
+
+    @property
+    def concern(self) -> bool:
+        """Whether anybody has to leave room alone, or may have to before he is tried."""
+        return self._unfilled or bool(self.slots)
 
     def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
         """Those of a bucket for whom room is kept, as they are to begin."""
         return [r.group for r in self.slots.values() if r.group.bucket is bucket]
 
-    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> bool:
+    def is_planned(self, group: GroupEntry) -> bool:
+        """Whether room is kept for a group from a known moment on."""
+        own = self.slots.get(group.key)
+        return own is not None and own.start < UNKNOWN
+
+    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> Attempt:
         """:meth:`advance` of one who is not the first of his bucket, if all he needs is free by now; else nothing has
         happened: of a promise that he were given nobody would take notice before it is his turn."""
         if self._displaced:
@@ -348,10 +368,10 @@ class Reservations:
         before, mark = dict(self.slots), statement.checkpoint()
         attempt, _ = self.advance(statement, group, step, now)
         if attempt.done and not attempt.pipelined:
-            return True
+            return attempt
         statement.rollback(mark)
         self.slots = before
-        return False
+        return Attempt(False)
 
     @staticmethod
     def _open_rows(statement: Statement, step: Step) -> set[int] | None:
