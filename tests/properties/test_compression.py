@@ -1,12 +1,14 @@
 """Random jobs on one node, many of which end before their limit: who starts when under ``conservative`` is what the
-definition says, played by an implementation that has nothing of the engine. Some of them are drawn of few kinds, so
-that many ask for the same, and ends, arrivals and starts fall together."""
+definition says, played by an implementation that has nothing of the engine; and so it is under ``easy``. Some of them
+are drawn of few kinds, so that many ask for the same, and ends, arrivals and starts fall together."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from compressed import Asked, Naive
+import pytest
+from compressed import Asked, Easy, Naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import job, started
@@ -43,11 +45,11 @@ def drawn_alike(rng: Random) -> tuple[int, list[Asked]]:
     return cards, jobs
 
 
-def played(jobs: list[Asked], cards: int = CARDS) -> dict[str, float | None]:
+def played(jobs: list[Asked], cards: int = CARDS, backfill: str = "conservative") -> dict[str, float | None]:
     trace = [
         job(one.comes, one.runs, one.cards, one.name, requested_seconds=float(one.limit)) for one in jobs
     ]
-    policy = POLICIES["conservative"].by("user")
+    policy = POLICIES[backfill].by("user")
     return started(replay(trace, make_nodes(parse(f"1x{cards}")), policy, Options()))
 
 
@@ -79,6 +81,47 @@ def test_who_asks_for_the_same_as_one_before_him_takes_no_turn_of_another() -> N
     begun = played(jobs, 4)
     assert (begun["j5"], begun["j6"]) == (45, 46)
     check(jobs, 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32), alike=st.booleans())
+def test_easy_keeps_room_for_the_first_that_waits(seed: int, alike: bool) -> None:
+    """Where all end when they said: else it matters in which cycle a reservation is made."""
+    cards, jobs = drawn_alike(Random(seed)) if alike else (CARDS, drawn(Random(seed)))
+    jobs = [replace(job, runs=job.limit) for job in jobs]
+    told = Easy(cards).play(jobs)
+    assert played(jobs, cards, "easy") == told.started, jobs
+    assert all(told.started[name] <= start for name, start in told.promised.items())
+
+
+EASY = [(10, 50, 1), (20, 50, 3), (25, 20, 1), (25, 5, 2), (25, 50, 4), (40, 50, 1)]
+"""The fourth begins at 70, for whom room was kept until then; the fifth is next, due 80, and the last would be in its
+way."""
+EASY_EARLY = [
+    (5, 55, 1, 55),
+    (12, 40, 3, 20),
+    (13, 27, 1, 27),
+    (15, 33, 1, 28),
+    (16, 10, 4, 10),
+    (20, 47, 1, 47),
+]
+"""The third and the fourth begin at 32; the fifth is next, due 65, and the last would be in its way."""
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"),
+    [
+        ([(comes, runs, cards, runs) for comes, runs, cards in EASY], [10, 20, 60, 70, 80, 130]),
+        (EASY_EARLY, [5, 12, 32, 32, 60, 70]),
+    ],
+    ids=["one-begins", "two-begin"],
+)
+def test_who_comes_next_has_room_kept_before_others_behind_him_are_tried(
+    said: list[tuple[int, int, int, int]], starts: list[int]
+) -> None:
+    jobs = [Asked(f"j{at}", comes, n, limit, runs) for at, (comes, limit, n, runs) in enumerate(said)]
+    begun = played(jobs, 4, "easy")
+    assert [begun[job.name] for job in jobs] == starts
 
 
 def test_many_are_promised_a_start_and_many_promises_are_moved_forward() -> None:

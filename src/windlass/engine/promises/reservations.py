@@ -70,7 +70,10 @@ class Reservations:
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
         self._unfilled = False
-        """Whether one has gone in this cycle, as its group has begun, and nobody has been looked for yet."""
+        """Whether a group has begun in this cycle that had one, or was to, and nobody has been looked for in its place.
+        """
+        self._startable: set[str] = set()
+        """Those that were to have one when it was last planned, but for that they may begin now."""
         self._grown = False
         """Whether room that a reservation was to hold is not held, or not yet, so that others may begin sooner."""
         self._shape_seen = -1
@@ -95,7 +98,7 @@ class Reservations:
         ``touched``: the groups that may have come since the last time.
         """
         self._plans = 0
-        self._turned, self._unfilled = [], False
+        self._turned, self._unfilled, self._startable = [], False, set()
         reshaped, vacant, grown = self.reshaped, self.unreserved, self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
@@ -333,6 +336,8 @@ class Reservations:
         if attempt.done:
             self._overtaken = self._overtaken or any(r.binds(until) for r in outranked)
             self._displaced = any(r.binds(until) for r in behind)
+            if group.key in self._startable:
+                self.vacant = self._unfilled = True
             if own is not None:
                 del self.slots[group.key]
                 self.vacant = self._unfilled = True
@@ -349,7 +354,7 @@ class Reservations:
     @property
     def concern(self) -> bool:
         """Whether anybody has to leave room alone, or may have to before he is tried."""
-        return self._unfilled or bool(self.slots)
+        return self._unfilled or bool(self.slots or self._startable)
 
     def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
         """Those of a bucket for whom room is kept, as they are to begin."""
@@ -555,6 +560,7 @@ class Reservations:
             if later or (had is not None and had.turns <= _TURNS):
                 turns = 0 if later or had is None else had.turns
                 self.slots[key] = self._made(key, forecast.start, forecast, turns)
+        self._startable = forecasts.keys() - self.slots.keys()
         if forecasts:
             self._horizon.took([self.slots[key] for key in forecasts if key in self.slots])
         aged = {group.key for group in self.aging.due(now)}
