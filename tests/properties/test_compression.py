@@ -1,11 +1,14 @@
 """Random jobs on one node, many of which end before their limit: who starts when under ``conservative`` is what the
-definition says, played by an implementation that has nothing of the engine."""
+definition says, played by an implementation that has nothing of the engine; and so it is under ``easy``. Some of them
+are drawn of few kinds, so that many ask for the same, and ends, arrivals and starts fall together."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
-from compressed import Asked, Naive
+import pytest
+from compressed import Asked, Easy, Naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import job, started
@@ -14,37 +17,114 @@ from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.policies import POLICIES
 from windlass.sim.replay import Options, replay
 
+CARDS = 8
+MOST = 16
+"""No more jobs than have reservations at once."""
+
 
 def drawn(rng: Random) -> list[Asked]:
-    """No more jobs than have reservations at once."""
-    moments = sorted(rng.randint(0, 60) for _ in range(rng.randint(3, 16)))
+    """All of them different, mostly."""
+    moments = sorted(rng.randint(0, 60) for _ in range(rng.randint(3, MOST)))
     jobs = []
     for at, comes in enumerate(moments):
         limit = rng.randint(2, 60)
         runs = rng.randint(1, limit) if rng.random() < 0.7 else limit
-        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, 8), limit, runs))
+        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, CARDS), limit, runs))
     return jobs
 
 
-def played(jobs: list[Asked]) -> dict[str, float | None]:
+def drawn_alike(rng: Random) -> tuple[int, list[Asked]]:
+    """Of few sizes, lengths and moments; and how many cards there are."""
+    cards, lengths = rng.choice((2, 3, 4, 8)), (1, 5, 10, 20, 50)
+    moments = sorted(rng.choice((0, 5, 10, 20, 25, 30, 40)) for _ in range(rng.randint(6, MOST)))
+    jobs = []
+    for at, comes in enumerate(moments):
+        limit = rng.choice(lengths)
+        runs = rng.choice([seconds for seconds in lengths if seconds <= limit])
+        jobs.append(Asked(f"j{at:02}", comes, rng.randint(1, cards), limit, rng.choice((limit, runs))))
+    return cards, jobs
+
+
+def played(jobs: list[Asked], cards: int = CARDS, backfill: str = "conservative") -> dict[str, float | None]:
     trace = [
         job(one.comes, one.runs, one.cards, one.name, requested_seconds=float(one.limit)) for one in jobs
     ]
-    policy = POLICIES["conservative"].by("user")
-    return started(replay(trace, make_nodes(parse("1x8")), policy, Options()))
+    policy = POLICIES[backfill].by("user")
+    return started(replay(trace, make_nodes(parse(f"1x{cards}")), policy, Options()))
+
+
+def check(jobs: list[Asked], cards: int = CARDS) -> None:
+    told = Naive(cards).play(jobs)
+    begun = played(jobs, cards)
+    assert begun == told.started, jobs
+    assert all(told.started[name] <= start for name, start in told.promised.items())
 
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_conservative_is_conservative_backfilling_with_compression(seed: int) -> None:
-    jobs = drawn(Random(seed))
-    told = Naive(8).play(jobs)
-    begun = played(jobs)
-    assert begun == told.started, jobs
+    check(drawn(Random(seed)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_so_it_is_where_many_are_of_the_same_kind(seed: int) -> None:
+    cards, jobs = drawn_alike(Random(seed))
+    check(jobs, cards)
+
+
+def test_who_asks_for_the_same_as_one_before_him_takes_no_turn_of_another() -> None:
+    """At 45 the fourth has to wait, and the last, who asks for as many cards, could begin; but the fifth comes before
+    him, and leaves him no room for a second."""
+    said = [(20, 50, 2), (20, 5, 4), (25, 20, 2), (25, 50, 2), (25, 1, 1), (30, 10, 2)]
+    jobs = [Asked(f"j{at}", comes, cards, runs, runs) for at, (comes, runs, cards) in enumerate(said, 1)]
+    begun = played(jobs, 4)
+    assert (begun["j5"], begun["j6"]) == (45, 46)
+    check(jobs, 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 1 << 32), alike=st.booleans())
+def test_easy_keeps_room_for_the_first_that_waits(seed: int, alike: bool) -> None:
+    """Where all end when they said: else it matters in which cycle a reservation is made."""
+    cards, jobs = drawn_alike(Random(seed)) if alike else (CARDS, drawn(Random(seed)))
+    jobs = [replace(job, runs=job.limit) for job in jobs]
+    told = Easy(cards).play(jobs)
+    assert played(jobs, cards, "easy") == told.started, jobs
     assert all(told.started[name] <= start for name, start in told.promised.items())
 
 
+EASY = [(10, 50, 1), (20, 50, 3), (25, 20, 1), (25, 5, 2), (25, 50, 4), (40, 50, 1)]
+"""The fourth begins at 70, for whom room was kept until then; the fifth is next, due 80, and the last would be in its
+way."""
+EASY_EARLY = [
+    (5, 55, 1, 55),
+    (12, 40, 3, 20),
+    (13, 27, 1, 27),
+    (15, 33, 1, 28),
+    (16, 10, 4, 10),
+    (20, 47, 1, 47),
+]
+"""The third and the fourth begin at 32; the fifth is next, due 65, and the last would be in its way."""
+
+
+@pytest.mark.parametrize(
+    ("said", "starts"),
+    [
+        ([(comes, runs, cards, runs) for comes, runs, cards in EASY], [10, 20, 60, 70, 80, 130]),
+        (EASY_EARLY, [5, 12, 32, 32, 60, 70]),
+    ],
+    ids=["one-begins", "two-begin"],
+)
+def test_who_comes_next_has_room_kept_before_others_behind_him_are_tried(
+    said: list[tuple[int, int, int, int]], starts: list[int]
+) -> None:
+    jobs = [Asked(f"j{at}", comes, n, limit, runs) for at, (comes, limit, n, runs) in enumerate(said)]
+    begun = played(jobs, 4, "easy")
+    assert [begun[job.name] for job in jobs] == starts
+
+
 def test_many_are_promised_a_start_and_many_promises_are_moved_forward() -> None:
-    told = [Naive(8).play(drawn(Random(seed))) for seed in range(20)]
+    told = [Naive(CARDS).play(drawn(Random(seed))) for seed in range(20)]
     assert sum(len(one.promised) for one in told) >= 80
     assert sum(one.moved for one in told) >= 80

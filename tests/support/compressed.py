@@ -1,10 +1,14 @@
-"""Conservative backfilling with schedule compression on one node, straight from its definition: nothing of the engine.
+"""Conservative backfilling with schedule compression, and EASY backfilling, on one node, straight from their
+definitions: nothing of the engine.
 
 Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2
 with Backfilling", IEEE TPDS 12(6), 2001: each job has a reservation from when it comes; a job begins as soon as that is
 in the way of no reservation; and whenever one ends before its limit, reservations are moved forward in the order of
 arrival, each to the earliest start that is in nobody's way. As in Windlass (docs/concepts/backfill.md), no reservation
 starts before that of a job that came earlier.
+
+Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995 (EASY): the first that waits has a reservation, and no other.
+As in Windlass it stays as it was made; its job begins as soon as there is room.
 """
 
 from __future__ import annotations
@@ -99,3 +103,33 @@ class Naive:
             *self._running.values(),
             *((start, start + self._jobs[name].limit, self._jobs[name].cards) for name, start in waiting),
         ]
+
+
+@dataclass(slots=True)
+class Easy(Naive):
+    _waiting: list[str] = field(default_factory=list)
+    """In the order in which they came."""
+
+    def _begin(self, now: float, came: Iterable[str]) -> bool:
+        """Whoever can begin begins, in order; the first that cannot is promised a start, unless one is already."""
+        begun = False
+        self._waiting += came
+        for name in list(self._waiting):
+            job = self._jobs[name]
+            if name in self._starts and self._has_room(job):
+                del self._starts[name]
+            if name not in self._starts and self._fits(job, now):
+                self._running[name] = (now, now + job.limit, job.cards)
+                self._waiting.remove(name)
+                self.started[name] = now
+                begun = True
+            elif not self._starts:
+                self._starts[name] = self.promised[name] = self._earliest(job, now)
+        return begun
+
+    def _move_forward(self, now: float) -> None:
+        """What is promised stays."""
+        self._starts = {name: max(start, now) for name, start in self._starts.items()}
+
+    def _has_room(self, job: Asked) -> bool:
+        return job.cards + sum(cards for _, _, cards in self._running.values()) <= self.cards

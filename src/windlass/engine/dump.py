@@ -179,6 +179,8 @@ class Document(msgspec.Struct, frozen=True):
     """Whether another is to be looked for in the place of a reservation that has gone."""
     room_grown: bool = False
     """Whether reservations may be moved forward."""
+    nodes_unseen: bool = False
+    """Whether nodes are others than reservations reckon with."""
     room_left: tuple[float, float] | None = None
     """When those who have left since the last cycle were to end: the first and the last such moment."""
     usage: UsageRecord | None = None
@@ -218,6 +220,7 @@ def dump(engine: Core) -> bytes:
         reserved_turns={key: r.turns for key, r in engine.reservations.slots.items() if r.turns},
         unreserved=engine.reservations.unreserved,
         room_grown=engine.reservations.grown,
+        nodes_unseen=engine.reservations.reshaped,
         room_left=engine.world.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,
         dirty=list(world.dirty),
@@ -510,7 +513,11 @@ def _load_notes(engine: Core, document: Document) -> None:
     engine.reservations.restore(document.reservations, document.reserved_parts)
     classes = {cls.number: cls for cls in world.classes}
     engine.reservations.restore_more(
-        document.reserved_tasks, document.reserved_turns, classes, grown=document.room_grown
+        document.reserved_tasks,
+        document.reserved_turns,
+        classes,
+        grown=document.room_grown,
+        reshaped=document.nodes_unseen,
     )
     engine.world.ledger.ends.left = document.room_left
     engine.reservations.vacant = document.unreserved

@@ -55,6 +55,26 @@ def test_a_unit_of_which_something_else_is_said_has_another_place() -> None:
     assert a.evicted == {"one-0"}
 
 
+@pytest.mark.parametrize("priority", [60, 59])
+def test_what_one_claim_leaves_over_is_promised_to_the_next(priority: int) -> None:
+    """Though nobody is left who could go for it, and nobody has claimed on its terms before."""
+    a = preempting(4).runs("low", "q", "n0:4", priority=40)
+    a.waits("first", "q", 2, priority=60).waits("second", "q", 1, priority=priority)
+    a.cycle(follow=False)
+    assert a.evicted == {"low-0"}
+    assert a.promised == {"first-0": "n0", "second-0": "n0"}
+
+
+def test_what_is_known_of_earlier_claims_decides_nothing() -> None:
+    a = preempting(4, 1).runs("low", "q", "n0:4", priority=40).runs("weak", "q", "n1:1", priority=40)
+    a.waits("early", "q", 1, priority=59).cycle(follow=False)
+    a.world.remove_task("weak-0")
+    a.cycle(follow=False)
+    a.waits("first", "q", 2, priority=60).waits("second", "q", 1, priority=59)
+    twin = Engine.load(a.world.engine.dump(), default_plugins())
+    assert a.cycle(follow=False).nominations == twin.cycle(a.world.now).nominations
+
+
 # ---------------------------------------------------------------------- transactions
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from math import inf
 
-from cluster_dsl import Cluster, needs
+import cluster_dsl
+from cluster_dsl import GPU, Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.evictions.clearing import Able, Clearing, NextSize
 from windlass.engine.sharing.sharing import Account
 from windlass.engine.waiting.room import Leftover
+from windlass.spi.objects import Device
 from windlass.spi.timeshare import Stint
 
 NODES = 3
@@ -114,3 +117,33 @@ def test_nobody_is_looked_at_once_an_answer_is_clear() -> None:
     assert asked == [(-inf, 1.0), (1.0, 2.0)]
     assert looked == accounts[2:3]
     assert clear("gpu=1 cpu=1", []) is None
+
+
+def test_who_has_a_card_that_has_fallen_ill_makes_no_room_by_it() -> None:
+    """The last in rank has one that nobody can be handed: who comes before him on the same node goes instead; where
+    two are asked for, somebody on another node."""
+    c, cards = Cluster(), tuple(Device(at, GPU) for at in range(2))
+    spec = cluster_dsl.node("n0 gpu=2 cpu=64", cards)
+    c.nodes(spec, cluster_dsl.node("n1 gpu=2 cpu=64", cards))
+    c.running("ill", "n0", "gpu=1 cpu=1", devices=(0,)).running("well", "n0", "gpu=1 cpu=1", devices=(1,))
+    c.running("two", "n1", "gpu=2 cpu=1", devices=(0, 1))
+    c.nodes(replace(spec, devices=(replace(cards[0], healthy=False), cards[1])))
+    c.cycle()
+    world = c.engine.world
+    worst = []
+    for rank, (name, size) in enumerate((("ill", 1.0), ("well", 1.0), ("two", 2.0))):
+        group = world.groups[f"ns/{name}"]
+        worst.append(Account(group, Stint(group.spec, size)))
+        worst[-1].base = float(-rank)
+
+    def gone(asked: str) -> list[str]:
+        cls, leftover = world.classes.get(needs(asked)), Leftover(world.table)
+        cls.refresh()
+        device = world.table.resources.codes[GPU]
+        found = Clearing(cls, 1, leftover, device).cheapest(worst)
+        assert found is not None
+        assert Clearing(cls, 1, leftover, device).readily(*sized(worst, 3)) in (None, found)
+        return [account.group.key for account in found]
+
+    assert gone("gpu=1 cpu=1") == ["ns/well"]
+    assert gone("gpu=2 cpu=1") == ["ns/two"]

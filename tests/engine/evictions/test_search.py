@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from arena import Arena
@@ -79,9 +80,12 @@ def test_whether_a_claim_can_succeed_is_asked_before_sorting_and_in_a_long_searc
 ) -> None:
     asked = []
     possible = solver.Solver._possible
-    monkeypatch.setattr(
-        solver.Solver, "_possible", lambda self, *args: asked.append(1) or possible(self, *args)
-    )
+
+    def noted(self: solver.Solver, *about: Any, **more: Any) -> bool:
+        asked.append(1)
+        return possible(self, *about, **more)
+
+    monkeypatch.setattr(solver.Solver, "_possible", noted)
     for eager, times in ((64, 1), (1, 3)):
         monkeypatch.setattr(search, "EAGER", eager)
         asked.clear()

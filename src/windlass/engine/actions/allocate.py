@@ -23,7 +23,7 @@ class Allocate:
         self._held_up: dict[Bucket, tuple[GroupEntry, Attempt, str]] = {}
         """Bucket → its first group, that has to wait for somebody else's room, while others are let pass."""
         self._owners_tried: set[str] = set()
-        """In this cycle, of those who stand behind others from whom their room is kept."""
+        """In this cycle, those who need not be tried again, though others of their bucket may not have their room."""
 
     def run(self, ctx: CycleContext) -> None:
         reservations = self._machinery.reservations
@@ -46,13 +46,11 @@ class Allocate:
                 return
             if group.step is None:
                 raise RuntimeError(f"{bucket!r} has nothing to try")
-            touched[group.key] = group
             step = group.step
-            kept_for = ""
-            if m.reservations.slots:
-                attempt, kept_for = m.reservations.advance(m.statement, group, step, ctx.now)
-            else:
-                attempt = m.allocation.advance(m.statement, group, step)
+            alone = bool(bucket.owners) and not bucket.takes_turn(group)
+            attempt, kept_for = self._advance(group, step, ctx.now, alone=alone)
+            if attempt.done or not alone:
+                touched[group.key] = group
             if m.consent.asked and attempt.done and not ctx.consents(group):
                 if group.refusal is not None:
                     m.enrolment.refuse(group, ctx.now)
@@ -66,9 +64,24 @@ class Allocate:
                     m.reservations.aging.forget(group.key)
                 if attempt.pipelined and not step.extra:
                     self._park(ctx, group, attempt)
+                if alone:
+                    self._look_again(bucket)
+                self._go_on(ctx, bucket)
+            elif alone:
                 self._go_on(ctx, bucket)
             else:
                 self._failed(ctx, group, attempt, kept_for)
+
+    def _advance(self, group: GroupEntry, step: Step, now: float, *, alone: bool) -> tuple[Attempt, str]:
+        """One step of a group, and for whom the room is kept that it could have had. ``alone``: others before it may
+        not have what is kept for it."""
+        m = self._machinery
+        if alone:
+            self._owners_tried.add(group.key)
+            return m.reservations.at_once(m.statement, group, step, now), ""
+        if m.reservations.concern:
+            return m.reservations.advance(m.statement, group, step, now)
+        return m.allocation.advance(m.statement, group, step), ""
 
     def _decide(self, ctx: CycleContext, group: GroupEntry) -> None:
         """What the statement holds for the group is so from now on."""
@@ -88,7 +101,7 @@ class Allocate:
         """The bucket, and those of whom some may still pass, have their turns in the next cycle."""
         ctx.unfinished = True
         for other in (bucket, *self._held_up):
-            other.limit = None
+            other.let_nobody_pass()
             if other.members and not other.parked:
                 self._machinery.turns.push(other)
 
@@ -97,9 +110,6 @@ class Allocate:
         m, bucket, step = self._machinery, group.bucket, group.step
         if bucket is None or step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
-        if kept_for and bucket not in self._held_up and self._owner_begins(ctx, bucket):
-            self._go_on(ctx, bucket)
-            return
         if bucket not in self._held_up:
             m.reservations.offer(m.statement, group, attempt, ctx.now)
         if kept_for and self._others_may_pass(bucket, group, ctx.now):
@@ -110,33 +120,24 @@ class Allocate:
         if not m.world.timed and not m.world.ledger.leaving:
             self._park_alike(ctx, step)
 
-    def _owner_begins(self, ctx: CycleContext, bucket: Bucket) -> bool:
-        """Room is kept from the first of a bucket. Where policies have it that one for whom some is kept stands behind
-        him, whether that one begins now: nobody else would ever have him tried."""
-        m = self._machinery
-        for owner in m.reservations.owners_in(bucket):
-            step = owner.step
-            if step is None or owner.key in self._owners_tried:
-                continue
-            self._owners_tried.add(owner.key)
-            if not m.reservations.at_once(m.statement, owner, step, ctx.now):
-                continue
-            ctx.touched[owner.key] = owner
-            if ctx.consents(owner):
-                self._decide(ctx, owner)
-                m.reservations.aging.forget(owner.key)
-                return True
-            if owner.refusal is not None:
-                m.enrolment.refuse(owner, ctx.now)
-        return False
-
     def _others_may_pass(self, bucket: Bucket, group: GroupEntry, now: float) -> bool:
-        """Whether there is one behind the group that ends before the kept room is needed; he is next."""
-        bucket.limit = None if bucket.strict else self._machinery.reservations.limit(group, now)
-        if bucket.limit is None:
-            return False
+        """Whether there is one behind the group that ends before the kept room is needed, or for whom some is kept
+        himself; the first of them is next. Of the latter nobody else would ever have one tried where policies have it
+        that he stands behind others, who may not take his room."""
+        reservations, tried = self._machinery.reservations, self._owners_tried
+        tried.add(group.key)
+        owners = [owner for owner in reservations.owners_in(bucket) if owner.key not in tried]
+        bucket.let_pass(None if bucket.strict else reservations.limit(group, now), owners)
         head = bucket.head()
         return head is not None and head is not group
+
+    def _look_again(self, bucket: Bucket) -> None:
+        """Somebody has begun for whom room was kept from the first of his bucket. That one is tried once more unless
+        some is kept for him, too: then he moves forward where he can."""
+        first = self._held_up.get(bucket)
+        if first is not None and not self._machinery.reservations.is_planned(first[0]):
+            del self._held_up[bucket]
+            bucket.let_nobody_pass()
 
     def _park_alike(self, ctx: CycleContext, step: Step) -> None:
         """Where no node takes a task of the step's class any more, all that wait for one need not be tried:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from operator import add, ge, sub
 
 from windlass.engine.fitting.classes import TaskClass
-from windlass.engine.groups.entries import TERMINATING
+from windlass.engine.groups.entries import TERMINATING, TaskEntry
 from windlass.engine.sharing.sharing import Account
 from windlass.engine.waiting.room import Leftover
 
@@ -60,6 +60,9 @@ class Clearing:
         self._columns, self._asked, self._static = outlook.columns, outlook.asked, outlook.static
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
+        """What each task of a class gives back where no card is ill."""
+        self._table = leftover.table
+        self._ailing = leftover.table.ailing
         self._cells = cells = leftover.cells()
         self._open: Collection[int] | None = None
         if rows is None:
@@ -115,13 +118,14 @@ class Clearing:
         """Note on its nodes what goes with a group."""
         entries = account.group.tasks.values()
         opened, static, rows, parts = self._open, self._static, self._rows, self._parts
+        ailing = self._ailing
         if len(entries) == 1:
             (entry,) = entries
             at = entry.row
             if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
                 return ()
             row = rows.get(at) or self._row(at)
-            amounts = parts.get(entry.cls) or self._amounts(entry.cls)
+            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
             row.there.append((account, amounts))
             row.most = list(map(add, row.most, amounts))
             return (row,)
@@ -130,7 +134,7 @@ class Clearing:
             at = entry.row
             if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
                 continue
-            amounts = parts.get(entry.cls) or self._amounts(entry.cls)
+            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
             known = by_row.get(at)
             by_row[at] = amounts if known is None else list(map(add, known, amounts))
         found: list[_Row] = []
@@ -141,8 +145,12 @@ class Clearing:
             found.append(row)
         return found
 
-    def _amounts(self, cls: TaskClass) -> list[int]:
-        found = self._parts[cls] = [int(cls.vector[column]) for column in self._columns]
+    def _amounts(self, entry: TaskEntry) -> list[int]:
+        """What a task gives back."""
+        leaves = self._table.leaves(entry)
+        found = [int(leaves[column]) for column in self._columns]
+        if entry.row not in self._ailing:
+            self._parts[entry.cls] = found
         return found
 
     def _one(self, runners: Iterable[Account], enough: _Cost) -> tuple[_Cost, list[Account]] | None:

@@ -143,13 +143,15 @@ class Solver:
                 candidates.look_only_at(self._nearby(step))
             if terms.groups and not self._packs(candidates, terms.groups, group, step):
                 return None
-        elif candidates.unsorted and not candidates.queues():
+        elif not candidates.queues():
             self.obstacle = candidates.nobody
-            return None  # as everybody's going would not help, nobody is asked anything
+            if self._short_of(claim, step) is not None:
+                return None  # nobody is asked anything
         bound = bool(self._allocation.refusals_of(group, altered(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
-        possible = partial(self._possible, candidates, group, step)
+        alone = counted and terms.move is not Move.MUST
+        possible = partial(self._possible, candidates, group, step, alone=alone)
         if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
             return None
         attempt.possible = possible
@@ -367,11 +369,12 @@ class Solver:
         self._repacking = (state, found, candidates.wake_at)
         return found, candidates.wake_at
 
-    def _possible(self, candidates: Candidates, group: GroupEntry, step: Step) -> bool:
-        """Whether the step could fit if everybody who may be asked to go were gone."""
+    def _possible(self, candidates: Candidates, group: GroupEntry, step: Step, *, alone: bool) -> bool:
+        """Whether the step could fit if everybody who may be asked to go were gone. ``alone``: also where nobody
+        may."""
         table = self._world.table
         everyone = list(candidates.everyone())
-        if not everyone:
+        if not everyone and not alone:
             return False
         missing = {run.cls for run in step.runs}
         domains, free = self._domains(group), self._leftover.free()

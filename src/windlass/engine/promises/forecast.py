@@ -449,10 +449,11 @@ class _Planning:
         there = [(end, entry) for end, entry in there if entry.key not in self._placed]
         there += [(end, entry) for end, _, _, entries in self._own for entry in entries]
         found: dict[int, list[Event]] = {}
+        leaves = self._ledger.table.leaves
         for end, entry in there:
             row = place_of(entry)
             if end <= last and row in rows:
-                found.setdefault(row, []).append((end, -1, list(enumerate(entry.cls.vector.tolist()))))
+                found.setdefault(row, []).append((end, -1, list(enumerate(leaves(entry).tolist()))))
         return found
 
     def undo(self, left: int = 0) -> None:

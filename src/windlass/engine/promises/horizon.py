@@ -138,7 +138,7 @@ class Horizon:
             return False
         left: dict[int, list[int]] = {}
         for r in due:
-            if not r.tellable or not _plain(r) or not _open(r):
+            if not r.tellable or not _plain(r) or not r.open():
                 return False
             for row, asked in r.asked.items():
                 free = left.get(row)
@@ -167,7 +167,7 @@ class Horizon:
         dirty = self._changed(now)
         if dirty is None:
             dirty = self._begin_anew()
-            kept = list(takewhile(_open, kept))
+            kept = list(takewhile(Reservation.open, kept))
         dirty |= self._rewindow(kept, now)
         windows = self._windows
         good = len(windows)
@@ -249,8 +249,16 @@ class Horizon:
             if group is not None and group.timed and place_of(entry) == row:
                 end = end_of(entry, self._now)
                 if end is not None:
-                    found.append((end, entry.cls.fit.judge.plain_asked, plane))
+                    found.append((end, self._given_back(entry), plane))
         return found
+
+    def _given_back(self, entry: TaskEntry) -> _Asked:
+        """What becomes free at the end of a task."""
+        asked, table = entry.cls.fit.judge.plain_asked, self._table
+        if entry.row not in table.ailing:
+            return asked
+        leaves = table.leaves(entry)
+        return [(column, leaves.item(column)) for column, _ in asked]
 
     def _broken(self, row: int) -> _Window | None:
         """The first of the windows on this row that does not have its room there when it begins."""
@@ -288,7 +296,7 @@ class Horizon:
             for entry in ends[at][2]:
                 row = place_of(entry)
                 if row not in unknown:
-                    free[row] += sign * entry.cls.vector
+                    free[row] += sign * self._table.leaves(entry)
         for row in unknown:
             free[row] = _free(self._then(row))
 
@@ -344,7 +352,7 @@ class Horizon:
             while at < last and ends[at][0] == moment:
                 for entry in ends[at][2]:
                     row = place_of(entry)
-                    free[row] += entry.cls.vector
+                    free[row] += self._table.leaves(entry)
                     rows.add(row)
                 at += 1
             while own and own[0][0] == moment:
@@ -560,12 +568,3 @@ def _free(planes: _Planes) -> list[int]:
 def _plain(r: Reservation) -> bool:
     """Whether nothing but amounts decides that it stands."""
     return all(cls.fit.judge.plain_later for cls in r.tasks)
-
-
-def _open(r: Reservation) -> bool:
-    """Whether its nodes take its tasks, but for amounts."""
-    for cls, rows in r.tasks.items():
-        cls.refresh()
-        if not all(cls.fit.static.item(row) for row in rows):
-            return False
-    return True

@@ -51,7 +51,7 @@ class Keeping:
             ):
                 continue  # without anybody's leaving
             ending = [one for one in self._ends(row, now) if one[1].group is not group]
-            for at, units in _most(row, here, ending, now, until).items():
+            for at, units in self._most(row, here, ending, now, until).items():
                 if used[at] - releasing[at] + promised[at] + units > allocatable[at]:
                     return False
         return True
@@ -80,7 +80,7 @@ class Keeping:
             if self._carded(row, here):
                 amounts.append((row, self._with_cards(row, here, ending, now, parts)))
             else:
-                amounts.append((row, _most(row, here, ending, now, until)))
+                amounts.append((row, self._most(row, here, ending, now, until)))
         self._change(amounts, parts, 1)
         try:
             yield
@@ -104,6 +104,23 @@ class Keeping:
         known = [(end_of(entry, now), entry) for entry in here if place_of(entry) == row]
         return [(end, entry) for end, entry in known if end is not None]
 
+    def _most(
+        self, row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float
+    ) -> Units:
+        """The most that these need of a row at any moment before ``until`` beyond what has left by then."""
+        events: list[Event] = []
+        last = now
+        for r in here:
+            start, end = max(r.start, now), r.ends(now)
+            last = max(last, start)
+            events.append((start, 1, r.asked[row]))
+            if end is not None and end < until:
+                events.append((end, -1, r.asked[row]))
+        for end, entry in ending:
+            if end <= last:
+                events.append((end, -1, enumerate(self._table.leaves(entry).tolist())))
+        return peak(events)
+
     # ------------------------------------------------------------------ with parts of cards
 
     def _carded(self, row: int, here: Iterable[Reservation]) -> bool:
@@ -121,7 +138,7 @@ class Keeping:
         for r in here:
             ending = [e for end, e in known if e.row >= 0 and now < r.start and end <= r.start]
             vacated = self._keep_cards(keeper, r, row, ending, parts)
-            leaving = _held(ending, self._table.width).tolist()
+            leaving = self._given_back(ending).tolist()
             for column, units in r.asked[row]:
                 left, before = leaving[column] + vacated.get(column, 0), taken.get(column, 0)
                 lacking = max(units - max(left - before, 0), 0)
@@ -140,12 +157,20 @@ class Keeping:
         """Note which cards of a node are to be kept. Returns what becomes free of them, by column."""
         amounts = reservation.rows[row]
         cuts = keeper.parts(row, reservation.parts.get(row, ()), ending)
-        cuts += keeper.closed(row, amounts, ending, _held(ending, len(amounts)))
+        cuts += keeper.closed(row, amounts, ending, self._given_back(ending))
         if cuts:
             parts.append((row, f"reservation {reservation.group.key}", cuts))
         codes = self._table.resources.codes
         vacated = keeper.vacated(row, ending).items()
         return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
+
+    def _given_back(self, entries: Iterable[TaskEntry]) -> Amounts:
+        """What tasks give back of a node together, but for parts of cards."""
+        width = self._table.width
+        sums = np.zeros(width, dtype=np.int64)
+        for entry in entries:
+            sums += self._table.leaves(entry)[:width]
+        return sums
 
 
 def _together(row: int, here: Iterable[Reservation]) -> Units:
@@ -155,27 +180,3 @@ def _together(row: int, here: Iterable[Reservation]) -> Units:
         for column, units in r.asked[row]:
             need[column] = need.get(column, 0) + units
     return need
-
-
-def _most(row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float) -> Units:
-    """The most that these need of a row at any moment before ``until`` beyond what has left by then."""
-    events: list[Event] = []
-    last = now
-    for r in here:
-        start, end = max(r.start, now), r.ends(now)
-        last = max(last, start)
-        events.append((start, 1, r.asked[row]))
-        if end is not None and end < until:
-            events.append((end, -1, r.asked[row]))
-    for end, entry in ending:
-        if end <= last:
-            events.append((end, -1, enumerate(entry.cls.vector.tolist())))
-    return peak(events)
-
-
-def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
-    """What tasks hold of a node together, but for parts of cards."""
-    sums = np.zeros(width, dtype=np.int64)
-    for entry in entries:
-        sums += entry.cls.vector[:width]
-    return sums

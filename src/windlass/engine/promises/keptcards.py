@@ -121,7 +121,8 @@ class CardKeeper:
         kit = self.table.cards.row(row).kit
         found: dict[str, list[int]] = {}
         for at in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
-            if at in kit.slots and kit.cards[kit.slots[at]].counted:
+            card = kit.cards[kit.slots[at]] if at in kit.slots else None
+            if card is not None and card.counted and not card.sick:
                 found.setdefault(at[0], []).append(at[1])
         return found
 

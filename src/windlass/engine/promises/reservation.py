@@ -53,6 +53,21 @@ class Reservation:
             bucket.signature is self.signature or bucket.signature == self.signature
         )
 
+    def open(self) -> bool:
+        """Whether its nodes take the tasks that are to be there, but for amounts: they are not cordoned, say. Where it
+        is not known which those are, each has to take some."""
+        for cls, rows in self.tasks.items():
+            cls.refresh()
+            if not all(cls.static.item(row) for row in rows):
+                return False
+        step = self.group.step
+        if self.tasks or step is None:
+            return True
+        asked = {run.cls for run in step.runs}
+        for cls in asked:
+            cls.refresh()
+        return all(any(cls.static.item(row) for cls in asked) for row in self.rows)
+
     def binds(self, until: float) -> bool:
         """Whether somebody who is there until then might be in its way: if nobody knows when it starts, anybody."""
         return self.start < until or self.start >= UNKNOWN

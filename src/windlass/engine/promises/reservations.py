@@ -69,6 +69,11 @@ class Reservations:
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        self._unfilled = False
+        """Whether a group has begun in this cycle that had one, or was to, and nobody has been looked for in its place.
+        """
+        self._startable: set[str] = set()
+        """Those that were to have one when it was last planned, but for that they may begin now."""
         self._grown = False
         """Whether room that a reservation was to hold is not held, or not yet, so that others may begin sooner."""
         self._shape_seen = -1
@@ -93,8 +98,8 @@ class Reservations:
         ``touched``: the groups that may have come since the last time.
         """
         self._plans = 0
-        self._turned = []
-        vacant, grown = self.unreserved, self._has_grown(now)
+        self._turned, self._unfilled, self._startable = [], False, set()
+        reshaped, vacant, grown = self.reshaped, self.unreserved, self._has_grown(now)
         if not self.slots and not self.aging.since:
             return
         self.vacant = vacant
@@ -106,9 +111,9 @@ class Reservations:
                 r.turns += served
             broken |= self._come_due(statement, due, now, served=served)
         others = self._others(touched, now)
-        if broken or others:
+        if broken or others or reshaped:  # of what is gone or ill on nodes somebody may have had his room
             ranked = self._first_of(others)
-            if broken or any(group.key not in self.slots for group in ranked):
+            if broken or reshaped or any(group.key not in self.slots for group in ranked):
                 self._plan(statement, ranked, now, broken)
         if grown or self._grown:
             self._move_forward(statement, now)
@@ -119,7 +124,7 @@ class Reservations:
 
     def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
         """Those whose groups wait no more, or for room that is promised to them by now, the keys of those whose nodes
-        are gone or that ask for something else, and those of the others whose time has come."""
+        are gone or closed or that ask for something else, and those of the others whose time has come."""
         gone: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
@@ -235,10 +240,8 @@ class Reservations:
         again = again or not all(map(_begun, self._turned))
         if self.vacant and not again:
             self.vacant = False
-            ranked = self._first_of(self._next_in_line())
-            if any(group.key not in before for group in ranked):
-                self._plan(statement, ranked, now)
-                again = any(self.slots.get(key) is not r for key, r in before.items())
+            self._fill_up(statement, now)
+            again = any(self.slots.get(key) is not r for key, r in before.items())
         if again:
             for r in self._turned:
                 self._world.table.improved |= r.rows.keys()
@@ -246,17 +249,20 @@ class Reservations:
     # ------------------------------------------------------------------ moving forward
 
     @property
+    def reshaped(self) -> bool:
+        """Whether nodes are others than was reckoned with."""
+        return self._shape_seen != self._world.table.shape
+
+    @property
     def grown(self) -> bool:
         """Whether room is there sooner than was reckoned with, but for what has left since."""
-        return self._grown or self._shape_seen != self._world.table.shape
+        return self._grown or self.reshaped
 
     @property
     def unreserved(self) -> bool:
         """Whether those are to be looked for who may have a reservation now and have none: one has gone, or nodes are
         others, so that the start of somebody may be known that was not."""
-        return self.vacant or (
-            self._shape_seen != self._world.table.shape and bool(self.slots or self.aging.since)
-        )
+        return self.vacant or (self.reshaped and bool(self.slots or self.aging.since))
 
     def look_again(self) -> bool:
         """Some who could never run can now: the next cycle looks for who may have a reservation. Whether any wait."""
@@ -306,6 +312,9 @@ class Reservations:
         if self._displaced:
             self._plan_again(statement, now)
         own = self.slots.get(group.key)
+        if self._unfilled and own is None:
+            self._fill_up(statement, now)
+            own = self.slots.get(group.key)
         planned = own is not None and own.start < UNKNOWN
         outranked = [r for r in self.slots.values() if group.rank < r.group.rank]
         if planned:  # he leaves alone what was planned beside it; nodes are emptied whatever is planned
@@ -327,17 +336,36 @@ class Reservations:
         if attempt.done:
             self._overtaken = self._overtaken or any(r.binds(until) for r in outranked)
             self._displaced = any(r.binds(until) for r in behind)
+            if group.key in self._startable:
+                self.vacant = self._unfilled = True
             if own is not None:
                 del self.slots[group.key]
-                self.vacant = True
+                self.vacant = self._unfilled = True
                 self._grown = self._grown or own.start > now or not _begun(own)
         return attempt, ""
+
+    def _fill_up(self, statement: Statement, now: float) -> None:
+        """In the place of those who have begun others have room kept for them, before anybody behind them is tried."""
+        self._unfilled = False
+        ranked = self._first_of(self._next_in_line())
+        if any(group.key not in self.slots for group in ranked):
+            self._plan(statement, ranked, now)
+
+    @property
+    def concern(self) -> bool:
+        """Whether anybody has to leave room alone, or may have to before he is tried."""
+        return self._unfilled or bool(self.slots or self._startable)
 
     def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
         """Those of a bucket for whom room is kept, as they are to begin."""
         return [r.group for r in self.slots.values() if r.group.bucket is bucket]
 
-    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> bool:
+    def is_planned(self, group: GroupEntry) -> bool:
+        """Whether room is kept for a group from a known moment on."""
+        own = self.slots.get(group.key)
+        return own is not None and own.start < UNKNOWN
+
+    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> Attempt:
         """:meth:`advance` of one who is not the first of his bucket, if all he needs is free by now; else nothing has
         happened: of a promise that he were given nobody would take notice before it is his turn."""
         if self._displaced:
@@ -345,10 +373,10 @@ class Reservations:
         before, mark = dict(self.slots), statement.checkpoint()
         attempt, _ = self.advance(statement, group, step, now)
         if attempt.done and not attempt.pipelined:
-            return True
+            return attempt
         statement.rollback(mark)
         self.slots = before
-        return False
+        return Attempt(False)
 
     @staticmethod
     def _open_rows(statement: Statement, step: Step) -> set[int] | None:
@@ -489,11 +517,12 @@ class Reservations:
         classes: Mapping[int, TaskClass],
         *,
         grown: bool,
+        reshaped: bool,
     ) -> None:
         """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, how many turns they have had, and whether
-        room has :attr:`grown`."""
+        room has :attr:`grown` or nodes are :attr:`reshaped`."""
         table = self._world.table
-        self._grown, self._shape_seen = grown, table.shape
+        self._grown, self._shape_seen = grown, table.shape - reshaped
         for key, r in self.slots.items():
             r.turns = turns.get(key, 0)
             for name, numbers in tasks.get(key, {}).items():
@@ -531,6 +560,7 @@ class Reservations:
             if later or (had is not None and had.turns <= _TURNS):
                 turns = 0 if later or had is None else had.turns
                 self.slots[key] = self._made(key, forecast.start, forecast, turns)
+        self._startable = forecasts.keys() - self.slots.keys()
         if forecasts:
             self._horizon.took([self.slots[key] for key in forecasts if key in self.slots])
         aged = {group.key for group in self.aging.due(now)}
@@ -595,11 +625,13 @@ class Reservations:
         return made
 
     def _stands(self, reservation: Reservation) -> bool:
-        """Whether its nodes are there, and the group asks for the same as when it was made."""
+        """Whether its nodes are there and take its tasks, but for amounts, and the group asks for the same as when it
+        was made."""
         rows, nodes = self._world.table.rows, self._world.table.nodes
-        return reservation.asks() and all(
+        there = reservation.asks() and all(
             rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
         )
+        return there and reservation.open()
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Whether nothing is kept there from the group: it goes before, or will have ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SLACK = 32
@@ -80,6 +80,16 @@ class Line:
     def head(self) -> str | None:
         """The first member."""
         return self._order[self._first][1] if self._first < len(self._order) else None
+
+    def foremost(self, keys: Iterable[str]) -> str:
+        """The first in order of some members."""
+        places = self._places
+        return min([(places[key], key) for key in keys])[1]
+
+    def ends_within(self, key: str, seconds: float) -> bool:
+        """Whether a member is known to end within so many seconds."""
+        time = self.times.get(key)
+        return time is not None and time <= seconds
 
     def within(self, seconds: float) -> str | None:
         """The first member that ends within so many seconds."""

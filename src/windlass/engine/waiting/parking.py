@@ -35,6 +35,8 @@ from windlass.spi.objects import Dialect
 from windlass.spi.plugins import Domain, Overheard
 
 Signature = tuple[Hashable, ...]
+NOBODY = -1.0
+"""A limit that nobody keeps."""
 _FEW_ROWS, _FEW_CLASSES = 8, 64
 """So few rows and classes are faster looked at one by one."""
 _rank = attrgetter("rank")
@@ -76,6 +78,7 @@ class Bucket:
         "limit",
         "line",
         "members",
+        "owners",
         "parked",
         "promised",
         "queue",
@@ -99,6 +102,9 @@ class Bucket:
         self.limit: float | None = None
         """While the first was found to have to wait for somebody else's room: within how many seconds another
         must end to pass."""
+        self.owners: dict[str, GroupEntry] = {}
+        """Meanwhile: those for whom some room is kept, which the first may not have. They are tried, too, in their
+        places."""
         self.promised: dict[str, GroupEntry] = {}
         """In a strict line: the members that room is promised to. They have it when it is free, wherever they stand."""
         self.parked = False
@@ -133,6 +139,7 @@ class Bucket:
         del self.members[group.key]
         group.bucket = None
         self.promised.pop(group.key, None)
+        self.owners.pop(group.key, None)
         self.line.leave(group.key)
         if self.ranked is not None:
             self.ranked.leave(group.key)
@@ -146,9 +153,31 @@ class Bucket:
         return self.ranked
 
     def head(self) -> GroupEntry | None:
-        """The first group in order; while there is a :attr:`limit`, the first that keeps it."""
-        key = self.line.head() if self.limit is None else self.line.within(self.limit)
+        """The first group in order; while there is a :attr:`limit`, the first that keeps it or is one of
+        :attr:`owners`."""
+        if self.limit is None:
+            key = self.line.head()
+        else:
+            key = self.line.within(self.limit)
+            if self.owners:
+                key = self.line.foremost([*self.owners] if key is None else [key, *self.owners])
         return None if key is None else self.members[key]
+
+    def let_pass(self, limit: float | None, owners: Iterable[GroupEntry]) -> None:
+        """Whoever ends within so many seconds may pass the first (``None``: nobody), and these are tried, too."""
+        self.limit = NOBODY if limit is None else limit
+        self.owners = {group.key: group for group in owners}
+
+    def let_nobody_pass(self) -> None:
+        """The first is the first again."""
+        self.limit = None
+        self.owners = {}
+
+    def takes_turn(self, group: GroupEntry) -> bool:
+        """It is a member's turn. Whether as the first, or as one that may pass the first; not as one of :attr:`owners`
+        alone, who have one turn each."""
+        owner = self.owners.pop(group.key, None) is not None
+        return not owner or self.limit is None or self.line.ends_within(group.key, self.limit)
 
     def look_again(self, group: GroupEntry) -> bool:
         """Look again at the rank of a member and how long it runs. Whether it might now pass where it might not
@@ -217,7 +246,7 @@ class ParkingLot:
 
     def park(self, bucket: Bucket, waits: Waits) -> None:
         bucket.parked = True
-        bucket.limit = None
+        bucket.let_nobody_pass()
         bucket.waits = waits
         for cls in (*waits.room, *waits.any_room):
             if cls not in self.by_class:

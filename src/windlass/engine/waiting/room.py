@@ -42,7 +42,7 @@ class Leftover:
     """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
 
     def __init__(self, table: NodeTable) -> None:
-        self._table = table
+        self.table = table
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self._free_of: _State | None = None
         """Of which state of the table that is."""
@@ -55,7 +55,7 @@ class Leftover:
 
     def free(self) -> NDArray[np.int64]:
         """Not to be written to."""
-        table, state = self._table, self._state()
+        table, state = self.table, self._state()
         if state != self._free_of:
             changed = self._changed(self._free_of, state)
             self._free_of = state
@@ -84,14 +84,14 @@ class Leftover:
         self.cells()
         found = self._sums
         if found is None:
-            sums: list[int] = self.free()[self._table.live[: self._table.height]].sum(axis=0).tolist()
+            sums: list[int] = self.free()[self.table.live[: self.table.height]].sum(axis=0).tolist()
             found = self._sums = sums
         return found
 
     def outlook(self, cls: TaskClass, device: int) -> Outlook:
         """How many tasks of a class, which has taken in what is fixed about nodes, there is room for; see
         :class:`~windlass.engine.waiting.outlook.Outlook`."""
-        state, fixed = self._state(), self._table.statics.mark
+        state, fixed = self._state(), self.table.statics.mark
         known = self._outlooks.get((cls, device))
         if known is not None and known[0] == state and known[1] == fixed:
             return known[2]
@@ -110,7 +110,7 @@ class Leftover:
 
     def _follow(self, changed: Iterable[int]) -> None:
         """Take a few rows into the lists anew."""
-        cells, sums, planes, live = self._cells, self._sums, self._table.planes, self._table.live
+        cells, sums, planes, live = self._cells, self._sums, self.table.planes, self.table.live
         for row in changed:
             allocatable, used, releasing, promised = planes[row].tolist()
             left = [
@@ -123,14 +123,14 @@ class Leftover:
         self._sums = sums
 
     def _state(self) -> _State:
-        table = self._table
+        table = self.table
         return table.epoch, table.shape, table.height, table.amounts.mark
 
     def _changed(self, before: _State | None, now: _State) -> list[int] | None:
         """The rows that have changed between two states; ``None`` if all are to be looked at."""
         if before is None or before[:3] != now[:3]:
             return None
-        changed = self._table.amounts.since(before[3])
+        changed = self.table.amounts.since(before[3])
         return changed if len(changed) <= _FEW_ROWS else None
 
 
