@@ -385,34 +385,37 @@ class Reservations:
         return max(starts) - now if starts else None
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
-        """A group found no room: keep some for it, if it is its turn and its start is known."""
+        """A group found no room: keep some for it, if it is its turn and its start is known; or, where it is the first
+        of those who ask for the same that is seen to find none, for who goes before it in rank among them."""
         if group.bucket is None or not self._depth or attempt.pipelined or _served(group):
             return
         if attempt.refusals:
             self.roomless.pop(group.bucket, None)
             return
         self.aging.note(group, now)
+        seen = group.bucket in self.roomless
         self.roomless[group.bucket] = None
         if len(self.roomless) > self._tidy_at:
             self._tidy_at = max(_TIDY_AT_LEAST, 2 * sum(len(bucket.members) for bucket in self._waiting()))
         if not self._world.timed:
             return
-        if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
+        first = next(iter([group] if seen else self._unreserved([group.bucket], 1)), None)
+        if first is None or first.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
-        if len(kept) >= self._depth and group.rank > max(map(_rank, kept)):
+        if len(kept) >= self._depth and first.rank > max(map(_rank, kept)):
             return
         alike = [group.bucket]
         if len(kept) < self._depth:
             self._plans += 1
             alike = self._waiting()
-        others = [one for one in self._unreserved(alike, self._depth) if one is not group]
-        ranked = sorted([*kept, group, *others], key=_rank)[: self._depth]
-        if group not in ranked:
+        others = [one for one in self._unreserved(alike, self._depth) if one is not first]
+        ranked = sorted([*kept, first, *others], key=_rank)[: self._depth]
+        if first not in ranked:
             return
         before = self.slots
         self._make(statement, ranked, now)
-        if group.key not in self.slots:
+        if first.key not in self.slots:
             if len(ranked) <= len(kept):
                 self.slots = before
             else:  # it could not be told amid what is being decided: it is asked once more when that stands
@@ -531,6 +534,8 @@ class Reservations:
             if later or (had is not None and had.turns <= _TURNS):
                 turns = 0 if later or had is None else had.turns
                 self.slots[key] = self._made(key, forecast.start, forecast, turns)
+            else:  # it begins, and somebody else may have room kept in its place
+                self.vacant = True
         if forecasts:
             self._horizon.took([self.slots[key] for key in forecasts if key in self.slots])
         aged = {group.key for group in self.aging.due(now)}
