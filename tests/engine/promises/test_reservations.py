@@ -595,6 +595,24 @@ def test_who_comes_back_behind_others_of_his_queue_and_was_there_before_has_the_
     assert list(kept_for(c)) == (["z"] if backfill == "easy" else ["z", "m", "a"])
 
 
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_who_is_told_of_again_and_can_never_run_takes_no_reservations_from_others(backfill: str) -> None:
+    """Nobody can be told when it starts, so that whoever comes after it had none any more, until it was looked for
+    again."""
+    c = cluster(backfill)
+    submit(c, "first", 8, 100)
+    run(c)
+    submit(c, "never", 9, 100, priority=5)
+    run(c)
+    submit(c, "head", 8, 500)
+    run(c)
+    run(c)
+    before = kept_for(c)
+    c.change_group("never", admitted=True, annotations={"any": "thing"})
+    run(c)
+    assert kept_for(c) == before == {"head": 100.0}
+
+
 @pytest.mark.parametrize("beyond", [True, False])
 def test_when_a_node_is_back_room_is_kept_again(beyond: bool) -> None:
     """The start of who waits for two nodes cannot be told while one of them is gone: the cluster is too small for it

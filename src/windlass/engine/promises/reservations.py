@@ -26,7 +26,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from windlass.engine.admission.positions import all_hopeless
+from windlass.engine.admission.positions import all_hopeless, hopeless
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cut, Cuts
@@ -178,6 +178,7 @@ class Reservations:
             found = []
         if self._depth > 1 or slots:
             new = [one for one in touched if one.bucket in self.roomless and self._lacks_one(one)]
+            new = [one for one in new if not hopeless(one)]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
                 new = [one for one in new if one.rank < bar]
