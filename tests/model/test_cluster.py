@@ -352,6 +352,49 @@ def test_members_and_changed_groups() -> None:
     assert story.model.take_changed() == ["default/g"]
 
 
+@pytest.mark.parametrize(
+    ("told", "decided", "since"),
+    [("12:00:03Z", 3.7, 3.7), ("12:00:04Z", 3.7, 4.0), ("12:00:03Z", 2.7, 3.0), ("12:00:03Z", 0.0, 3.0)],
+    ids=["that second", "later", "a second later", "nobody knows"],
+)
+def test_a_pod_started_no_earlier_than_it_was_decided_that_it_does(
+    told: str, decided: float, since: float
+) -> None:
+    """Objects tell whole seconds, rounded down."""
+    noon = 1_767_268_800.0
+    story = Story().put(pod("a"))
+    story.take()
+    bind = Bind("default/a", "uid-default-a", "", "n")
+    story.model.assume_bind(bind, noon + decided if decided else 0.0)
+    story.put(pod("a", node="n", phase="Pending"))
+    assert story.model.forget(bind.task, bind.uid)
+    story.take()
+    assert story.tasks["default/a"].started is None
+    runs = pod("a", node="n")
+    runs["status"]["startTime"] = f"2026-01-01T{told}"
+    story.put(runs).take()
+    assert story.tasks["default/a"].started == noon + since
+    story.model.resend()
+    story.take()
+    assert story.tasks["default/a"].started == noon + since, "of another engine, too"
+    story.model.remove_pod("default/a")
+    runs["metadata"]["uid"] = "another"
+    story.put(runs).take()
+    assert story.tasks["default/a"].started == noon + int(told[6:8]), "another pod of its name"
+
+
+def test_where_a_bind_failed_a_pod_started_when_it_says() -> None:
+    story = Story().put(pod("a"))
+    story.take()
+    bind = Bind("default/a", "uid-default-a", "", "n")
+    story.model.assume_bind(bind, 1_767_268_803.7)
+    story.model.forget(bind.task, bind.uid)
+    runs = pod("a", node="m")
+    runs["status"]["startTime"] = "2026-01-01T12:00:03Z"
+    story.put(runs).take()
+    assert story.tasks["default/a"].started == 1_767_268_803.0
+
+
 _names = st.sampled_from(["a", "b", "c"])
 _events = st.one_of(
     st.builds(

@@ -38,6 +38,26 @@ def explanation(obj: dict[str, Any] | None) -> dict[str, Any] | None:
     return json.loads(text) if text else None
 
 
+async def test_a_pod_that_was_bound_here_has_run_since_then_within_the_second_that_it_tells(
+    api: SchedulerApi,
+) -> None:
+    """Objects tell whole seconds, rounded down; whoever takes over knows no more than they tell."""
+    api.add(node("n1", gpus=4))
+    async with Running(api, debounce_seconds=0.0) as running:
+        await api.clock.advance(0.7 - api.clock.now() % 1.0 + 1.0)
+        decided = api.clock.now()
+        api.add(*gang("g", 1))
+        await running.settle(0.1)
+        told = rfc3339(decided)
+        api.change(PODS, "default/g-0", status={"phase": "Running", "startTime": told})
+        await running.settle(0.1)
+        since = running.service.engine.world.tasks["default/g-0"].task.started
+        assert since == pytest.approx(decided, abs=0.05)
+    async with Running(api) as running:
+        since = running.service.engine.world.tasks["default/g-0"].task.started
+        assert since == int(decided)
+
+
 async def test_a_gang_is_bound_with_its_devices_and_shown(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=4), *gang("g", 3))
     async with Running(api) as running:

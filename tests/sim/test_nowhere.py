@@ -47,6 +47,9 @@ NODES = make_nodes(
             replace(PLAIN, gpus=8, min_gpus=7, cpu_milli=64_000, memory_bytes=0),
             "room for 7 pods of 1 GPU, and there is room for 4",
         ),
+        (replace(PLAIN, gpus=9, pod_gpus=3), "room for 3 pods of 3 GPUs, and there is room for 2"),
+        (replace(PLAIN, gpus=9, pod_gpus=3, min_gpus=6), ""),
+        (replace(PLAIN, gpus=4, pod_gpus=1, gpu_models=("T4",), gpu_milli=500), ""),
     ],
 )
 def test_what_can_never_run_is_told_and_never_ends(job: TraceJob, lack: str) -> None:

@@ -133,6 +133,21 @@ def test_an_elastic_job_runs_with_less_and_takes_longer() -> None:
     assert of(outcome, "b").ended == pytest.approx(100 + 80 - 24.75)
 
 
+def test_a_job_has_pods_of_so_many_gpus_as_the_trace_says() -> None:
+    """Three nodes of four: pods of two stand beside others where one of four would have to wait."""
+    first = [job(0, 100, 2, name) for name in "abc"]
+    alone = play([*first, job(1, 10, 4, "d")], "3x4", policy="kube")
+    apart = play([*first, job(1, 10, 4, "d", pod_gpus=2)], "3x4", policy="kube")
+    assert (of(alone, "d").started, of(apart, "d").started) == (100.0, 1.0)
+
+
+def test_an_elastic_job_has_pods_of_so_many_gpus_as_the_trace_says() -> None:
+    jobs = [job(0, 100, 3, "a"), job(1, 80, 8, "b", min_gpus=3, pod_gpus=2)]
+    outcome = play(jobs)
+    assert of(outcome, "b").started == 1.0
+    assert {span.gpus for span in outcome.spans if outcome.jobs[span.job].job.id == "b"} == {4.0, 8.0}
+
+
 # ---------------------------------------------------------------------- nodes fail
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kubeobjects import group, pod, queue
 from simulated import job, published
 
+from windlass.api.annotations import CARD_COMPUTE, CARD_COUNT, CARD_MODEL
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, kubernetes, openb, sacct, table
@@ -229,6 +230,45 @@ def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
         assert (train.cpu_milli, train.queue, train.name) == (8000, "research", "train")
 
 
+def asking(notes: dict[str, str], pods: int, gpus: int | None, least: int = 0) -> list[dict[str, Any]]:
+    """A group and its pods, which have ended, each of so many GPUs; ``None``: as its annotations say."""
+    made = [group("train", least or pods)]
+    for at in range(pods):
+        one = ended_pod(f"train-{at}", "train", 5, 10, 40)
+        (container,) = one["spec"]["containers"]
+        container["resources"]["requests"] = {} if gpus is None else {"nvidia.com/gpu": gpus}
+        one["metadata"]["annotations"].update(notes)
+        made.append(one)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("objects", "told"),
+    [
+        (asking({}, 1, 4), (4, 1000, (), 0, 0)),
+        (asking({}, 4, 2), (8, 1000, (), 2, 0)),
+        (asking({}, 4, 2, least=2), (8, 1000, (), 2, 4)),
+        (asking({CARD_MODEL: "A100,H100"}, 2, 8), (16, 1000, ("A100", "H100"), 8, 0)),
+        (asking({CARD_COMPUTE: "30", CARD_COUNT: "2"}, 1, None), (2, 300, (), 0, 0)),
+        (asking({CARD_COMPUTE: "50"}, 4, None, least=3), (4, 500, (), 1, 3)),
+    ],
+    ids=["one pod", "a gang", "elastic", "of a model", "parts of two cards", "parts, elastic"],
+)
+def test_a_dump_tells_of_the_cards_of_pods(
+    objects: list[dict[str, Any]], told: tuple[int, int, tuple[str, ...], int, int]
+) -> None:
+    """A gang of pods of two cards is no pod of eight; parts of several cards are not one of their sum."""
+    (job,) = kubernetes.record(objects, "dump").jobs
+    assert (job.gpus, job.gpu_milli, job.gpu_models, job.pod_gpus, job.min_gpus) == told
+
+
+def test_where_pods_have_cards_of_several_kinds_whole_ones_are_told() -> None:
+    parts = asking({CARD_COMPUTE: "70", CARD_MODEL: "A100"}, 1, None)[1]
+    whole = asking({CARD_MODEL: "H100"}, 2, 1)[2]
+    (job,) = kubernetes.record([group("train", 2), parts, whole], "dump").jobs
+    assert (job.gpus, job.gpu_milli, job.gpu_models, job.pod_gpus) == (2, 1000, (), 0)
+
+
 @pytest.mark.parametrize(("consent", "submit", "anew"), [("true", 0.0, 1), ("false", 3600.0, 0)])
 def test_who_was_suspended_came_when_its_group_did(consent: str, submit: float, anew: int) -> None:
     """Its pods were made anew an hour later. Who shares no time was not: its group may have served earlier work."""
@@ -319,9 +359,14 @@ def test_a_pod_that_ended_without_a_container_neither_ran_nor_waits() -> None:
 
 
 def test_the_own_format_has_every_field_and_defaults() -> None:
-    header = "id,submit_seconds,duration_seconds,gpus,min_gpus,gpu_models,time_share\n"
-    first, second = read(header + "a,0,10,4,2,H100|A100,false\nb,1,5,1,,,\n")
-    assert (first.min_gpus, first.gpu_models, first.time_share) == (2, ("H100", "A100"), False)
+    header = "id,submit_seconds,duration_seconds,gpus,min_gpus,gpu_models,time_share,pod_gpus\n"
+    first, second = read(header + "a,0,10,4,2,H100|A100,false,1\nb,1,5,1,,,,\n")
+    assert (first.min_gpus, first.gpu_models, first.time_share, first.pod_gpus) == (
+        2,
+        ("H100", "A100"),
+        False,
+        1,
+    )
     assert second == TraceJob("b", 1.0, 5.0, 1)
 
 
@@ -340,6 +385,7 @@ def test_the_own_format_has_every_field_and_defaults() -> None:
             restart_seconds=st.none() | st.floats(0, 1e6),
             gpu_models=st.sampled_from(((), ("A",), ("A", "B"))),
             time_share=st.sampled_from((None, True, False)),
+            pod_gpus=st.integers(0, 8),
         ),
         max_size=5,
     )

@@ -108,13 +108,14 @@ class ClusterModel(Translation):
             return []
         return self.storage.writes_for(view.namespace, view.claims, place)
 
-    def assume_bind(self, bind: Bind) -> None:
-        """A bind was decided, with its cards. The engine knows it already."""
+    def assume_bind(self, bind: Bind, now: float = 0.0) -> None:
+        """A bind was decided, with its cards. The engine knows it already. ``now``: Unix seconds; 0.0: nobody knows
+        when."""
         held = tuple(
             HeldSlice(share.index, share.profile, share.start) for share in bind.devices if share.start >= 0
         )
         indices = tuple(share.index for share in bind.devices)
-        self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held, bind.devices)
+        self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held, bind.devices, now)
 
     def resume(self, binds: Iterable[Bind], changes: list[deltas.Delta]) -> list[deltas.Delta]:
         """Binds that somebody else had decided, assumed from now on: ``changes`` as the engine has to be told then,

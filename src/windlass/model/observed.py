@@ -31,7 +31,7 @@ _RESERVING = (NAMESPACE, NAMESPACE_KAI)
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A bind that was decided and is not yet seen."""
+    """A bind that was decided and is not yet seen. ``at``: when it was, Unix seconds; 0.0: nobody knows."""
 
     uid: str
     node: str
@@ -39,6 +39,7 @@ class Assumed:
     slices: tuple[HeldSlice, ...] = ()
     shares: tuple[DeviceShare, ...] = ()
     """The same cards, each with what of it was decided."""
+    at: float = 0.0
 
     def shown_by(self, pod: views.Pod) -> bool:
         """Whether a pod is bound as was decided, with the same cards; else somebody else bound it first."""
@@ -66,6 +67,8 @@ class Observed:
         self.native_groups: dict[str, views.NativeGroup] = {}
         self.coscheduling_groups: dict[str, views.CoschedulingGroup] = {}
         self.assumed: dict[str, Assumed] = {}
+        self._decided: dict[str, tuple[str, float]] = {}
+        """Pods that were bound as was decided here → which incarnation, and when that was decided; Unix seconds."""
         self.awaited: dict[str, dict[Reason, str]] = {}
         """Assumed pods that are not bound before something is there: what, in words."""
         self.classes = groups.Classes()
@@ -414,6 +417,9 @@ class Observed:
         if found is None or found.uid != uid:
             return False
         del self.assumed[key]
+        pod = self.pods.get(key)
+        if pod is not None and (pod.uid, pod.node_name) == (uid, found.node):
+            self._decided[key] = uid, found.at
         self.awaited.pop(key, None)
         if key in self._claim_pods:  # who carries what it shares may be another now
             self._dirty_pods.update(self._sharers(self.pods[key]))

@@ -54,6 +54,14 @@ def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
     return TaskState.RUNNING if pod.phase == "Running" else TaskState.BOUND
 
 
+def started_at(pod: views.Pod, decided: float) -> float | None:
+    """Since when a pod runs, Unix seconds; ``None``: it does not yet. Objects tell whole seconds, rounded down: in the
+    second in which its bind was ``decided`` it cannot have started before that. (0.0: nobody knows when that was.)"""
+    if not pod.started:
+        return None
+    return decided if pod.started < decided < pod.started + 1.0 else pod.started
+
+
 def is_critical(pod: views.Pod) -> bool:
     """Whether the cluster itself rests on it: it is never asked to go."""
     return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES
@@ -81,9 +89,10 @@ def task_of(
     subgroup: str = "",
     node: views.Node | None = None,
     budgets: tuple[str, ...] = (),
+    decided: float = 0.0,
 ) -> Task:
     """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue. ``node``: that
-    of a bound pod, where it is known."""
+    of a bound pod, where it is known. ``decided``: see :func:`started_at`."""
     held = held_devices(pod.annotations, node) if pod.node_name and pod.annotations else ""
     if dialect is Dialect.KAI:
         priority = _number(pod.labels.get(names.TASK_PRIORITY_KAI, ""))
@@ -106,7 +115,7 @@ def task_of(
         preemptible=preemptible(pod.labels, pod.annotations),
         created=pod.created,
         subgroup=subgroup or (pod.labels.get(names.SUBGROUP_KAI, "") if dialect is Dialect.KAI else ""),
-        started=pod.started or None,
+        started=started_at(pod, decided),
         run_limit=None if pod.run_limit is None else float(pod.run_limit),
         critical=is_critical(pod),
         annotations=_read(pod),

@@ -351,6 +351,7 @@ class Translation(Grouping):
             self._faults.pop(key, None)
             self._spared.pop(key, None)
             self.assumed.pop(key, None)
+            self._decided.pop(key, None)
             self.awaited.pop(key, None)
             return
         if not self.manages(pod):
@@ -482,11 +483,17 @@ class Translation(Grouping):
             subgroup=self._part_of(pod, key),
             node=self.nodes.get(pod.node_name),
             budgets=self._budgets.of(pod),
+            decided=self._decided_at(pod),
         )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return as_assumed(task, assumed, self._sent_tasks.get(pod.key))
         return self._as_claimed(pod, task)
+
+    def _decided_at(self, pod: views.Pod) -> float:
+        """When it was decided here where the pod is; 0.0 where nobody knows."""
+        uid, moment = self._decided.get(pod.key, ("", 0.0))
+        return moment if uid == pod.uid else 0.0
 
     def _part_of(self, pod: views.Pod, group: str) -> str:
         """The part of a gang that a pod is in; ``""`` for none."""

@@ -459,11 +459,12 @@ class SchedulerService:
         inbox, self._crew.inbox = self._crew.inbox, []
         taken = self._clock.monotonic()
         self.engine.apply([*self._run_times.filled(changes), *inbox])
-        decision = self.engine.cycle(self._time())
+        moment = self._time()
+        decision = self.engine.cycle(moment)
         self.last_decision = decision
         decided = self._clock.monotonic()
         for bind in decision.binds:
-            self.model.assume_bind(bind)
+            self.model.assume_bind(bind, moment)
         self._starts.bound(decision.binds)
         self._showing.decision(decision)
         shown = self._clock.monotonic()

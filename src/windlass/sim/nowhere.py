@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.engine.cards.kinds import suits
 from windlass.sim.cluster import GPU, capacity, gpus_of, model_of
-from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
+from windlass.sim.jobs import WHOLE, TraceJob, elastic_pods, pod_sizes
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Node
 
@@ -24,6 +24,7 @@ def nowhere(jobs: Sequence[TraceJob], nodes: Sequence[Node], pod_gpus: int = 0) 
         asked: _Asked = (
             job.gpus,
             job.min_gpus,
+            job.pod_gpus,
             job.gpu_milli,
             job.cpu_milli,
             job.memory_bytes,
@@ -46,8 +47,7 @@ def _lacks(job: TraceJob, nodes: Sequence[Node], largest: int) -> str:
     if least > cards * shares:
         parts = f"{cards * shares} parts of {job.gpu_milli}/{WHOLE} of " if shares > 1 else ""
         return f"more than the {parts}{cards} GPU{'' if cards == 1 else 's'}{of} there are"
-    elastic = 0 < job.min_gpus < job.gpus
-    size = 1 if elastic else pod_sizes(job, largest)[0]
+    size = (elastic_pods(job)[0] if job.elastic else pod_sizes(job, largest))[0]
     if all(gpus_of(node) < size for node in fit):
         most = max(map(gpus_of, fit))
         smaller = f" (--pod-gpus {most} makes smaller ones)" if most else ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from windlass.model.foreign_groups import NOT_PREEMPTIBLE_FROM, STALE_GRACE_SECONDS
 from windlass.sim.cluster import GPU
-from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
+from windlass.sim.jobs import WHOLE, TraceJob, elastic_pods, pod_sizes
 from windlass.sim.policies import Made
 from windlass.sim.progress import JobRun, Pod
 from windlass.spi.devices import DeviceNeed
@@ -41,11 +41,14 @@ class Teller:
         return replace(told or Queue(name, unlimited=whole), name=name, dialect=dialect)
 
     def enrol(self, run: JobRun, now: float) -> None:
-        """Give the job its pods and, for a gang, its group. Of an elastic job every pod has one GPU."""
+        """Give the job its pods and, for a gang, its group. Of an elastic job every pod has one GPU, unless the trace
+        says otherwise."""
         job, made = run.job, self._made
-        elastic = 0 < job.min_gpus < job.gpus and made.singly is None
-        sizes = pod_sizes(job, 1 if elastic else self._pod_gpus)
-        run.least = job.min_gpus if elastic else len(sizes)
+        if job.elastic and made.singly is None:
+            sizes, run.least = elastic_pods(job)
+        else:
+            sizes = pod_sizes(job, self._pod_gpus)
+            run.least = len(sizes)
         if made.singly is None:
             run.group = made.dress(self._group(run.key, run, run.least, now), job)
         for number, gpus in enumerate(sizes):

@@ -521,6 +521,29 @@ def test_who_is_promised_room_by_a_claim_leaves_the_reservation_to_the_next(scen
     assert kept_for(scene) == {"third": 500.0}
 
 
+def test_behind_one_who_begins_where_others_leave_room_is_kept_for_the_next() -> None:
+    """Who was next had his room at once and no reservation; nobody looked who comes after him. Others passed the one
+    that needs both nodes until he had waited too long."""
+    c = cluster(nodes=2)
+    submit(c, "leaves", 16, 1000)
+    run(c)
+    for name, nodes, seconds in (("first", 1, 300.0), ("second", 1, 400.0), ("both", 2, 500.0)):
+        c.gang(name, nodes, "gpu=8")
+        c.change_group(name, run_estimate=seconds)
+    run(c)
+    assert kept_for(c) == {"first": 1000.0}
+    for at in range(16):
+        c.change_task(f"leaves-{at}", state=TaskState.RELEASING)
+    engine, row = c.engine, c.engine.world.table.row("n1")
+    for entry in list(engine.world.groups["ns/first"].pending.values()):
+        engine._statement.pipeline(entry, row)
+    engine._statement.commit(Outbox.empty())
+    run(c)
+    assert engine.world.groups["ns/second"].promises == 1
+    run(c)
+    assert kept_for(c) == {"both": 400.0}
+
+
 class ByName:
     """Groups of a queue go by name, not by age, as reservations do."""
 
@@ -549,6 +572,45 @@ def test_for_whom_room_is_kept_begins_though_others_of_his_queue_go_before_him()
         c.remove_task(f"z-{i}")
     run(c, 400)
     assert (c.placed("a"), c.placed("b")) == (8, 0)
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_who_comes_back_behind_others_of_his_queue_and_was_there_before_has_the_reservation(
+    backfill: str,
+) -> None:
+    """Only the first of those who ask for the same is tried, by the order of their queue; he came after who has a
+    reservation, and nobody looked at who stands behind him. Live it was looked at when his group was told of again."""
+    c = Cluster(EngineConfig(backfill=backfill), [ByName(), *default_plugins()]).queues("default")
+    c.nodes("n1 gpu=8 cpu=64")
+    submit(c, "first", 8, 100)
+    run(c)
+    submit(c, "m", 6, 500)
+    run(c)
+    assert kept_for(c) == {"m": 100.0}
+    for name in ("a", "z"):
+        submit(c, name, 7, 50)
+    c.change_group("z", created=0.5)
+    run(c)
+    assert kept_for(c)["z"] == 100.0
+    assert list(kept_for(c)) == (["z"] if backfill == "easy" else ["z", "m", "a"])
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+def test_who_is_told_of_again_and_can_never_run_takes_no_reservations_from_others(backfill: str) -> None:
+    """Nobody can be told when it starts, so that whoever comes after it had none any more, until it was looked for
+    again."""
+    c = cluster(backfill)
+    submit(c, "first", 8, 100)
+    run(c)
+    submit(c, "never", 9, 100, priority=5)
+    run(c)
+    submit(c, "head", 8, 500)
+    run(c)
+    run(c)
+    before = kept_for(c)
+    c.change_group("never", admitted=True, annotations={"any": "thing"})
+    run(c)
+    assert kept_for(c) == before == {"head": 100.0}
 
 
 @pytest.mark.parametrize("beyond", [True, False])

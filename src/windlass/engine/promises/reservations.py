@@ -26,7 +26,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from windlass.engine.admission.positions import all_hopeless
+from windlass.engine.admission.positions import all_hopeless, hopeless
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cut, Cuts
@@ -183,6 +183,7 @@ class Reservations:
             found = []
         if self._depth > 1 or slots:
             new = [one for one in touched if one.bucket in self.roomless and self._lacks_one(one)]
+            new = [one for one in new if not hopeless(one)]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
                 new = [one for one in new if one.rank < bar]
@@ -413,34 +414,37 @@ class Reservations:
         return max(starts) - now if starts else None
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
-        """A group found no room: keep some for it, if it is its turn and its start is known."""
+        """A group found no room: keep some for it, if it is its turn and its start is known; or, where it is the first
+        of those who ask for the same that is seen to find none, for who goes before it in rank among them."""
         if group.bucket is None or not self._depth or attempt.pipelined or _served(group):
             return
         if attempt.refusals:
             self.roomless.pop(group.bucket, None)
             return
         self.aging.note(group, now)
+        seen = group.bucket in self.roomless
         self.roomless[group.bucket] = None
         if len(self.roomless) > self._tidy_at:
             self._tidy_at = max(_TIDY_AT_LEAST, 2 * sum(len(bucket.members) for bucket in self._waiting()))
         if not self._world.timed:
             return
-        if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
+        first = next(iter([group] if seen else self._unreserved([group.bucket], 1)), None)
+        if first is None or first.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
-        if len(kept) >= self._depth and group.rank > max(map(_rank, kept)):
+        if len(kept) >= self._depth and first.rank > max(map(_rank, kept)):
             return
         alike = [group.bucket]
         if len(kept) < self._depth:
             self._plans += 1
             alike = self._waiting()
-        others = [one for one in self._unreserved(alike, self._depth) if one is not group]
-        ranked = sorted([*kept, group, *others], key=_rank)[: self._depth]
-        if group not in ranked:
+        others = [one for one in self._unreserved(alike, self._depth) if one is not first]
+        ranked = sorted([*kept, first, *others], key=_rank)[: self._depth]
+        if first not in ranked:
             return
         before = self.slots
         self._make(statement, ranked, now)
-        if group.key not in self.slots:
+        if first.key not in self.slots:
             if len(ranked) <= len(kept):
                 self.slots = before
             else:  # it could not be told amid what is being decided: it is asked once more when that stands

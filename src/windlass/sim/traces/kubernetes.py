@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from windlass.api import yaml_text
 from windlass.engine.deltas import GroupUpserted, QueueUpserted, TaskUpserted
@@ -138,9 +138,38 @@ def _seconds(group: Group, tasks: Sequence[Task], ends: Mapping[str, float]) -> 
 
 def _least(group: Group, tasks: Sequence[Task]) -> int:
     """With how many GPUs it makes do; 0: all of them, or nobody knows."""
-    cards = sorted(map(_cards, tasks))
-    least = -(-sum(cards[: group.min_member]) // WHOLE)
-    return least if not group.subgroups and least < -(-sum(cards) // WHOLE) else 0
+    shape = _shape(tasks)
+    least = shape.gpus(sorted(tasks, key=_cards)[: group.min_member])
+    return least if not group.subgroups and least < shape.gpus(tasks) else 0
+
+
+class _Shape(NamedTuple):
+    """``milli``: so many thousandths of each of its cards a pod has; ``models``: those that all pods take, none for
+    any; ``each``: how many cards every pod has that has any, 0 where some have more than others."""
+
+    milli: int
+    models: tuple[str, ...]
+    each: int
+
+    def gpus(self, tasks: Iterable[Task]) -> int:
+        """How many cards they have."""
+        return -(-sum(map(_cards, tasks)) // self.milli)
+
+
+def _shape(tasks: Sequence[Task]) -> _Shape:
+    """Where pods have otherwise than as many thousandths of each of their cards, whole cards are told instead, or of
+    less than one card that part."""
+    asking = [task for task in tasks if _cards(task)]
+    held = [task.needs.devices[0] for task in asking if len(task.needs.devices) == 1]
+    kinds = {(need.milli, need.models) for need in held}
+    alike = len(held) == len(asking) and len(kinds) == 1
+    milli, models = kinds.pop() if alike else (WHOLE, ())
+    if not milli or any(_cards(task) % milli for task in asking):
+        cards = sum(map(_cards, asking))
+        milli = cards if cards < WHOLE else WHOLE
+    sizes = {_cards(task) / milli for task in asking}
+    each = sizes.pop() if len(sizes) == 1 else 0.0
+    return _Shape(milli, models, int(each) if each.is_integer() else 0)
 
 
 def _cards(task: Task) -> int:
@@ -204,15 +233,14 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | Non
     for task in tasks:
         for name, units in task.needs.request:
             sums[name] = sums.get(name, 0) + units
-    cards = sum(map(_cards, tasks))
-    part = cards if 0 < cards < WHOLE else WHOLE
+    shape = _shape(tasks)
     notes = group.annotations
     return TraceJob(
         id=job_title(group.key),
         submit_seconds=0.0,
         duration_seconds=seconds,
-        gpus=-(-cards // WHOLE),
-        gpu_milli=part,
+        gpus=shape.gpus(tasks),
+        gpu_milli=shape.milli,
         cpu_milli=sums.get("cpu", 0),
         memory_bytes=sums.get("memory", 0),
         queue=group.queue,
@@ -224,7 +252,9 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | Non
         requested_seconds=_requested(group, tasks),
         checkpoint_seconds=seconds_said(notes.get(CHECKPOINT_EVERY, "")),
         restart_seconds=seconds_said(notes.get(RESTART_COST, "")),
+        gpu_models=shape.models,
         time_share=shares,
+        pod_gpus=shape.each if len(tasks) > 1 else 0,
     )
 
 

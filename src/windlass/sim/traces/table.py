@@ -97,6 +97,7 @@ def _job(row: Row) -> TraceJob:
         restart_seconds=_maybe(row, "restart_seconds"),
         gpu_models=tuple(filter(None, row.text("gpu_models").split("|"))),
         time_share=_TRUTH[share],
+        pod_gpus=row.whole("pod_gpus", default=0),
     )
 
 
