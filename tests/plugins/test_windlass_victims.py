@@ -19,7 +19,7 @@ def own(name: str, **rest: object) -> View:
 def test_terms() -> None:
     leaf = own("q", held=1, fair=2)
     assert claims.claims(claim("preempt", leaf, priority=3)) == Terms(Scope.OWN_QUEUE, below=3)
-    assert claims.claims(claim("reclaim", leaf, 1)) == Terms(Scope.OTHER_QUEUES, Move.MAY, clears=True)
+    assert claims.claims(claim("reclaim", leaf, 1)) == Terms(Scope.OTHER_QUEUES, Move.MAY)
     denied = claims.claims(claim("reclaim", leaf, 2))
     assert isinstance(denied, Denied)
     assert denied.code is Reason.WAITING_FOR_SHARE

@@ -74,7 +74,7 @@ class WindlassClaims:
                 return Denied(
                     Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
                 )
-            return Terms(Scope.OTHER_QUEUES, Move.MAY, clears=True)
+            return Terms(Scope.OTHER_QUEUES, Move.MAY)
         if claim.action == CONSOLIDATION and claim.group.preemptible:
             return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
         return None

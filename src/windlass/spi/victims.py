@@ -122,9 +122,7 @@ class Terms(msgspec.Struct, frozen=True):
     only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
     moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
     after them for the first ones. ``None``: those near the room that lacks least. ``places``: to which node each of
-    them goes (empty: to the one with the best score); who has no room there goes elsewhere. ``clears``: work that
-    it may not take, but could have moved under the name ``consolidation``, is moved out of its way where nothing else
-    helps, if that action is configured."""
+    them goes (empty: to the one with the best score); who has no room there goes elsewhere."""
 
     scope: Scope
     move: Move = Move.NEVER
@@ -132,7 +130,6 @@ class Terms(msgspec.Struct, frozen=True):
     below: int | None = None
     only: tuple[str, ...] | None = None
     places: tuple[str, ...] = ()
-    clears: bool = False
 
     @property
     def place_of(self) -> dict[str, str]:

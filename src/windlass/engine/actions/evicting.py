@@ -17,14 +17,13 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
-from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.lines import Lines
 from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
 from windlass.engine.admission.consent import PAUSE_SECONDS
-from windlass.engine.disruption.offers import Pool, Unit
+from windlass.engine.disruption.offers import Pool
 from windlass.engine.disruption.stops import Stop, grants, stops_of
 from windlass.engine.evictions.exchange import Rivals, beyond, nothing_free
 from windlass.engine.evictions.solver import Lacking, Scattered, Solver
@@ -48,7 +47,6 @@ CACHED = 4096
 STOPS = 16
 """For how many groups it is found out in one cycle whether budgets alone stopped them."""
 RECLAIM = "reclaim"
-CONSOLIDATION = "consolidation"
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
 
@@ -294,8 +292,6 @@ class Evicting:
             if found is None and isinstance(claim.rivals, Rivals) and claim.rivals.asked:
                 with nothing_free(m.world.table, beyond(claim)):
                     found = self._solver.solve(claim, terms, candidates, group, step)
-            if found is None and terms.clears:
-                found = self._cleared(claim, terms, candidates, group, step)
         if found is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
@@ -307,20 +303,6 @@ class Evicting:
         m.enrolment.settle(group, ctx.now)
         keep_waiting(self._machinery, ctx, group)
         return Outcome(done=True)
-
-    def _cleared(
-        self, claim: Claim, terms: Terms, candidates: Candidates, group: GroupEntry, step: Step
-    ) -> list[Unit] | None:
-        """Make room with those moved out of the way who agreed to it, where that action is configured."""
-        m = self._machinery
-        if CONSOLIDATION not in m.world.config.actions or self._solver.obstacle is not None:
-            return None
-        moving = altered(claim, action=CONSOLIDATION)
-        allowed = self._terms(moving)
-        if isinstance(allowed, Denied):
-            return None
-        agreed = Candidates(m.world, m.running, m.policies, moving, allowed)
-        return self._solver.clear(claim, terms, candidates, agreed, allowed.groups, group, step)
 
     def _made(self, group: GroupEntry, now: float) -> tuple[Claim, Terms, Step] | Outcome:
         """A group's claim and what it may do, or that it has none."""

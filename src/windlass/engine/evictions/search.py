@@ -174,36 +174,26 @@ class Search:
 
     def _shortest(self, order: Order) -> int | None:
         """The length of the shortest beginning with which the step can be placed."""
-
-        def reach(n: int) -> int:
-            order.reach(n)
-            return len(order.units)
-
-        return self._least(reach, lambda n: self._trial(order.units[:n]))
-
-    def _least(self, reach: Callable[[int], int], works: Callable[[int], bool]) -> int | None:
-        """The least number of units, of at least one, that does, as more never do less. ``reach``: how many there are,
-        if so many are asked for."""
-        failed, done, n = 0, 0, 1
+        failed, works, n = 0, 0, 1
         while True:
-            there = reach(n)
-            asked, n = n, min(n, there)
+            reached = order.reach(n)
+            n = min(n, len(order.units))
             if n == failed:
                 return None
-            if works(n):
-                done = n
+            if self._trial(order.units[:n]):
+                works = n
                 break
             failed = n
-            if there < asked or self._trials <= 0:
+            if not reached or self._trials <= 0:
                 return None
             n *= 2
-        while done - failed > 1 and self._trials > 0:
-            middle = (done + failed) // 2
-            if works(middle):
-                done = middle
+        while works - failed > 1 and self._trials > 0:
+            middle = (works + failed) // 2
+            if self._trial(order.units[:middle]):
+                works = middle
             else:
                 failed = middle
-        return done
+        return works
 
     def _trial(self, units: Sequence[Unit]) -> bool:
         done = self._carry_out(units)
@@ -267,37 +257,6 @@ class Search:
                 self._moves = len(charged) < len(going)
                 return going
             self._statement.rollback()
-        return None
-
-    def making_way(
-        self, here: Sequence[Unit], movers: Sequence[Unit], elsewhere: Sequence[Unit]
-    ) -> list[Unit] | None:
-        """Who goes so that the step has room and all of ``movers`` have another place: those ``here``, and as many of
-        those ``elsewhere`` as that takes."""
-
-        def works(n: int) -> bool:
-            done = self._made_way(here, movers, elsewhere[:n]) is not None
-            self._statement.rollback()
-            return done
-
-        least = 0 if works(0) else self._least(lambda n: len(elsewhere), works)
-        return None if least is None else self._made_way(here, movers, elsewhere[:least])
-
-    def _made_way(
-        self, here: Sequence[Unit], movers: Sequence[Unit], elsewhere: Sequence[Unit]
-    ) -> list[Unit] | None:
-        """:meth:`making_way` with just these; on failure the statement is empty."""
-        if not self._carry_out([*here, *movers], elsewhere):
-            return None
-        stay, moved = self._mover.spare(movers, move=True, strategy=Strategy.LARGEST_STAY, whole=True)
-        if len(stay) + len(moved) == len(movers):
-            by_right = [*here, *elsewhere]
-            spared, others = self._mover.spare(by_right, move=self._terms.move is not Move.NEVER)
-            charged = [unit for unit in by_right if unit not in spared and unit not in others]
-            going = [unit for unit in (*by_right, *movers) if unit not in spared and unit not in stay]
-            if going and self._valid(charged, going):
-                return going
-        self._statement.rollback()
         return None
 
     def _first_that_fits(self, order: Order) -> int | None:

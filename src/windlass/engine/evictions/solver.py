@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.disruption.offers import Unit
-from windlass.engine.evictions.in_the_way import InTheWay
 from windlass.engine.evictions.moves import Mover
 from windlass.engine.evictions.repacking import Repacking
 from windlass.engine.evictions.search import Order, Search, Tools
 from windlass.engine.evictions.victims import Candidates
-from windlass.engine.fitting.classes import TaskClass
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.steps import Step, whole_step
 from windlass.engine.nodes.table import PODS, NodeTable
@@ -166,25 +164,6 @@ class Solver:
             found = self._around_budgets(attempt, candidates, step)
         return found
 
-    def clear(
-        self,
-        claim: Claim,
-        terms: Terms,
-        right: Candidates,
-        agreed: Candidates,
-        most: int,
-        group: GroupEntry,
-        step: Step,
-    ) -> list[Unit] | None:
-        """:meth:`solve`, where that found nothing, by having others moved out of the way: ``agreed``, of at most
-        ``most`` groups (0: any number). For steps of which amounts alone tell whether they have room."""
-        view = altered(whole_step(group, step), future=True)
-        if not self._countable(group, step) or self._allocation.refusals_of(group, view):
-            return None
-        search = Search(self._tools, claim, terms, group, step, counted=True, spares=True)
-        way = InTheWay(self._world.table, self._policies, self._leftover, claim, step, most)
-        return way.cleared(search, right, agreed, self._rows_near(step.runs[0].cls, step))
-
     def left(self) -> list[int]:
         """By column, what all nodes together will have left."""
         return self._leftover.sums()
@@ -273,16 +252,14 @@ class Solver:
         All of them on a cluster of a few dozen nodes."""
         table = self._world.table
         found: dict[str, GroupEntry] = {}
+        free = self._leftover.free()
         for cls in dict.fromkeys(run.cls for run in step.runs):
-            for row in self._rows_near(cls, step):
+            lacks = lacking(table, free, cls)
+            rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
+            for row in rows.tolist():
                 groups = (entry.group for entry in table.tasks[row].values())
                 found.update((group.key, group) for group in groups if group is not None)
         return list(found.values())
-
-    def _rows_near(self, cls: TaskClass, step: Step) -> list[int]:
-        """The nodes that lack least for a task of the step."""
-        lacks = lacking(self._world.table, self._leftover.free(), cls)
-        return np.argsort(lacks, kind="stable")[: NODES + step.members].tolist()
 
     # ------------------------------------------------------------------ necessary conditions
 
