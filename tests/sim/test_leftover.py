@@ -89,3 +89,15 @@ def test_who_was_given_up_is_told_as_such() -> None:
     (found,) = left(game([job(0, 100_000, 8, "endless")], "1x8", "fifo", **options))
     assert (found.job, found.why[:8]) == ("endless", "given up")
     assert left(game([job(0, 10, 8)], "1x8", "fifo")) == []
+
+
+@pytest.mark.parametrize("policy", ["default", "easy", "conservative"])
+def test_who_can_never_run_takes_nobodys_reservation(policy: str) -> None:
+    small = [job(100 * n, 4000, 2) for n in range(140)]
+    large = job(8000, 500, 16, "large")
+    alone = of(game([*small, large], "10x8", policy).outcome, "large").started
+    beside = game([job(0, 500, 900, "never"), *small, large], "10x8", policy).outcome
+    assert alone is not None
+    assert alone <= 11_000
+    assert of(beside, "large").started == alone
+    assert of(beside, "never").started is None

@@ -35,15 +35,14 @@ from windlass.engine.nodes.table import NodeTable
 from windlass.engine.placing.allocate import waits_for
 from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.engine.waiting.parking import Bucket
-from windlass.engine.waiting.room import could_hold
 from windlass.spi.victims import Claim, Denied, Rival, Terms
 
 AGAIN = 16
 """How many buckets that got nothing are tried again in one cycle."""
 CLAIMS = 256
 """For how many groups one action makes room in one cycle."""
-CACHED = 4096
 STOPS = 16
 """For how many groups it is found out in one cycle whether budgets alone stopped them."""
 RECLAIM = "reclaim"
@@ -69,8 +68,7 @@ class Evicting:
         m = machinery
         self._solver = Solver(m.world, m.policies, m.placer, m.allocation, m.statement)
         self.tries = Tries(m.lot, m.world.config.claim_pause_seconds)
-        self._at_best: dict[TaskClass, tuple[int, int]] = {}
-        """Class → the shape of the node table and how many of it empty nodes hold."""
+        self._empty_nodes = EmptyNodes(m.world.table)
         self._new = True
         self._pool = Pool()
         self._seen: tuple[object, ...] = ()
@@ -311,7 +309,7 @@ class Evicting:
             return Outcome()
         if not m.policies.may_grant(self.name, group.spec.dialect):
             return Outcome()
-        if self._hopeless(step):
+        if self._empty_nodes.too_few_for(step):
             return Outcome(obstacle=SameNodes(m.world.table, m.world.table.shape))
         if group.promises and is_promised(group, step):
             return Outcome()
@@ -340,26 +338,12 @@ class Evicting:
                 theirs = other.step
                 if theirs is None or other.group is None or is_promised(other, theirs):
                     continue
-                if _meet(mine, {run.cls for run in theirs.runs}) and not self._hopeless(theirs):
+                if _meet(mine, {run.cls for run in theirs.runs}) and not self._empty_nodes.too_few_for(
+                    theirs
+                ):
                     request = whole_step(other, theirs).request
                     yield Rival(other.group, request, bucket.queue.path)
                 break
-
-    def _hopeless(self, step: Step) -> bool:
-        """Whether even empty nodes could not hold the step: nobody's going helps."""
-        table = self._machinery.world.table
-        for run in step.runs:
-            shape, best = self._at_best.get(run.cls, (-1, 0))
-            if shape != table.shape:
-                best = could_hold(table, run.cls)
-                if len(self._at_best) > CACHED:
-                    self._at_best.clear()
-                self._at_best[run.cls] = table.shape, best
-            if best > 0 and step.extra:
-                return False
-            if best < (step.members if len(step.runs) == 1 else 1):
-                return True
-        return step.extra
 
     def _terms(self, claim: Claim) -> Terms | Denied:
         terms: Terms | None = None

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.admission.positions import hopeless
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cuts
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry
 from windlass.engine.placing.allocate import Allocation
 from windlass.engine.promises.keptcards import parts_by_row
+from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.spi.objects import TaskState
 
 _PRUNE_AT_LEAST = 4096
@@ -30,7 +30,8 @@ Holding = tuple[dict[int, NDArray[np.int64]], dict[int, Cuts]]
 
 
 class Aging:
-    def __init__(self, world: World, allocation: Allocation) -> None:
+    def __init__(self, world: World, allocation: Allocation, empty_nodes: EmptyNodes) -> None:
+        self._empty_nodes = empty_nodes
         self._world = world
         self._allocation = allocation
         self._seconds = world.config.aging_seconds
@@ -53,7 +54,7 @@ class Aging:
         found = {key: group for key in self.since if (group := self._waits(key)) is not None}
         if len(found) < len(self.since):
             self.since = {key: since for key, since in self.since.items() if key in found}
-        return [group for group in found.values() if not hopeless(group)]
+        return [group for group in found.values() if not self._empty_nodes.beyond(group)]
 
     def due(self, now: float) -> list[GroupEntry]:
         """The groups that have waited for too long, longest first."""
@@ -64,7 +65,7 @@ class Aging:
             if since + self._seconds > now:
                 break
             group = self._waits(key)
-            if group is not None and not hopeless(group):
+            if group is not None and not self._empty_nodes.beyond(group):
                 found.append(group)
         return found
 

@@ -26,7 +26,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from windlass.engine.admission.positions import all_hopeless, hopeless
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cut, Cuts
@@ -40,6 +39,7 @@ from windlass.engine.promises.horizon import Horizon
 from windlass.engine.promises.keeping import Keeping
 from windlass.engine.promises.precedence import Precedence
 from windlass.engine.promises.reservation import UNKNOWN, Amounts, Reservation
+from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.engine.waiting.parking import Bucket
 
 DEPTH = 16
@@ -59,7 +59,8 @@ class Reservations:
         self._allocation = allocation
         self._forecaster = Forecaster(world, allocation)
         self._horizon = Horizon(world, allocation)
-        self.aging = Aging(world, allocation)
+        self._empty_nodes = EmptyNodes(world.table)
+        self.aging = Aging(world, allocation, self._empty_nodes)
         self._depth = DEPTHS[world.config.backfill]
         self._keeping = Keeping(world.table)
         self._precedence = Precedence(world)
@@ -183,7 +184,7 @@ class Reservations:
             found = []
         if self._depth > 1 or slots:
             new = [one for one in touched if one.bucket in self.roomless and self._lacks_one(one)]
-            new = [one for one in new if not hopeless(one)]
+            new = [one for one in new if not self._empty_nodes.beyond(one)]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
                 new = [one for one in new if one.rank < bar]
@@ -197,7 +198,11 @@ class Reservations:
     def _waiting(self) -> list[Bucket]:
         """Where those stand who wait for room, as far as is known: who found none, and who asks for the same."""
         self.roomless = {bucket: None for bucket in self.roomless if bucket.members}
-        return [bucket for bucket in self.roomless if not all_hopeless(bucket)]
+        return [bucket for bucket in self.roomless if not self._is_beyond(bucket)]
+
+    def _is_beyond(self, bucket: Bucket) -> bool:
+        """Whether nobody who stands there, all of whom ask for the same, can ever run."""
+        return self._empty_nodes.beyond(next(iter(bucket.members.values())))
 
     def _unreserved(self, buckets: Iterable[Bucket], most: int) -> list[GroupEntry]:
         """The first in rank of those who stand there and have no reservation, so many at most."""
@@ -426,7 +431,7 @@ class Reservations:
         self.roomless[group.bucket] = None
         if len(self.roomless) > self._tidy_at:
             self._tidy_at = max(_TIDY_AT_LEAST, 2 * sum(len(bucket.members) for bucket in self._waiting()))
-        if not self._world.timed:
+        if not self._world.timed or self._empty_nodes.beyond(group):
             return
         first = next(iter([group] if seen else self._unreserved([group.bucket], 1)), None)
         if first is None or first.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
