@@ -23,6 +23,7 @@ from windlass.engine.actions.cycle import CycleContext, Machinery
 from windlass.engine.actions.lines import Lines
 from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
 from windlass.engine.admission.consent import PAUSE_SECONDS
+from windlass.engine.admission.emptynodes import EmptyNodes
 from windlass.engine.disruption.offers import Pool
 from windlass.engine.disruption.stops import Stop, grants, stops_of
 from windlass.engine.evictions.exchange import Rivals, beyond, nothing_free
@@ -35,7 +36,6 @@ from windlass.engine.nodes.table import NodeTable
 from windlass.engine.placing.allocate import waits_for
 from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.engine.waiting.parking import Bucket
 from windlass.spi.victims import Claim, Denied, Rival, Terms
 

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.admission.emptynodes import EmptyNodes
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cuts
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry
 from windlass.engine.placing.allocate import Allocation
 from windlass.engine.promises.keptcards import parts_by_row
-from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.spi.objects import TaskState
 
 _PRUNE_AT_LEAST = 4096

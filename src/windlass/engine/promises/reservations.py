@@ -26,6 +26,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from windlass.engine.admission.emptynodes import EmptyNodes
 from windlass.engine.books.statement import Statement
 from windlass.engine.books.world import World
 from windlass.engine.cards.cards import Cut, Cuts
@@ -39,7 +40,6 @@ from windlass.engine.promises.horizon import Horizon
 from windlass.engine.promises.keeping import Keeping
 from windlass.engine.promises.precedence import Precedence
 from windlass.engine.promises.reservation import UNKNOWN, Amounts, Reservation
-from windlass.engine.waiting.emptynodes import EmptyNodes
 from windlass.engine.waiting.parking import Bucket
 
 DEPTH = 16

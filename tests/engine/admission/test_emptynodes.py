@@ -1,11 +1,11 @@
-"""Who could not run on empty nodes: ``engine.waiting.emptynodes``."""
+"""Who could not run on empty nodes: ``engine.admission.emptynodes``."""
 
 from __future__ import annotations
 
 import pytest
 from arena import Arena
 
-from windlass.engine.waiting.emptynodes import EmptyNodes
+from windlass.engine.admission.emptynodes import EmptyNodes
 
 
 @pytest.mark.parametrize(
