@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from windlass.api.annotations import ADOPTED, ADOPTED_STOP_POLICY, QUEUE_NAME_VOLCANO
-from windlass.api.errors import WindlassError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.api.resources import NAMESPACES, QUEUES, Resource
 from windlass.cli import tables
@@ -27,7 +27,11 @@ _NAMESPACED = ("LocalQueue", "Workload")
 VERSIONS = ("v1beta2", "v1beta1")
 NONE, HOLD = "None", "Hold"
 LOOK_SECONDS = 0.5
+CONFLICT, WRITES = 409, 8
+"""So often at most something is written that somebody else changes between reading and writing, as Kueue does."""
 Tell = Callable[[str], None]
+_Wish = tuple[Mapping[str, str | None], str]
+"""Annotations and the stop policy that a ClusterQueue is to have."""
 
 
 def read(client: BlockingClient) -> Translation:
@@ -133,11 +137,14 @@ def held(client: BlockingClient) -> list[str]:
 
 def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
     """Hand a ClusterQueue over, and return when Kueue has seen it. May be repeated. Raises ``WL-ADOPT-504``."""
-    queue = _cluster_queue(client, name)
-    if ADOPTED not in (queue["metadata"].get("annotations") or {}):
+
+    def taken(queue: Json) -> _Wish | None:
+        if ADOPTED in (queue["metadata"].get("annotations") or {}):
+            return None
         was = _stop_policy(queue)
-        notes = {ADOPTED: "true", ADOPTED_STOP_POLICY: was}
-        _write(client, queue, notes, HOLD if was == NONE else was)
+        return {ADOPTED: "true", ADOPTED_STOP_POLICY: was}, HOLD if was == NONE else was
+
+    _write(client, name, taken)
     queue = _until(client, name, clock, seconds, active=False)
     status = queue.get("status") or {}
     tell(
@@ -148,9 +155,12 @@ def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: flo
 
 def let_go(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
     """Give a ClusterQueue back as it was. Raises ``WL-ADOPT-504`` where Kueue does not see it."""
-    queue = _cluster_queue(client, name)
-    was = queue["metadata"]["annotations"].get(ADOPTED_STOP_POLICY) or NONE
-    _write(client, queue, {ADOPTED: None, ADOPTED_STOP_POLICY: None}, was)
+
+    def as_it_was(queue: Json) -> _Wish:
+        was = (queue["metadata"].get("annotations") or {}).get(ADOPTED_STOP_POLICY) or NONE
+        return {ADOPTED: None, ADOPTED_STOP_POLICY: None}, was
+
+    was = _write(client, name, as_it_was)
     if was == NONE:
         _until(client, name, clock, seconds, active=True)
     tell(f"queue {name}: given back to Kueue, with stopPolicy {was}")
@@ -164,15 +174,26 @@ def _stop_policy(queue: Json) -> str:
     return queue["spec"].get("stopPolicy") or NONE
 
 
-def _write(client: BlockingClient, queue: Json, notes: Mapping[str, str | None], policy: str) -> None:
-    """One write, of that state of the object or none."""
-    metadata = queue["metadata"]
-    resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
-    body = {
-        "metadata": {"annotations": notes, "resourceVersion": metadata["resourceVersion"]},
-        "spec": {"stopPolicy": policy},
-    }
-    client.patch(resource, metadata["name"], body)
+def _write(client: BlockingClient, name: str, wish: Callable[[Json], _Wish | None]) -> str:
+    """One write, of the state of the ClusterQueue that was read or none; where somebody else writes meanwhile, of the
+    one that it has then. Returns the stop policy that it has now."""
+    tries = 0
+    while True:
+        queue = _cluster_queue(client, name)
+        wished = wish(queue)
+        if wished is None:
+            return _stop_policy(queue)
+        notes, policy = wished
+        metadata = {"annotations": notes, "resourceVersion": queue["metadata"]["resourceVersion"]}
+        resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
+        tries += 1
+        try:
+            client.patch(resource, name, {"metadata": metadata, "spec": {"stopPolicy": policy}})
+        except StatusError as error:
+            if error.code != CONFLICT or tries == WRITES:
+                raise
+        else:
+            return policy
 
 
 def _until(client: BlockingClient, name: str, clock: PausingClock, seconds: float, *, active: bool) -> Json:
