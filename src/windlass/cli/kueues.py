@@ -27,7 +27,7 @@ _NAMESPACED = ("LocalQueue", "Workload")
 VERSIONS = ("v1beta2", "v1beta1")
 NONE, HOLD = "None", "Hold"
 LOOK_SECONDS = 0.5
-CONFLICT, WRITES = 409, 8
+WRITES = 8
 """So often at most something is written that somebody else changes between reading and writing, as Kueue does."""
 Tell = Callable[[str], None]
 _Wish = tuple[Mapping[str, str | None], str]
@@ -190,7 +190,7 @@ def _write(client: BlockingClient, name: str, wish: Callable[[Json], _Wish | Non
         try:
             client.patch(resource, name, {"metadata": metadata, "spec": {"stopPolicy": policy}})
         except StatusError as error:
-            if error.code != CONFLICT or tries == WRITES:
+            if error.code != 409 or tries == WRITES:
                 raise
         else:
             return policy

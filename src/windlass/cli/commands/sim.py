@@ -181,8 +181,9 @@ def run(
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in asked}
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
+    left = list(simtables.left_over(results))
     try:  # files first: whoever reads the words may have gone by then
-        unsaid = [f"{line}." for line in simtables.left_over(results)]
+        unsaid = [f"{line}." for line in left]
         reports.write(f"Simulation of {trace}", [said, *pictures, *unsaid], results, about, invocation)
     finally:
         if invocation.output == "csv":
@@ -194,7 +195,7 @@ def run(
         else:
             each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
             emit(invocation, {"results": [one.document for one in results], **each, **watch.as_record()})
-        for line in simtables.left_over(results):
+        for line in left:
             invocation.warn(line)
     return stopping.ended(invocation, missing)
 
