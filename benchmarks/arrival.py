@@ -18,8 +18,8 @@ from benchmarks.engine import GIB, GPU
 from benchmarks.report import add_output, percentile, show
 from benchmarks.timing import memory_mib
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.kits import garbage
-from windlass.model.engines import default_engine
+from windlass.kits import gc_tuning
+from windlass.model.cluster.engine_factory import default_engine
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> dict[str, float]:
     engine = default_engine()
     engine.apply(deltas)
     engine.cycle(0.0)
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     needs = Needs(request=(("cpu", 4000), ("memory", 32 * GIB), (GPU, options.gpus_each * 1000)))
     times = []
     for number in range(options.gangs):

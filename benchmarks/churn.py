@@ -35,8 +35,8 @@ from windlass.engine.deltas import (
     TaskRemoved,
     TaskUpserted,
 )
-from windlass.kits import garbage
-from windlass.model.engines import default_engine
+from windlass.kits import gc_tuning
+from windlass.model.cluster.engine_factory import default_engine
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 
@@ -131,7 +131,7 @@ def run(shape: Shape) -> dict[str, float]:
     engine.apply(world.fill(shape.pods))
     engine.cycle(0.0)
     setup = time.perf_counter() - began
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     per_tick = max(1, round(shape.rate * shape.tick))
     latencies: list[float] = []
     confirmed: list[Delta] = []

@@ -23,7 +23,7 @@ from benchmarks.report import add_output, show
 from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.model.engines import default_engine
+from windlass.model.cluster.engine_factory import default_engine
 from windlass.spi.objects import (
     Expression,
     Group,

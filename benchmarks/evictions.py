@@ -22,7 +22,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.kits import garbage
+from windlass.kits import gc_tuning
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
 from windlass.spi.topology import Level, TopologyNeed
@@ -260,7 +260,7 @@ def measure(name: str, nodes: int) -> Figures:
     engine.apply([TaskUpserted(task) for task in scene.tasks])
     engine.cycle(NOW)
     setup = time.perf_counter() - began
-    garbage.expect_long_lives()
+    gc_tuning.expect_long_lives()
     began, cpu = time.perf_counter(), time.process_time()
     engine.apply(scene.gang)
     decision = engine.cycle(NOW + 1)

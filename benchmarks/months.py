@@ -19,13 +19,13 @@ from concurrent.futures import ProcessPoolExecutor
 from time import process_time
 from typing import NamedTuple
 
-from windlass.cli.tracefiles import read_trace
-from windlass.kits import garbage, memory
+from windlass.cli.simulate.trace_files import read_trace
+from windlass.kits import gc_tuning, memory
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.metrics import measure
-from windlass.sim.policies import POLICIES
-from windlass.sim.replay import replay
+from windlass.sim.replay.metrics import measure
+from windlass.sim.replay.policies import POLICIES
+from windlass.sim.replay.replay import replay
 from windlass.sim.synthetic import Profile, generate
 
 IN_PART = {"kube", "kube1", "kube-pack"}
@@ -55,7 +55,7 @@ def play(policy: str, trace: str, first: int, nodes: str) -> Played:
     """One policy, in this process."""
     jobs = read_jobs(trace)[: first or None]
     where = make_nodes(parse(nodes))
-    garbage.expect_long_lives()  # as the command does
+    gc_tuning.expect_long_lives()  # as the command does
     begun = process_time()
     outcome = replay(jobs, where, POLICIES[policy])
     seconds = process_time() - begun

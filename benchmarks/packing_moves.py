@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.packing_tables import arguments, kept_figure, made, put, variants_of
-from windlass.cli.packing import read_cluster
-from windlass.cli.seeds import chosen_seeds
+from windlass.cli.simulate.seeds import chosen_seeds
+from windlass.cli.simulate.sim_pack import read_cluster
 from windlass.kits.rng import seeded
-from windlass.sim.bounds import packing_bound, repacked
-from windlass.sim.packing import WITH_MOVES, Cluster, Packed, sequence
+from windlass.sim.packing.lp_bound import packing_bound, repacked
+from windlass.sim.packing.packing import WITH_MOVES, Cluster, Packed, sequence
 from windlass.sim.traces.openb import OpenbPod
 
 PERCENT = 2.0

@@ -18,10 +18,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from windlass.cli.packing import Work, bounds, read_cluster, run_one
-from windlass.cli.seeds import chosen_seeds
-from windlass.kits.pool import in_processes
-from windlass.sim.packing import Cluster, Packed
+from windlass.cli.simulate.seeds import chosen_seeds
+from windlass.cli.simulate.sim_pack import Work, bounds, read_cluster, run_one
+from windlass.kits.process_pool import in_processes
+from windlass.sim.packing.packing import Cluster, Packed
 
 PUBLISHED = {
     "random": "Random",

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from benchmarks.engine import Shape, make_nodes, make_units, parked_load
 from benchmarks.report import add_output, show
 from windlass.engine.deltas import Delta, NodeUpserted, QueueUpserted
-from windlass.kits import garbage
-from windlass.model.engines import default_engine
+from windlass.kits import gc_tuning
+from windlass.model.cluster.engine_factory import default_engine
 from windlass.spi.objects import Queue
 
 
@@ -37,7 +37,7 @@ def measure(shape: Shape) -> tuple[float, int]:
         [delta for unit in units[i : i + per_batch] for delta in unit]
         for i in range(0, len(units), per_batch)
     ]
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     placed = 0
     began = time.process_time()
     for now, batch in enumerate(batches, start=1):

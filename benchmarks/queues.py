@@ -36,7 +36,7 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.kits import garbage
+from windlass.kits import gc_tuning
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
 
@@ -193,7 +193,7 @@ def run(shape: Shape) -> dict[str, float]:
     """The whole scenario. Raises ``AssertionError`` for a decision that is impossible."""
     workloads, world = make_workloads(shape), World(shape)
     engine = Engine(EngineConfig(actions=shape.actions), default_plugins())
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     world.news = [QueueUpserted(queue) for queue in make_queues(shape)]
     world.news += [NodeUpserted(node) for node in make_nodes(shape)]
     cpu, longest, cycles, next_one, now = 0.0, 0.0, 0, 0, 0.0

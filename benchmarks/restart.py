@@ -18,9 +18,9 @@ import msgspec
 from benchmarks.report import add_output, show
 from benchmarks.timing import memory_mib
 from windlass.api import views
-from windlass.kits import garbage
-from windlass.model.cluster import ClusterModel
-from windlass.model.engines import default_engine
+from windlass.kits import gc_tuning
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.engine_factory import default_engine
 
 GPU = "nvidia.com/gpu"
 
@@ -81,7 +81,7 @@ def pod(i: int, nodes: int, waiting: int) -> bytes:
 def run(nodes: int, pods: int, waiting: int) -> dict[str, float]:
     listed_nodes = [node(i) for i in range(nodes)]
     listed_pods = [pod(i, nodes, waiting) for i in range(pods)]
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     began, cpu = time.perf_counter(), time.process_time()
     model, engine = ClusterModel(("windlass",)), default_engine()
     for raw in listed_nodes:

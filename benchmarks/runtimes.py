@@ -18,8 +18,8 @@ from pathlib import Path
 from windlass.predict.history import History
 from windlass.predict.model import Prediction, Run, RunTimeModel, Traits
 from windlass.predict.scoring import Case, online, score
-from windlass.sim.estimates import traits_of
 from windlass.sim.jobs import TraceJob
+from windlass.sim.replay.estimates import traits_of
 from windlass.sim.traces import formats
 
 

@@ -16,12 +16,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from benchmarks.packing_tables import put_rows
-from windlass.plugins.timeshare.learned import LearnedSharing, Tuning
-from windlass.sim import metrics
+from windlass.plugins.timeshare.gittins import LearnedSharing, Tuning
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.policies import Policy, shared
-from windlass.sim.progress import Effort, RestartCost
-from windlass.sim.replay import Options, replay
+from windlass.sim.replay import metrics
+from windlass.sim.replay.job_progress import Effort, RestartCost
+from windlass.sim.replay.policies import Policy, shared
+from windlass.sim.replay.replay import Options, replay
 from windlass.sim.traces import formats
 
 COST = RestartCost(7, 30, 60)

@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.cold_start import WINDLASS, Home
 from benchmarks.slurm_lab import Slurm
-from windlass.node.linux import descendants
+from windlass.node.runtime.syscalls import descendants
 
 PATIENCE_SECONDS = 300.0
 _SUBREAPER = 36

@@ -11,7 +11,7 @@ from benchmarks.report import percentile
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
 from windlass.engine.engine import Engine
-from windlass.kits import garbage
+from windlass.kits import gc_tuning
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ def batched(units: Sequence[Sequence[Delta]], each: int) -> list[list[Delta]]:
 
 def drive(engine: Engine, batches: Sequence[list[Delta]], units: Callable[[list[Delta]], int]) -> Timed:
     """``units``: how many a batch brings."""
-    garbage.expect_long_lives()  # as the scheduler's process does
+    gc_tuning.expect_long_lives()  # as the scheduler's process does
     timed = Timed()
     cpu, start = time.process_time(), time.perf_counter()
     for now, batch in enumerate(batches, start=1):

@@ -22,7 +22,7 @@ from benchmarks.report import add_output, show
 from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.model.engines import default_engine
+from windlass.model.cluster.engine_factory import default_engine
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
 from windlass.spi.objects import Group, Needs, Node, Queue, Task
 

@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windlass.sim.claims.claim import Result
-from windlass.sim.claims.page import markdown
-from windlass.sim.claims.registry import EXPERIMENTS
+from windlass.sim.experiments.claim import Result
+from windlass.sim.experiments.registry import EXPERIMENTS
+from windlass.sim.experiments.report import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, FIGURES = ROOT / "docs/operations/claims.md", ROOT / "docs/operations/claims.json"

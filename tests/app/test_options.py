@@ -19,7 +19,7 @@ from windlass.app.options import (
     remote_options,
     up_options,
 )
-from windlass.app.reporting import WordsReporter
+from windlass.app.progress import WordsReporter
 from windlass.app.running import READY_SECONDS, differs, resumed, take_lock, wait_for_record
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.state import StateFolder

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.resources import LEASES, NODES, Resource
-from windlass.app.watchers import node_ready
+from windlass.app.threads import node_ready
 from windlass.client.blocking import BlockingClient
 
 BEGAN = 1_767_268_800.5  # 2026-01-01T12:00:00.5Z

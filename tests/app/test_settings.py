@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from schedapi import Recorder, Running, SchedulerApi
 
 from windlass.api.errors import WindlassError
-from windlass.app import companions, settings
-from windlass.app.following import SettingsFile, own_pod
+from windlass.app import scheduler_extras, settings
 from windlass.app.options import RemoteOptions, parser, remote_options
 from windlass.app.settings import BOTH, FIELDS, Values
+from windlass.app.settings_follower import SettingsFile, own_pod
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.leader import LeaseOptions
+from windlass.scheduler.leader.election import LeaseOptions
 from windlass.scheduler.options import SchedulerOptions
 
 GOOD = """log: {level: warning}
@@ -34,10 +34,10 @@ def told(*arguments: str) -> RemoteOptions:
 
 def test_defaults_are_those_of_the_parts() -> None:
     values = settings.defaults()
-    assert companions.times_of(values) == {
-        name: getattr(SchedulerOptions(), name) for name in companions.times_of(values)
+    assert scheduler_extras.times_of(values) == {
+        name: getattr(SchedulerOptions(), name) for name in scheduler_extras.times_of(values)
     }
-    lease = companions.lease_of(told("scheduler"), "windlass-scheduler")
+    lease = scheduler_extras.lease_of(told("scheduler"), "windlass-scheduler")
     assert lease == LeaseOptions()
     assert told("controller").own_namespace == LeaseOptions().namespace
 
@@ -174,7 +174,7 @@ async def test_the_service_takes_times_and_limits_over(fake_clock: FakeClock) ->
     async with Running(SchedulerApi(fake_clock)) as running:
         service = running.service
         values = {**settings.defaults(), "scheduler.bindConcurrencyMax": 8, "scheduler.gangSeconds": 7.0}
-        times = companions.times_of(values)
+        times = scheduler_extras.times_of(values)
         service.adjust(SchedulerOptions(**times))
         assert service.options.gang_seconds == 7.0
         assert (service._binder.limit.ceiling, service._binder.limit.limit) == (8, 8)

@@ -6,7 +6,7 @@ import pytest
 from livesharing import QUICK_SHARE
 
 from windlass.plugins.registry import build
-from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.gittins import LearnedSharing
 from windlass.spi.configuration import PluginOption, SchedulerConfig
 
 

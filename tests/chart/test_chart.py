@@ -17,13 +17,14 @@ from windlass.api import views
 from windlass.api.annotations import HOLDS_CARDS
 from windlass.api.errors import WindlassError
 from windlass.app import settings
-from windlass.app.companions import card_pods_of
 from windlass.app.options import parser, remote_options
-from windlass.cli import guarding, installing
+from windlass.app.scheduler_extras import card_pods_of
+from windlass.cli.install import bind_guard, objects
 from windlass.controllers.priorityclasses.controller import SHIPPED
-from windlass.model.reservedcards import NAMESPACE
+from windlass.model.devices.reserved_devices import NAMESPACE
 from windlass.model.scheduler_config import parse
-from windlass.scheduler.cardpods import CardPodOptions, card_pod
+from windlass.scheduler.commit.reservation_pod import card_pod
+from windlass.scheduler.options import CardPodOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "chart"))
@@ -238,7 +239,7 @@ def test_who_wants_nobody_to_ask_for_nodes_takes_that_right_away(wanted: bool) -
 @pytest.mark.real
 @needs_helm
 def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path: Path) -> None:
-    wishes = installing.Wishes(
+    wishes = objects.Wishes(
         namespace="second",
         image="registry.test/windlass:9",
         replicas=1,
@@ -246,27 +247,27 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
         configuration="actions: allocate\n",
         crds=False,
     )
-    ours = {installing.title(obj): obj for obj in installing.objects(wishes) if obj["kind"] != "Namespace"}
+    ours = {objects.title(obj): obj for obj in objects.objects(wishes) if obj["kind"] != "Namespace"}
     helms = render.template(
         *("--set-string", "image.repository=registry.test/windlass,image.tag=9"),
         *("--set", "scheduler.replicas=1,controllers.replicas=1,scheduler.names={windlass,volcano}"),
         *("--set", "scheduler.configuration.actions=allocate"),
         namespace="second",
     )
-    assert ours == {installing.title(obj): obj for obj in map(render.plain, helms)}
+    assert ours == {objects.title(obj): obj for obj in map(render.plain, helms)}
 
 
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        (installing.Wishes(image="two words"), "no reference of an image"),
-        (installing.Wishes(scheduler_names=("default-scheduler",)), "have a scheduler, the cluster's own"),
-        (installing.Wishes(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
+        (objects.Wishes(image="two words"), "no reference of an image"),
+        (objects.Wishes(scheduler_names=("default-scheduler",)), "have a scheduler, the cluster's own"),
+        (objects.Wishes(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
     ],
 )
-def test_install_refuses_what_the_charts_schema_refuses(wishes: installing.Wishes, words: str) -> None:
+def test_install_refuses_what_the_charts_schema_refuses(wishes: objects.Wishes, words: str) -> None:
     with pytest.raises(WindlassError, match=words) as caught:
-        installing.objects(wishes)
+        objects.objects(wishes)
     assert caught.value.code == "WL-USE-400"
 
 
@@ -274,9 +275,9 @@ def test_install_refuses_what_the_charts_schema_refuses(wishes: installing.Wishe
 @needs_helm
 def test_the_bind_guard_of_install_is_that_of_the_chart() -> None:
     """In another namespace, too; but for the certificate and the token, which each makes for itself."""
-    proof = guarding.make_proof("second", NOW)
-    wishes = installing.Wishes(namespace="second", crds=False, proof=proof)
-    ours = {installing.title(obj): obj for obj in installing.objects(wishes) if obj["kind"] != "Namespace"}
+    proof = bind_guard.make_proof("second", NOW)
+    wishes = objects.Wishes(namespace="second", crds=False, proof=proof)
+    ours = {objects.title(obj): obj for obj in objects.objects(wishes) if obj["kind"] != "Namespace"}
     path = f"/bind/{proof.token}"
     for hook in ours[
         "validatingwebhookconfiguration.admissionregistration.k8s.io/windlass-bind-guard.second"
@@ -285,23 +286,23 @@ def test_the_bind_guard_of_install_is_that_of_the_chart() -> None:
         assert hook["clientConfig"]["caBundle"] == proof.data["ca.crt"]
     assert ours["secret/windlass-bind-guard"]["data"] == proof.data
     helms = render.template("--set", "bindGuard.enabled=true", namespace="second")
-    theirs = {installing.title(obj): render.without_proof(render.plain(obj)) for obj in helms}
+    theirs = {objects.title(obj): render.without_proof(render.plain(obj)) for obj in helms}
     assert {name: render.without_proof(obj) for name, obj in ours.items()} == theirs
 
 
 def test_nothing_of_the_bind_guard_is_there_unless_it_is_asked_for() -> None:
     assert "bind-guard" not in render.INSTALL.read_text()
-    names = {obj["kind"] for obj in installing.guard_objects("n")}
+    names = {obj["kind"] for obj in objects.guard_objects("n")}
     assert names == {"Secret", "Service", "ValidatingWebhookConfiguration"}
 
 
 def test_the_certificate_is_for_the_service_and_for_ten_years() -> None:
-    proof = guarding.make_proof("windlass-system", NOW)
-    assert guarding.kept_proof({"data": proof.data}) == proof
-    assert guarding.kept_proof({"data": {**proof.data, "token": ""}}) is None
-    assert guarding.kept_proof(None) is None
-    assert guarding.lasts(proof, NOW)
-    assert not guarding.lasts(proof, NOW + datetime.timedelta(days=9.5 * 365))
+    proof = bind_guard.make_proof("windlass-system", NOW)
+    assert bind_guard.kept_proof({"data": proof.data}) == proof
+    assert bind_guard.kept_proof({"data": {**proof.data, "token": ""}}) is None
+    assert bind_guard.kept_proof(None) is None
+    assert bind_guard.lasts(proof, NOW)
+    assert not bind_guard.lasts(proof, NOW + datetime.timedelta(days=9.5 * 365))
     authority = x509.load_pem_x509_certificate(proof.authority.encode())
     leaf = x509.load_pem_x509_certificate(proof.certificate.encode())
     leaf.verify_directly_issued_by(authority)

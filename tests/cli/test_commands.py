@@ -164,8 +164,8 @@ def test_a_server_that_is_away(windlass, cluster):
     ],
 )
 def test_answers_of_the_server_become_codes(fault, code, exit_code):
-    from windlass.api.codes import CODES
-    from windlass.cli.failures import exit_status, translate
+    from windlass.api.error_codes import CODES
+    from windlass.cli.errors import exit_status, translate
 
     error = translate(fault)
     assert (error.code, exit_status(error)) == (code, exit_code)
@@ -174,7 +174,7 @@ def test_answers_of_the_server_become_codes(fault, code, exit_code):
 
 
 def test_quota_names_its_remedy():
-    from windlass.cli.failures import translate
+    from windlass.cli.errors import translate
 
     error = translate(errors.forbidden(PODS, "x", "exceeded quota: q, requested: 3, used: 2, limited: 4"))
     assert "quota" in error.message
@@ -201,7 +201,7 @@ def test_closed_streams_are_nobodys():
 
 
 def test_a_namespace_that_is_missing_may_be_made(windlass):
-    from windlass.cli.failures import missing
+    from windlass.cli.errors import missing
 
     assert missing("namespaces", "team", ["default"]).remedies == (
         "kubectl create namespace team",
@@ -294,7 +294,7 @@ def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
     ],
 )
 def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
-    from windlass.cli.failures import aimed_remedy
+    from windlass.cli.errors import aimed_remedy
 
     assert aimed_remedy(remedy, "") == remedy
     assert aimed_remedy(remedy, "--context lab") == cluster
@@ -304,9 +304,9 @@ def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
 @pytest.mark.parametrize(("command", "instead"), [("up", "install"), ("down", "uninstall")])
 @pytest.mark.parametrize("first", [True, False])
 def test_the_control_plane_of_this_box_is_not_a_clusters(windlass, monkeypatch, command, instead, first):
-    from windlass.cli import starting
+    from windlass.cli import bootstrap
 
-    monkeypatch.setattr(starting, "start", lambda *_, **__: pytest.fail("nothing may be started"))
+    monkeypatch.setattr(bootstrap, "start", lambda *_, **__: pytest.fail("nothing may be started"))
     done = windlass("--context", "lab", command) if first else windlass(command, "--context", "lab")
     assert done.code == 2
     assert f"windlass {command} is about the control plane of this box" in done.err
@@ -314,7 +314,7 @@ def test_the_control_plane_of_this_box_is_not_a_clusters(windlass, monkeypatch, 
 
 
 def test_contexts_are_looked_up_in_the_file_that_was_named():
-    from windlass.cli.failures import aimed_remedy
+    from windlass.cli.errors import aimed_remedy
 
     wanted = "kubectl --kubeconfig /k config get-contexts"
     for flags in ("--kubeconfig /k", "--kubeconfig /k --context nosuch"):

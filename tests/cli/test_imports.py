@@ -10,7 +10,15 @@ import pytest
 
 _TABLES = ("ps", "queue", "gpu", "node", "show", "apply", "doctor", "explain", "status")
 _ALL_DAY = ("ps", "node", "show", "explain", "describe", "logs", "run")
-_PARTS = ("queuegaps", "cardtable", "claimbooks", "draining", "applying", "checks", "clusterchecks")
+_PARTS = (
+    "queues.tree_checks",
+    "nodes.device_table",
+    "nodes.dra_devices",
+    "nodes.drain",
+    "manifests.apply",
+    "doctor.box_checks",
+    "doctor.cluster_checks",
+)
 _CODE = """
 import sys
 from importlib import import_module
@@ -55,7 +63,7 @@ print(f"imported: {sorted(found)}", file=sys.stderr)
 
 @pytest.mark.parametrize("command", ["sim policies", "sim formats", "sim policies -o json"])
 def test_a_list_of_what_the_simulator_knows_starts_no_simulator(command: str) -> None:
-    heavy = "numpy asyncio windlass.engine.engine windlass.model.snapshot windlass.plugins.registry"
+    heavy = "numpy asyncio windlass.engine.engine windlass.model.cluster.snapshot windlass.plugins.registry"
     done = subprocess.run(
         [sys.executable, "-c", _ASK, heavy, *command.split()], capture_output=True, text=True, timeout=120
     )

@@ -11,12 +11,13 @@ import pytest
 from windlass.api.annotations import QUEUE_SHARE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import KAI_QUEUES, NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS, Resource
-from windlass.cli import main, queues
-from windlass.cli.foreseeing import check_capacity
+from windlass.cli import main
 from windlass.cli.invocation import Invocation, Surroundings, Target
-from windlass.cli.submission import Wish
-from windlass.client.answers import ListResult
+from windlass.cli.jobs.job_builder import Wish
+from windlass.cli.jobs.preflight import check_capacity
+from windlass.cli.queues import queues
 from windlass.client.blocking import BlockingClient
+from windlass.client.responses import ListResult
 from windlass.kits.state import StateFolder
 
 Json = dict[str, Any]

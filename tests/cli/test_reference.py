@@ -38,7 +38,7 @@ def test_a_change_is_noticed(generator: ModuleType, tmp_path: Path, monkeypatch:
 
 
 def test_every_code_in_the_source_is_documented():
-    from windlass.api.codes import CODES
+    from windlass.api.error_codes import CODES
 
     found = {
         code
@@ -49,7 +49,7 @@ def test_every_code_in_the_source_is_documented():
 
 
 def test_texts_are_sentences():
-    from windlass.api.codes import CODES, EXIT_MEANINGS
+    from windlass.api.error_codes import CODES, EXIT_MEANINGS
 
     for code in CODES.values():
         assert code.text.endswith((".", "?")), code.code

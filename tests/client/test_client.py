@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.api.errors import StatusError, expired, failure, not_found
 from windlass.api.resources import CONFIG_MAPS, NODES, PODS, QUEUES
-from windlass.client import answers, errors
+from windlass.client import errors, responses
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable, connect_failed, disconnected
 from windlass.client.transport import Request, Response
@@ -238,7 +238,7 @@ class TestLists:
             with pytest.raises(StatusError) as told:
                 await call
             assert told.value.code == 302
-            assert answers.may_pass(told.value)
+            assert responses.may_pass(told.value)
 
     async def test_null_items(self) -> None:
         rig = Rig(script(ok({"metadata": {"resourceVersion": "5"}, "items": None})))
@@ -266,7 +266,7 @@ class TestRetries:
         rig = Rig(script(failure(429, "TooManyRequests", "Cannot evict pod", details, {"retry-after": "10"})))
         with pytest.raises(StatusError) as told:
             await rig.client.evict("ns", "p")
-        assert answers.refusal_by_budget(told.value) == "budget b is still being processed by the server."
+        assert responses.refusal_by_budget(told.value) == "budget b is still being processed by the server."
         assert rig.clock.slept == []
 
     @pytest.mark.parametrize("trouble", [LOST, UNSENT, REFUSED, failure(503, "ServiceUnavailable", "x")])
@@ -355,11 +355,11 @@ def test_any_cut_of_a_watch_gives_the_same_events(count: int, data: st.DataObjec
     ]
     whole = b"".join(lines) + b'{"type":"ADD'
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
-    splitter = answers.LineSplitter()
+    splitter = responses.LineSplitter()
     seen = []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         seen += [
-            (event.type, answers.decode_any(event.object)["n"]) for event in splitter.feed(whole[start:end])
+            (event.type, responses.decode_any(event.object)["n"]) for event in splitter.feed(whole[start:end])
         ]
     assert seen == [("ADDED", index) for index in range(count)]
     assert splitter.rest == 12

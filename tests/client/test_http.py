@@ -17,11 +17,11 @@ from threadserver import Caller, serving
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors, kubeconfig
-from windlass.client.breath import FEW_PIECES
 from windlass.client.connection import Connection, over_socket
 from windlass.client.errors import Unreachable
 from windlass.client.http import HttpOptions, HttpTransport
 from windlass.client.transport import Request, Response
+from windlass.client.watch_batching import FEW_PIECES
 from windlass.kits.clock import FakeClock
 
 GET = Request("GET", "/api/v1/pods")

@@ -11,8 +11,8 @@ from faketransport import Answer, FakeTransport, ok
 from windlass.api.errors import already_exists, failure, not_found
 from windlass.api.resources import EVENTS
 from windlass.client.client import Client
-from windlass.client.correlator import Correlated, EventCorrelator, ObjectRef, shorten
 from windlass.client.errors import disconnected
+from windlass.client.event_correlator import Correlated, EventCorrelator, ObjectRef, shorten
 from windlass.client.recorder import QUEUE_LIMIT, EventRecorder
 from windlass.client.retries import NEVER
 from windlass.client.transport import Request

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from windlass.api.errors import StatusError, expired, failure
-from windlass.client.answers import WatchEvent, decode_slim_envelope
 from windlass.client.errors import connect_failed, disconnected
 from windlass.client.reflector import PAGE, ListPage, OpenWatch, Reflector, Wait
+from windlass.client.responses import WatchEvent, decode_slim_envelope
 from windlass.kits.clock import FakeClock
 
 UNSUPPORTED = failure(422, "Invalid", "sendInitialEvents is forbidden for watch")

@@ -13,7 +13,7 @@ import pytest
 from clusters import JSON_PATCH, MERGE, STRATEGIC, Answer
 from serverpair import PODS, Pair, same, verdict
 
-from windlass.api import protobuf, schema
+from windlass.api.wire import protobuf, schema
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 

@@ -25,8 +25,8 @@ from windlass.api.views import (
 )
 from windlass.controllers.adoption.controller import AdoptionController
 from windlass.controllers.adoption.step import step
-from windlass.controllers.caches import identity
 from windlass.controllers.effects import NOTHING, Patch
+from windlass.controllers.expectations import identity
 
 Json = dict[str, Any]
 

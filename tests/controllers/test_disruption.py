@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.disruption.controller import DisruptionController
-from windlass.controllers.performer import Performer
 from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, VOLCANO_JOBS, Resource
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.garbage.controller import GarbageController
-from windlass.controllers.performer import Performer
 
 Json = dict[str, Any]
 

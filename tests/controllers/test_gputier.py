@@ -8,9 +8,9 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import NODES
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import NOTHING
 from windlass.controllers.gputier.controller import GpuTierController, step
-from windlass.controllers.performer import Performer
 
 
 @pytest.mark.parametrize(

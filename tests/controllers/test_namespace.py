@@ -8,10 +8,10 @@ from typing import Any
 from fakeapi import FakeApi
 
 from windlass.api.resources import CONFIG_MAPS, NAMESPACES, PODS, SECRETS
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import Effects
 from windlass.controllers.namespace.controller import CONTENT, NamespaceController
 from windlass.controllers.namespace.step import Content, Observed, step
-from windlass.controllers.performer import Performer
 
 Json = dict[str, Any]
 

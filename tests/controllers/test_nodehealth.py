@@ -11,10 +11,10 @@ from fakeapi import FakeApi
 from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS
 from windlass.api.views import TaintView
 from windlass.api.views.podshape import Toleration
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import Effects
 from windlass.controllers.nodehealth import taints
 from windlass.controllers.nodehealth.controller import NodeHealthController
-from windlass.controllers.performer import Performer
 
 Json = dict[str, Any]
 

@@ -11,10 +11,10 @@ from volcanobodies import queue as queue_body
 from windlass.api import aliases
 from windlass.api.resources import PODS, QUEUES
 from windlass.api.views import decode_pod, encode
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import NOTHING
 from windlass.controllers.normalising import step
 from windlass.controllers.normalising.controller import NormalisingController
-from windlass.controllers.performer import Performer
 from windlass.kits.clock import FakeClock
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.api.views import decode_pod, decode_pod_group, encode
-from windlass.controllers.performer import Performer
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.podgroup.step import Observed, class_missing, step, wants_group
 

@@ -5,7 +5,7 @@ import asyncio
 from fakeapi import FakeApi
 
 from windlass.api.resources import PRIORITY_CLASSES
-from windlass.controllers.performer import Performer
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.priorityclasses.controller import PriorityClassController
 
 VALUES = {

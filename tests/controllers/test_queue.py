@@ -10,8 +10,8 @@ import pytest
 from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import Effects
-from windlass.controllers.performer import Performer
 from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.queue.step import Observed, step
 from windlass.controllers.queue.table import TRANSITIONS, State, Trigger, follow

@@ -9,7 +9,7 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import CONFIG_MAPS, PODS, RESOURCE_QUOTAS
-from windlass.controllers.performer import Performer
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.quota.controller import REST_FACTOR, QuotaController
 
 Json = dict[str, Any]

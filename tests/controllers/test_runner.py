@@ -17,10 +17,10 @@ from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index, Ledger, Written, identity
+from windlass.controllers.apply_effects import Performer
 from windlass.controllers.effects import NOTHING, Create, Delete, Effects, Event, Patch, Update, reference
+from windlass.controllers.expectations import Index, Ledger, Written, identity
 from windlass.controllers.metrics import ControllerMetrics
-from windlass.controllers.performer import Performer
 from windlass.controllers.runner import Runner, Surroundings, Watch
 from windlass.controllers.vcjob.controller import JobController
 

@@ -1,8 +1,8 @@
 """A cluster that grows and shrinks: Windlass beside the cluster autoscaler itself, on a real API server.
 
 It makes nodes from templates (its provider ``kwok``). Skipped by name where its program is not there; that what
-Windlass says on pods is true and prompt is held without it in ``tests/scheduler/test_autoscalers.py``.
-"""
+Windlass says on pods is true and prompt is held without it in
+``tests/scheduler/autoscaling/test_cluster_autoscalers.py``."""
 
 from __future__ import annotations
 

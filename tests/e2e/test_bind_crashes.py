@@ -22,7 +22,7 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 from windlass.server.apiserver import ApiServer
 from windlass.server.bootstrap import bootstrap
-from windlass.server.inprocess import InProcessTransport
+from windlass.server.in_process import InProcessTransport
 from windlass.store.store import Store
 
 CLOCK = SystemClock()

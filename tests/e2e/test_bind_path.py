@@ -35,8 +35,9 @@ from windlass.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from windlass.model import reservation, scheduler_config
-from windlass.scheduler.leader import Election, LeaseOptions
+from windlass.model import scheduler_config
+from windlass.model.records import gang_reservation
+from windlass.scheduler.leader.election import Election, LeaseOptions
 
 NOTE = "windlass.dev/reservation"
 
@@ -52,7 +53,7 @@ async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
 async def meant(scene: Scene, group: str) -> dict[str, str]:
     """Pod → node, as the gang's reservation says."""
     notes = (await scene.group(group))["metadata"].get("annotations") or {}
-    found = reservation.decode(notes.get(NOTE, ""))
+    found = gang_reservation.decode(notes.get(NOTE, ""))
     assert found is not None, notes
     return {seat.pod: seat.node for seat in found.seats}
 

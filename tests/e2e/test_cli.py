@@ -17,7 +17,7 @@ from box import WINDLASS, Box
 from realkube import free_ports
 
 from windlass.api.annotations import EXPLANATION
-from windlass.controllers.vcjob.step import BATCH
+from windlass.controllers.vcjob.reconcile import BATCH
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from clusters import Cluster, eventually
 from installedkube import InstalledProcess
 from realkube import RealKube, serving
 
-from windlass.cli import failures, main
+from windlass.cli import errors, main
 from windlass.cli.invocation import Surroundings, Target, connect
 from windlass.client.blocking import BlockingClient
 
@@ -282,7 +282,7 @@ def test_the_commands_work_as_on_a_laptop(
         if helper is not None:
             helper.join()
         words = f"windlass {line}\n{done.out}\n{done.err}\n{[one.text()[-800:] for one in installed]}"
-        assert done.code == (failures.FAILED if line == "doctor" else failures.OK), (
+        assert done.code == (errors.FAILED if line == "doctor" else errors.OK), (
             words
         )  # no kubelet, no instance
         assert re.search(said, done.out + done.err), words

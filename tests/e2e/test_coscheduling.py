@@ -17,7 +17,7 @@ from realkube import CRDS, RealKube
 from windlass.api.errors import StatusError
 from windlass.api.resources import COSCHEDULING_POD_GROUPS
 from windlass.client.transport import Request
-from windlass.scheduler import feed
+from windlass.scheduler.cache import event_handlers
 
 NAME = "podgroups.scheduling.x-k8s.io"
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}"
@@ -34,7 +34,7 @@ async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kinds that come later are looked for at once."""
-    monkeypatch.setattr(feed, "PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(event_handlers, "PROBE_SECONDS", 0.5)
 
 
 async def make(scene: Scene, name: str, members: int) -> None:

@@ -17,8 +17,8 @@ from box import ROOT, Box
 from gpubox import gpu_box, gpu_environment, gpu_pod, kill_agent, mps_daemon
 from scriptednvml import A100_40, H100_80, Script, card
 
-from windlass.api import cards
-from windlass.api.cards import Card
+from windlass.api.devices import node_annotation
+from windlass.api.devices.node_annotation import Card
 from windlass.api.resources import PODS
 
 STAY = "echo CUDA=$CUDA_VISIBLE_DEVICES; sleep 600"
@@ -47,7 +47,7 @@ def node(box: Box) -> dict[str, Any]:
 
 
 def card_records(box: Box) -> tuple[Card, ...]:
-    return cards.read(node(box)["metadata"]["annotations"]).cards
+    return node_annotation.read(node(box)["metadata"]["annotations"]).cards
 
 
 def condition(box: Box, kind: str) -> dict[str, Any]:

@@ -353,13 +353,13 @@ def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> Non
 
 def test_what_install_applies_is_in_the_cluster_as_it_was_sent(kube: RealKube, api: Cluster) -> None:
     """No field of the objects is one that Kubernetes does not know."""
-    from windlass.cli import installing
+    from windlass.cli.install import objects
     from windlass.client import verbs
 
-    wishes = installing.Wishes(namespace="default")  # one that is there
-    for obj in installing.objects(wishes):
-        metadata, resource = obj["metadata"], installing.KINDS[obj["kind"]]
-        if resource is installing.CRD or obj["kind"] == "Namespace":
+    wishes = objects.Wishes(namespace="default")  # one that is there
+    for obj in objects.objects(wishes):
+        metadata, resource = obj["metadata"], objects.KINDS[obj["kind"]]
+        if resource is objects.CRD or obj["kind"] == "Namespace":
             continue
         request = verbs.patch(
             resource,

@@ -19,7 +19,7 @@ from realkube import RealKube, serving
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, PODS
-from windlass.cli.gpusharing import SPACE as HELD
+from windlass.cli.install.gpu_sharing import SPACE as HELD
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from box import Box
 
-from windlass.api import zones
+from windlass.api.devices import numa_annotations
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def pod(name: str, node: str, **limits: str) -> dict[str, Any]:
     }
 
 
-def placement(box: Box, name: str) -> zones.Placement:
+def placement(box: Box, name: str) -> numa_annotations.Placement:
     notes = box.get("pod", name)["metadata"].get("annotations") or {}
-    return zones.placement_of(notes) or ()
+    return numa_annotations.placement_of(notes) or ()
 
 
 def bound(box: Box, *names: str) -> None:
@@ -133,11 +133,11 @@ def test_a_job_names_the_policy_of_its_nodes(box: Box) -> None:
 
 def test_a_pod_of_the_box_runs_on_the_processors_of_its_zone(box: Box) -> None:
     (own,) = [node for node in box.items("nodes") if "windlass.dev/box" in node["metadata"]["labels"]]
-    record = zones.read(own["metadata"]["annotations"]).record
+    record = numa_annotations.read(own["metadata"]["annotations"]).record
     if record is None or not record.zones:
         pytest.skip("the kernel of this machine shows no NUMA zones")
     wanted = pod("kept", own["metadata"]["name"], cpu="500m", memory="64Mi")
-    wanted["metadata"]["annotations"] = {zones.POLICY_VOLCANO: "single-numa-node"}
+    wanted["metadata"]["annotations"] = {numa_annotations.POLICY_VOLCANO: "single-numa-node"}
     wanted["spec"]["containers"][0] |= {
         "image": "windlass.dev/host",
         "command": ["python3", "-c", "import os; print(sorted(os.sched_getaffinity(0)))"],
@@ -145,6 +145,8 @@ def test_a_pod_of_the_box_runs_on_the_processors_of_its_zone(box: Box) -> None:
     apply(box, wanted)
     said = box.wait_for("the pod's word", lambda: box.windlass("logs", "kept", check=False).stdout.strip())
     ((number, _),) = placement(box, "kept")
-    cpus = {cpu for zone in record.zones if zone.number == number for cpu in zones.cpus_of(zone.cpus)}
+    cpus = {
+        cpu for zone in record.zones if zone.number == number for cpu in numa_annotations.cpus_of(zone.cpus)
+    }
     assert set(yaml.safe_load(said)) <= cpus
     assert set(yaml.safe_load(said)) <= os.sched_getaffinity(0)

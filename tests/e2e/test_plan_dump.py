@@ -19,7 +19,7 @@ from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
 from realkube import CRDS, RealKube, serving
 
-from windlass.api.deviceasks import GPU
+from windlass.api.devices.request import GPU
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from box import Box
 
-from windlass.node import records
-from windlass.node.network import Capabilities, Network
+from windlass.node.runtime import attempt_files
+from windlass.node.sandbox.pod_network import Capabilities, Network
 
 PATIENCE_SECONDS = 120.0
 
@@ -35,7 +35,7 @@ def uplink(box: Box) -> Path:
 
 def left_after_removal(box: Box) -> list[str]:
     """Remove the folder; what is still there when patience is over, by names."""
-    way_out = records.read(str(box.state.node), "outbound.json")
+    way_out = attempt_files.read(str(box.state.node), "outbound.json")
     cable = uplink(box)
     assert box.processes()
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -44,7 +44,7 @@ def left_after_removal(box: Box) -> list[str]:
         found = [f"process {pid}" for pid in box.processes()]
         if box.state.path.exists():
             found.append(str(box.state.path))
-        if records.is_running(way_out):
+        if attempt_files.is_running(way_out):
             found.append("the way out of the box")
         if cable.exists():
             found.append(cable.name)

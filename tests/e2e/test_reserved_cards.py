@@ -22,8 +22,8 @@ from realkube import RealKube
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS
-from windlass.model.reservedcards import NAMESPACE
-from windlass.scheduler.cardpods import CardPodOptions
+from windlass.model.devices.reserved_devices import NAMESPACE
+from windlass.scheduler.options import CardPodOptions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "chart"))
 import render

@@ -12,7 +12,7 @@ from clusters import Cluster, eventually
 from installedkube import CRDS, windlass
 from realkube import RealKube, serving
 
-from windlass.cli.installing import definitions
+from windlass.cli.install.objects import definitions
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]

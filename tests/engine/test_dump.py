@@ -10,10 +10,10 @@ from cluster_dsl import Cluster, needs
 from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
-from windlass.engine.books.statement import Outbox, Statement
 from windlass.engine.config import EngineConfig
 from windlass.engine.dump import FORMAT, DumpError
 from windlass.engine.engine import Engine
+from windlass.engine.state.statement import Outbox, Statement
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
 

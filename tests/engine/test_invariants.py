@@ -10,10 +10,10 @@ from cluster_dsl import GPU, Cluster
 from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
-from windlass.engine.books.world import World
 from windlass.engine.decision import Bind
 from windlass.engine.invariants import InvariantViolation
 from windlass.engine.nodes.table import ALLOCATABLE, RELEASING, USED
+from windlass.engine.state.cluster_state import World
 from windlass.spi.objects import TaskState
 
 

@@ -17,9 +17,9 @@ from nodebox import NODE, NodeBox, Options, pod, serving
 from windlass.api import annotations
 from windlass.api.errors import StatusError
 from windlass.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, SECRETS
-from windlass.node import linux, records
-from windlass.node.logs import LogNotFound
 from windlass.node.options import AgentOptions, ImageEntry
+from windlass.node.runtime import attempt_files, syscalls
+from windlass.node.runtime.log_reader import LogNotFound
 
 
 def state_of(found: dict[str, Any], index: int = 0) -> dict[str, Any]:
@@ -401,7 +401,7 @@ async def test_who_is_started_again_has_its_devices_where_the_ledger_is_an_older
     first["spec"]["restartPolicy"] = "OnFailure"
     await gpus.create(first)
     found = await gpus.phase("first", "Running")
-    claim = records.read(str(folder(gpus, found)), records.CLAIM)
+    claim = attempt_files.read(str(folder(gpus, found)), attempt_files.CLAIM)
     assert claim is not None
     begun = gpus.state.node / "pods" / found["metadata"]["uid"] / "work" / "begun"
     await gpus.until(begun.exists)
@@ -430,14 +430,14 @@ async def test_a_binding_that_cannot_be_is_refused(gpus: NodeBox, devices: str |
 async def test_running_pods_are_adopted_by_the_next_agent(box: NodeBox) -> None:
     await box.create(pod("p", "sh", "-c", "echo up; while :; do test -e go && exit 6; sleep 0.05; done"))
     before = await box.phase("p", "Running")
-    claim = records.read(str(folder(box, before)), records.CLAIM)
+    claim = attempt_files.read(str(folder(box, before)), attempt_files.CLAIM)
     await box.kill_agent()
-    assert records.is_running(claim)
+    assert attempt_files.is_running(claim)
     await box.start_agent()
     assert box.agent is not None
     worker = box.agent.workers[before["metadata"]["uid"]]
     await box.until(lambda: "p" in worker.machine.key and worker.machine.containers["main"].step == "Running")
-    assert records.is_running(claim)
+    assert attempt_files.is_running(claim)
     (box.state.node / "pods" / before["metadata"]["uid"] / "work/go").touch()
     after = await box.phase("p", "Failed")
     status = after["status"]["containerStatuses"][0]
@@ -475,7 +475,7 @@ async def test_what_ended_while_no_agent_looked_is_told_truly(box: NodeBox) -> N
     found = await box.phase("p", "Running")
     await box.kill_agent()
     (box.state.node / "pods" / found["metadata"]["uid"] / "work/go").touch()
-    await box.until(lambda: (folder(box, found) / records.EXIT).exists())
+    await box.until(lambda: (folder(box, found) / attempt_files.EXIT).exists())
     assert [c async for c in box.logs.open(found, Options("main"))] == []  # read without an agent
     await box.start_agent()
     assert state_of(await box.phase("p", "Failed"))["terminated"]["exitCode"] == 9
@@ -484,12 +484,12 @@ async def test_what_ended_while_no_agent_looked_is_told_truly(box: NodeBox) -> N
 async def test_an_attempt_whose_supervisor_was_killed_is_unknown_never_success(box: NodeBox) -> None:
     await box.create(pod("p", "sleep", "1000"))
     found = await box.phase("p", "Running")
-    claim = records.read(str(folder(box, found)), records.CLAIM)
+    claim = attempt_files.read(str(folder(box, found)), attempt_files.CLAIM)
     assert claim is not None
-    below = linux.descendants(claim["pid"])
+    below = syscalls.descendants(claim["pid"])
     await box.kill_agent()
     os.kill(claim["pid"], signal.SIGKILL)
-    await box.until(lambda: all(linux.start_time(p) is None for p in below))
+    await box.until(lambda: all(syscalls.start_time(p) is None for p in below))
     await box.start_agent()
     ended = state_of(await box.phase("p", "Failed"))["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
@@ -498,7 +498,7 @@ async def test_an_attempt_whose_supervisor_was_killed_is_unknown_never_success(b
 async def test_the_supervisor_killed_while_the_agent_looks(box: NodeBox) -> None:
     await box.create(pod("p", "sleep", "1000", restartPolicy="OnFailure"))
     found = await box.phase("p", "Running")
-    claim = records.read(str(folder(box, found)), records.CLAIM)
+    claim = attempt_files.read(str(folder(box, found)), attempt_files.CLAIM)
     assert claim is not None
     os.kill(claim["pid"], signal.SIGKILL)
 
@@ -538,12 +538,12 @@ async def test_a_lost_folder_makes_running_containers_unknown(tmp_path: Path) ->
 async def test_a_pod_removed_while_no_agent_looked_is_ended(box: NodeBox) -> None:
     await box.create(pod("p", "sleep", "1000"))
     found = await box.phase("p", "Running")
-    claim = records.read(str(folder(box, found)), records.CLAIM)
+    claim = attempt_files.read(str(folder(box, found)), attempt_files.CLAIM)
     await box.kill_agent()
     await box.client.delete(PODS, "p", "default", grace_seconds=0)
-    assert records.is_running(claim)
+    assert attempt_files.is_running(claim)
     await box.start_agent()
-    await box.until(lambda: not records.is_running(claim))
+    await box.until(lambda: not attempt_files.is_running(claim))
     await box.until(lambda: not (box.state.node / "pods" / found["metadata"]["uid"]).exists())
 
 
@@ -579,29 +579,29 @@ async def test_stopping_the_pods_tells_the_server_and_leaves_no_process(tmp_path
     async with serving(tmp_path) as box:
         await box.create(pod("p", "sh", "-c", "setsid sleep 1000 & sleep 1000", restartPolicy="Always"))
         found = await box.phase("p", "Running")
-        claim = records.read(str(folder(box, found)), records.CLAIM)
+        claim = attempt_files.read(str(folder(box, found)), attempt_files.CLAIM)
         assert claim is not None
-        below = [claim["pid"], *linux.descendants(claim["pid"])]
+        below = [claim["pid"], *syscalls.descendants(claim["pid"])]
         assert box.agent is not None
         await box.agent.stop_pods(2.0)
-        assert [p for p in below if linux.start_time(p) is not None] == []
+        assert [p for p in below if syscalls.start_time(p) is not None] == []
         found = await box.get("p")
         assert (found["status"]["phase"], found["status"]["reason"]) == ("Failed", "Terminated")
-        holder = records.read(str(box.state.node), "box.json")
+        holder = attempt_files.read(str(box.state.node), "box.json")
         assert holder is None
 
 
 async def test_no_zombies_are_left_behind(box: NodeBox) -> None:
     def zombies() -> set[int]:
         found = set()
-        for pid in linux.children(os.getpid()):
+        for pid in syscalls.children(os.getpid()):
             with contextlib.suppress(OSError):  # it is gone, perhaps between its opening and its reading
                 text = Path(f"/proc/{pid}/stat").read_text()
                 if text.rpartition(")")[2].split()[0] == "Z" and "windlass" in text:
                     found.add(pid)
         return found
 
-    before = set(linux.children(os.getpid()))  # of other tests in this process
+    before = set(syscalls.children(os.getpid()))  # of other tests in this process
     for number in range(5):
         await box.create(pod(f"z{number}", "true"))
     for number in range(5):

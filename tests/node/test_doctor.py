@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from windlass.api.cards import CARDS, Card, write
-from windlass.node import devices, doctor
-from windlass.node.devices import Inventory, discover
+from windlass.api.devices.node_annotation import CARDS, Card, write
+from windlass.node import doctor
+from windlass.node.devices import discovery
+from windlass.node.devices.discovery import Inventory, discover
+from windlass.node.devices.mps import Daemon
 from windlass.node.limits import CgroupLimiter, WatchLimiter
-from windlass.node.mps import Daemon
-from windlass.node.network import Capabilities
 from windlass.node.options import AgentOptions, ImageEntry, OptionError, image_entry, parse_images
+from windlass.node.sandbox.pod_network import Capabilities
 
 
 def test_facts_of_this_machine(tmp_path: Path) -> None:
@@ -82,9 +83,9 @@ def test_the_running_agent_is_believed() -> None:
 def test_limits_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.limits_fact(WatchLimiter([0], "no").words).fix
     assert doctor.limits_fact(CgroupLimiter(Path("/c")).words).level == "ok"
-    monkeypatch.setattr(devices, "has_files", lambda: False)
+    monkeypatch.setattr(discovery, "has_files", lambda: False)
     assert "simulated:2" in gpu_facts("none")[0].fix
-    monkeypatch.setattr(devices, "has_files", lambda: True)
+    monkeypatch.setattr(discovery, "has_files", lambda: True)
     assert "nvidia-smi" in gpu_facts("none")[0].fix
     assert "no card" in gpu_facts("simulated:2")[0].text
     carved = gpu_facts("simulated:1xA100+mig,1xT4")

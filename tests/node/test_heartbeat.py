@@ -16,14 +16,14 @@ from nodebox import NODE, NodeBox, serving
 from scriptednvml import H100_80, Script, binding, card
 
 from windlass.api import annotations
-from windlass.api.cards import read
+from windlass.api.devices.node_annotation import read
 from windlass.api.errors import failure
 from windlass.api.resources import NODES
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339_micro
-from windlass.node.cardduty import CardDuty, NodeNotes
+from windlass.node.device_reporter import CardDuty, NodeNotes
 from windlass.node.heartbeat import OwnNode
 from windlass.node.machine import find_machine
 from windlass.node.options import AgentOptions

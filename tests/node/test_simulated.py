@@ -15,8 +15,8 @@ from nodebox import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
 from windlass.api.errors import failure
-from windlass.api.nodes import node_object
 from windlass.api.resources import LEASES, NODES, PODS
+from windlass.api.simulated_node import node_object
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.client.retries import NEVER
@@ -24,7 +24,7 @@ from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 from windlass.kits.rng import seeded
 from windlass.node.options import AgentOptions
-from windlass.node.podrecord import PodDecoder
+from windlass.node.pods.record import PodDecoder
 from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from windlass.model.neighbours import exclusive_rules
+from windlass.model.pods.device_exclusion import exclusive_rules
 from windlass.model.scheduler_config import parse
 from windlass.plugins import registry
 from windlass.plugins.arguments import (
@@ -25,8 +25,8 @@ from windlass.plugins.arguments import (
     declared,
     problems,
 )
-from windlass.plugins.catalogue import CATALOGUE, PLACEMENT
-from windlass.plugins.on_top import ON_TOP
+from windlass.plugins.extra_scores import ON_TOP
+from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier
 
 RESOURCE = "nvidia.com/gpu"

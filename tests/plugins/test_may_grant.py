@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 from queueviews import claim, queue
 
-from windlass.plugins.kai_victims import KaiClaims
-from windlass.plugins.protection import Patience
+from windlass.plugins.kai.victims import KaiClaims
+from windlass.plugins.queues.protection import Patience
+from windlass.plugins.queues.victims import WindlassClaims
 from windlass.plugins.volcano.bundles import SURPLUS, Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
-from windlass.plugins.windlass_victims import WindlassClaims
 from windlass.spi.objects import Dialect
 from windlass.spi.victims import Terms
 

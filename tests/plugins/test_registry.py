@@ -13,8 +13,8 @@ from windlass.api.reasons import Reason
 from windlass.engine.actions.registry import ACTIONS
 from windlass.engine.deltas import GroupUpserted
 from windlass.plugins import registry
-from windlass.plugins.catalogue import CATALOGUE, Wiring
 from windlass.plugins.volcano.tiers import VolcanoTiers
+from windlass.plugins.volcano_catalogue import CATALOGUE, Wiring
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 from windlass.spi.plugins import GroupOrder, QueueOrder, Refusal, Score, TaskOrder

@@ -13,15 +13,15 @@ from engine_fuzz import Op, ops, twin_world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from windlass.engine import cardchecks
-from windlass.engine.cards.cards import Card, Cut
-from windlass.engine.cards.devices import bits
+from windlass.engine import device_invariants
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, TaskUpserted
+from windlass.engine.devices.share_table import Card, Cut
+from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.engine import Engine
 from windlass.engine.groups.entries import OCCUPYING
-from windlass.engine.groups.steps import Step, next_step
+from windlass.engine.groups.next_step import Step, next_step
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState
@@ -128,7 +128,7 @@ def _everything(engine: Engine) -> dict[str, object]:
 
 
 def _problems_of_cards(engine: Engine) -> list[str]:
-    return cardchecks.card_problems(engine, overcommitted=True)
+    return device_invariants.card_problems(engine, overcommitted=True)
 
 
 # ---------------------------------------------------------------------- against a plain restatement
@@ -140,7 +140,7 @@ def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
     """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
     engine = played([*history, Op("release"), Op("cycle")]).cluster.engine
     world, table = engine.world, engine.world.table
-    books = cardchecks.card_books(engine)
+    books = device_invariants.card_books(engine)
     for cls in world.classes:
         if len(cls.needs.devices) != 1 or cls.needs.devices[0].count != 1:
             continue

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from simulated import job, started
 
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.policies import POLICIES
-from windlass.sim.replay import Options, replay
+from windlass.sim.replay.policies import POLICIES
+from windlass.sim.replay.replay import Options, replay
 
 CARDS = 8
 MOST = 16

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
-from windlass.engine.fitting.rounds import Round
-from windlass.engine.placing.placing import Placer
+from windlass.engine.feasibility.one_by_one import Round
+from windlass.engine.placement.placer import Placer
 from windlass.spi.objects import (
     Dialect,
     Expression,

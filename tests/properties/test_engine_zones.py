@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.numa.books import RowBook
-from windlass.plugins.numa.policy import NumaZones
+from windlass.plugins.numa.plugin import NumaZones
+from windlass.plugins.numa.zone_usage import RowBook
 from windlass.spi.numa import (
     NO_HOLDING,
     AlignmentPolicy,

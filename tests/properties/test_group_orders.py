@@ -12,7 +12,7 @@ from kaiobjects import kai_queue
 from kubeobjects import namespace, pod
 
 from windlass.api import views
-from windlass.model.cluster import ClusterModel
+from windlass.model.cluster.cluster_model import ClusterModel
 
 SCHEDULERS = ("windlass", "windlass", "windlass", "somebody-else")
 KINDS = ("coscheduling", "native", "kueue", "batch")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promised import played
 
-from windlass.engine.books.statement import Statement
-from windlass.engine.promises.forecast import Forecast
-from windlass.engine.promises.horizon import Horizon
-from windlass.engine.promises.reservation import Reservation
-from windlass.engine.promises.reservations import Reservations
+from windlass.engine.backfill.forecast import Forecast
+from windlass.engine.backfill.planned_capacity import Horizon
+from windlass.engine.backfill.reservation import Reservation
+from windlass.engine.backfill.reservations import Reservations
+from windlass.engine.state.statement import Statement
 
 Found = tuple[list[str], dict[str, Forecast]]
 

@@ -1,6 +1,6 @@
 """At no moment does the engine decide without end, whatever it is given: small clusters and crowds of every queue API,
 with most actions and settings, in a world that does at once what was decided (``tests/support/moments.py``). What was
-found and mended stands in ``tests/engine/evictions/test_moments.py``, each as small as it gets.
+found and mended stands in ``tests/engine/preemption/test_moments.py``, each as small as it gets.
 """
 
 from __future__ import annotations

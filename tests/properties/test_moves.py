@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.plugins.protection import MOVABLE
+from windlass.plugins.queues.protection import MOVABLE
 from windlass.plugins.research.published import BestFit, TightestCard
-from windlass.sim.defrag import Defrag
-from windlass.sim.defragplan import plan
-from windlass.sim.packbook import Placed
-from windlass.sim.packing import QUEUE, DefragRun, PackRun, needs_of, node_of
+from windlass.sim.packing.defragment import Defrag
+from windlass.sim.packing.defragment_plan import plan
+from windlass.sim.packing.packing import QUEUE, DefragRun, PackRun, needs_of, node_of
+from windlass.sim.packing.packing_metrics import Placed
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 from windlass.spi.objects import Group, Queue, Task, TaskState
 from windlass.spi.victims import Claim, Denied, Terms

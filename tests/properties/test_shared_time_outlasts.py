@@ -14,15 +14,15 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.sharing import kept
-from windlass.engine.sharing.sharing import Account
-from windlass.model import pasts
-from windlass.model.engines import make_engine
-from windlass.plugins.timeshare.learned import LearnedSharing
-from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST
-from windlass.plugins.timeshare.sharing import TIME_SHARE
+from windlass.engine.timesharing import counts_text
+from windlass.engine.timesharing.attained_service import Account
+from windlass.model.cluster.engine_factory import make_engine
+from windlass.model.records import attained_service
+from windlass.plugins.timeshare.gittins import LearnedSharing
+from windlass.plugins.timeshare.opt_in import TIME_SHARE
+from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, RESTART_COST
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.forward import Forward, State, state_of
+from windlass.sim.whatif.play_forward import Forward, State, state_of
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Group, Needs, Past, Queue, Task
 from windlass.spi.timeshare import Counting, Stint
@@ -39,8 +39,8 @@ def engine() -> Engine:
 
 def read_back(past: Past, created: float) -> Past | None:
     """As whoever takes over finds it."""
-    notes = {name: text for name, text in pasts.written(past).items() if text is not None}
-    return pasts.past_of(notes, created)
+    notes = {name: text for name, text in attained_service.written(past).items() if text is not None}
+    return attained_service.past_of(notes, created)
 
 
 class Handed:
@@ -77,7 +77,7 @@ class Handed:
             self.suspended += 1
             self.pasts[group] = read_back(past, sharing.accounts[group].stint.group.created)
             assert self.pasts[group] is not None
-        self._texts.append(kept.as_text(sharing))
+        self._texts.append(counts_text.as_text(sharing))
         self.untold |= {each.task for each in (*decision.binds, *decision.evictions)}
         if not self.untold and self._tries < TRIES:
             self._tries += 1
@@ -91,7 +91,7 @@ class Handed:
         anew = engine()
         text = self._texts[max(len(self._texts) - 1 - self._behind, 0)]
         if text is not None:
-            kept.resume(anew.world.sharing, text, now)
+            counts_text.resume(anew.world.sharing, text, now)
         anew.apply(state.deltas())
         decision = anew.cycle(now)
         if (

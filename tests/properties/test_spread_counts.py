@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 from spreads import check_spreads
 
-from windlass.engine.books.statement import Statement
+from windlass.engine.backfill.forecast import _Planning
 from windlass.engine.engine import Engine
-from windlass.engine.placing.placing import Placer
-from windlass.engine.promises.forecast import _Planning
+from windlass.engine.placement.placer import Placer
+from windlass.engine.state.statement import Statement
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Expression, SpreadTerm, TaskState
 

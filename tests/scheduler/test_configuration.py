@@ -12,7 +12,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.kits.clock import FakeClock
-from windlass.model.engines import make_engine
+from windlass.model.cluster.engine_factory import make_engine
 from windlass.scheduler.configuration import ConfigFile
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 

@@ -13,8 +13,8 @@ from schedapi import Running, SchedulerApi
 from windlass.api import errors
 from windlass.api.resources import COSCHEDULING_POD_GROUPS, PODS, Resource
 from windlass.client.errors import UNREACHABLE, Unreachable
-from windlass.model import reservation
-from windlass.scheduler.feed import PROBE_SECONDS
+from windlass.model.records import gang_reservation
+from windlass.scheduler.cache.event_handlers import PROBE_SECONDS
 
 EXPLANATION = "windlass.dev/explanation"
 CUT = Unreachable(UNREACHABLE, "cut")
@@ -161,7 +161,7 @@ async def test_a_half_begun_start_is_finished_by_whoever_leads_next(api: Schedul
     api.refuse_bind = lambda namespace, name, where: CUT if name == "a1" else None
     async with Running(api) as running:
         await running.settle(1.0)
-        found = reservation.decode(notes(api, "a")["windlass.dev/reservation"])
+        found = gang_reservation.decode(notes(api, "a")["windlass.dev/reservation"])
         assert found is not None
         assert [seat.pod for seat in found.seats] == ["a0", "a1"]
     api.refuse_bind = lambda *_: None

@@ -12,8 +12,8 @@ from schedapi import Running, SchedulerApi
 from windlass.api import errors
 from windlass.api.annotations import ADOPTED_POOL, NODE_POOL_KAI
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, Resource
-from windlass.model.adoption import Peer
-from windlass.scheduler.feed import PROBE_SECONDS
+from windlass.model.cluster.ownership import Peer
+from windlass.scheduler.cache.event_handlers import PROBE_SECONDS
 
 
 @pytest.fixture

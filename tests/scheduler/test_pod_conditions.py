@@ -10,7 +10,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api import views
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.podconditions import condition
+from windlass.scheduler.pod_conditions import condition
 
 
 @pytest.fixture

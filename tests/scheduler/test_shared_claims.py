@@ -12,7 +12,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.errors import conflict, failure
 from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, Resource
 from windlass.kits.clock import FakeClock
-from windlass.model.claimneeds import ClaimNeeds
+from windlass.model.devices.dra_needs import ClaimNeeds
 
 
 @pytest.fixture

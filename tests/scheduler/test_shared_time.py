@@ -13,8 +13,8 @@ from windlass.api.errors import conflict, failure
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.scheduler.estimates.run_times import NAME
 from windlass.scheduler.options import OWN_NAMESPACE
-from windlass.scheduler.runtimes import NAME
 
 KEPT = f"{OWN_NAMESPACE}/{NAME}"
 SHARES = {"windlass.dev/time-share": "true", "windlass.dev/checkpoint-every": "0s"}

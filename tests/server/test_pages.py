@@ -12,8 +12,8 @@ from windlass.api.errors import WindlassError
 from windlass.observe import metrics
 from windlass.observe.endpoint import Endpoint
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.server.listeners import bind_unix
-from windlass.server.users import ANONYMOUS, UserInfo
+from windlass.server.http.listeners import bind_unix
+from windlass.server.request.users import ANONYMOUS, UserInfo
 from windlass.store import errors
 from windlass.store.store import Store
 

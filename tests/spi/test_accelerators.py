@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.api.accelerators import MODELS
+from windlass.api.devices.models import MODELS
 from windlass.spi.accelerators import TIERS, known, table, tier_of
 
 

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from windlass.engine.policies import Policies
+from windlass.engine.plugin_set import Policies
 from windlass.plugins.defaults import default_plugins
 from windlass.spi import devices, nodes, numa, plugins, scoring, shares, timeshare, topology, victims
 from windlass.spi.objects import Dialect, Needs

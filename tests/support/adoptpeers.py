@@ -12,7 +12,7 @@ from adoptscene import NODES, Json, Repeated, Scene
 from clusters import JSON_PATCH, Cluster, eventually
 from realkube import free_ports, missing, spawn, tools_folder
 
-from windlass.sim.policies import VOLCANO as VOLCANO_CHART
+from windlass.sim.replay.policies import VOLCANO as VOLCANO_CHART
 
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 KAI, KAI_CONFIG = "/apis/scheduling.run.ai", "/apis/kai.scheduler/v1"

@@ -17,10 +17,10 @@ import numpy as np
 from card_fuzz import PARTS, carded
 from cluster_dsl import Cluster
 
-from windlass.engine import cardchecks
-from windlass.engine.cardchecks import CardBooks, over
-from windlass.engine.cards.cards import HELD, KEPT, LEAVING, Card, Cuts
-from windlass.engine.cards.devices import WHOLE, bits
+from windlass.engine import device_invariants
+from windlass.engine.device_invariants import CardBooks, over
+from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, Card, Cuts
+from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.groups.entries import TaskEntry
 from windlass.spi.objects import TaskState
 
@@ -49,7 +49,7 @@ class Walk:
             row = self._step()
             self._look(row)
             if number % FULL == 0 or number == steps:
-                problems = cardchecks.card_problems(self.cluster.engine, overcommitted=False)
+                problems = device_invariants.card_problems(self.cluster.engine, overcommitted=False)
                 assert not problems, problems[:5]
 
     # ------------------------------------------------------------------ steps

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.engine.books.stock import ClusterStock
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
-from windlass.plugins.resources import ResourcesFit
+from windlass.engine.state.capacity_totals import ClusterStock
+from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task, TaskState
 

@@ -14,7 +14,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Bind
 from windlass.engine.engine import Engine
 from windlass.engine.invariants import check, check_decision
-from windlass.model.cluster import ClusterModel
+from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.plugins.defaults import default_plugins
 
 NOW = 1_767_268_800.0

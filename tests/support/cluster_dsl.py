@@ -25,7 +25,7 @@ from spreads import check_spreads
 
 from windlass.api.reasons import Explanation
 from windlass.engine import invariants
-from windlass.engine.actions.tries import LONGEST_PAUSE
+from windlass.engine.actions.retry_backoff import LONGEST_PAUSE
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision, DeviceShare, GroupStatus
 from windlass.engine.deltas import (

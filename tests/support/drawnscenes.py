@@ -11,7 +11,7 @@ from livetrace import NEVER, Change, Scene, Terms, trace
 
 from windlass.model import scheduler_config
 from windlass.sim.jobs import TraceJob
-from windlass.sim.policies import KAI, VOLCANO
+from windlass.sim.replay.policies import KAI, VOLCANO
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.engine import deltas
-from windlass.model.cluster import ClusterModel
-from windlass.model.snapshot import EVERY_SCHEDULER, load
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
 from windlass.spi.objects import Group, Queue, Task
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z

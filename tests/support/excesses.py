@@ -7,7 +7,7 @@ from typing import Any
 
 from podlog import Books
 
-from windlass.scheduler.cardpods import SCHEDULER
+from windlass.scheduler.commit.reservation_pod import SCHEDULER
 
 OURS = ("windlass", SCHEDULER)
 """Its own, and that of pods that hold cards."""

@@ -16,10 +16,10 @@ import msgspec
 
 from windlass.api import errors
 from windlass.api.resources import ALIASES, PODS, Resource
-from windlass.client import answers
-from windlass.client.answers import ListResult
+from windlass.client import responses
 from windlass.client.informers import Informer, key_of
 from windlass.client.outages import Outages
+from windlass.client.responses import ListResult
 from windlass.controllers.effects import Event
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
@@ -92,7 +92,7 @@ class FakeApi:
 
     def informer(self, resource: Resource, *, decode: Any = dict, **_: Any) -> Informer[Any]:
         """Same signature as ``SharedInformers.informer``; synced from the start."""
-        decoder = answers.decoder(decode) if isinstance(decode, type) else decode
+        decoder = responses.decoder(decode) if isinstance(decode, type) else decode
         for known in self._informers.get(resource, []):
             if known.decode == decoder:
                 return known
@@ -174,7 +174,7 @@ class FakeApi:
         kind = kw.get("type", dict)
         items = [copy.deepcopy(obj) for obj in found[: limit or None]]
         if kind is not dict:
-            items = [answers.decoder(kind)(msgspec.json.encode(item)) for item in items]
+            items = [responses.decoder(kind)(msgspec.json.encode(item)) for item in items]
         return ListResult(items, "0")
 
     async def list_page(

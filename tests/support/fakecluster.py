@@ -13,9 +13,9 @@ import msgspec
 from windlass.api import errors
 from windlass.api.resources import ALL, NODES, PODS, QUEUES, Resource
 from windlass.api.selectors import parse_labels
-from windlass.client.answers import ListResult
 from windlass.client.connection import Connection
 from windlass.client.errors import Unreachable
+from windlass.client.responses import ListResult
 from windlass.client.transport import Request
 
 Object = dict[str, Any]

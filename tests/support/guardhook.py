@@ -8,7 +8,7 @@ from liveparts import WindlassPart
 from realkube import RealKube
 
 from windlass.api.errors import StatusError
-from windlass.cli import installing
+from windlass.cli.install import objects
 from windlass.client.blocking import BlockingClient
 from windlass.client.transport import Request
 
@@ -27,7 +27,7 @@ class GuardedScheduler(WindlassPart):
     def put_in_force(self, kube: RealKube) -> None:
         """Returns when the API server asks."""
         with BlockingClient(kube.connection) as client:
-            client.create(installing.WEBHOOKS, self._post.configuration())
+            client.create(objects.WEBHOOKS, self._post.configuration())
             wait_for(lambda: self._asked(client), "the API server does not ask before it binds")
 
     def _asked(self, client: BlockingClient) -> bool:

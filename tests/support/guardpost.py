@@ -11,8 +11,8 @@ from typing import Any
 
 from realkube import RealKube, free_ports
 
-from windlass.cli import installing
-from windlass.cli.guarding import Proof
+from windlass.cli.install import objects
+from windlass.cli.install.bind_guard import Proof
 
 
 class GuardPost:
@@ -30,8 +30,8 @@ class GuardPost:
 
     def configuration(self, name: str = "") -> dict[str, Any]:
         """As it is installed, but for where it leads to. ``name``: another one than installed."""
-        wishes = installing.Wishes(crds=False, proof=self._proof)
-        (hooks,) = [o for o in installing.objects(wishes) if o["kind"] == installing.WEBHOOKS.kind]
+        wishes = objects.Wishes(crds=False, proof=self._proof)
+        (hooks,) = [o for o in objects.objects(wishes) if o["kind"] == objects.WEBHOOKS.kind]
         if name:
             hooks["metadata"]["name"] = name
         for hook in hooks["webhooks"]:

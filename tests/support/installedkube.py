@@ -18,8 +18,8 @@ from pathlib import Path
 from clusters import Cluster
 from realkube import RealKube, end, free_ports, spawn
 
-from windlass.api.codes import exit_status_of
-from windlass.scheduler.leader import LOST
+from windlass.api.error_codes import exit_status_of
+from windlass.scheduler.leader.election import LOST
 
 SPACE = "windlass-system"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -16,9 +16,9 @@ from windlass.api.resources import (
     PRIORITY_CLASSES,
     VOLCANO_JOBS,
 )
-from windlass.controllers.caches import identity
+from windlass.controllers.apply_effects import Outcome, Performer
 from windlass.controllers.effects import Effects
-from windlass.controllers.performer import Outcome, Performer
+from windlass.controllers.expectations import identity
 from windlass.controllers.vcjob.controller import JobController
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339

@@ -13,7 +13,7 @@ from realkube import RealKube
 
 from windlass.api.annotations import ADOPTED, ADOPTED_SUFFIX
 from windlass.api.resources import POD_GROUPS, QUEUES
-from windlass.cli import installing
+from windlass.cli.install import objects
 from windlass.client.transport import Request
 
 Json = dict[str, Any]
@@ -47,7 +47,7 @@ class Guarded(Foreign):
     def keep(self) -> None:
         for number in range(len(self._asked), len(self._posts)):
             name = f"{self.name}-{number}"
-            self.stage.client.make(installing.WEBHOOKS, self._posts[number].configuration(name), "")
+            self.stage.client.make(objects.WEBHOOKS, self._posts[number].configuration(name), "")
             self._asked.append(name)
         super().keep()
 
@@ -67,7 +67,7 @@ class Guarded(Foreign):
 
     def clear(self) -> None:
         for name in self._asked:
-            self.stage.client.surely("delete", installing.WEBHOOKS, name)
+            self.stage.client.surely("delete", objects.WEBHOOKS, name)
 
 
 class HandedOver(Binds):

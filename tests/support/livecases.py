@@ -34,12 +34,12 @@ from windlass.api.resources import (
     Resource,
     by_kind,
 )
-from windlass.cli import planning
+from windlass.cli.simulate import plan as simulate_plan
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
 from windlass.engine.config import EngineConfig
 from windlass.kits.clock import SystemClock
-from windlass.model.engines import make_engine
+from windlass.model.cluster.engine_factory import make_engine
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
@@ -158,8 +158,8 @@ class LiveCase:
 
     def planned(self) -> Seen:
         """What ``windlass plan --context`` says of the server as it is."""
-        request = planning.Request((), str(self._config), time.time(), until_stable=True)
-        plan = planning.plan_live(self._cluster.client, request, lambda _text: None)
+        request = simulate_plan.Request((), str(self._config), time.time(), until_stable=True)
+        plan = simulate_plan.plan_live(self._cluster.client, request, lambda _text: None)
         places = {key: pod["spec"].get("nodeName", "") for key, pod in self._pods.items()}
         for cycle in range(1, plan["cycles"] + 1):
             for gone in (one for one in plan["evictions"] if one["cycle"] == cycle):
@@ -171,7 +171,7 @@ class LiveCase:
     async def played(self, wanted: Seen) -> Seen:
         """What the scheduler makes of it: returned when it is as ``wanted`` and stays so, or when patience ends."""
         clock = SystemClock()
-        parsed = planning.read_config(str(self._config), lambda _text: None)
+        parsed = simulate_plan.read_config(str(self._config), lambda _text: None)
         client = Client(HttpTransport(self._cluster.connection), clock=clock, rng=random.Random(1))
         still = EngineConfig(claim_pause_seconds=0.0)  # as in a plan, where nobody would ever end a pause
         service = SchedulerService(

@@ -30,7 +30,7 @@ from requestcrd import install_requests
 from windlass.api.resources import LEASES, NAMESPACES, POD_GROUPS, PODS, QUEUES
 from windlass.client import verbs
 from windlass.client.blocking import BlockingClient
-from windlass.model.reservedcards import NAMESPACE as RESERVATIONS
+from windlass.model.devices.reserved_devices import NAMESPACE as RESERVATIONS
 
 WHOLE_SECONDS = 60.0
 LEASE_SECONDS, TAKE_OVER_SECONDS = 15.0, 5.0

@@ -21,7 +21,7 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, POD_GROUPS, PODS, QUEUES
 from windlass.client import verbs
 from windlass.client.connection import Connection
-from windlass.model.reservedcards import NAMESPACE as RESERVATIONS
+from windlass.model.devices.reserved_devices import NAMESPACE as RESERVATIONS
 
 Json = dict[str, Any]
 EXTRA = "live-extra"

@@ -12,10 +12,10 @@ from podlog import GPU, Books, PodLog, amounts
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, POD_GROUPS, PODS, Resource
-from windlass.client.answers import is_another
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
 from windlass.client.errors import Unreachable
+from windlass.client.responses import is_another
 
 Json = dict[str, Any]
 Pods = list[tuple[str, str]]

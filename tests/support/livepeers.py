@@ -18,7 +18,7 @@ from realkube import RealKube, free_ports
 from samedecisions import open_queue
 
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, POD_GROUPS, Resource
-from windlass.sim.policies import VOLCANO as VOLCANO_CHART
+from windlass.sim.replay.policies import VOLCANO as VOLCANO_CHART
 
 
 class Windlass(Peer):

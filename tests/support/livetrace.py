@@ -37,16 +37,16 @@ from windlass.api.views import decode_kai_queue
 from windlass.engine.deltas import NodeUpserted
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
-from windlass.model.engines import make_engine
-from windlass.model.queues import kai_queue_of
-from windlass.plugins.windlass_victims import TICK_SECONDS
-from windlass.sim.clock import Agenda, Kind
+from windlass.model.cluster.engine_factory import make_engine
+from windlass.model.queues.engine_queue import kai_queue_of
+from windlass.plugins.queues.victims import TICK_SECONDS
 from windlass.sim.cluster import GPU, make_nodes, parse
+from windlass.sim.event_loop import Agenda, Kind
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
-from windlass.sim.outcome import Outcome
-from windlass.sim.policies import Made, Policy
-from windlass.sim.progress import EXACT, Effort
-from windlass.sim.replay import Options, Replay
+from windlass.sim.replay.job_progress import EXACT, Effort
+from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.policies import Made, Policy
+from windlass.sim.replay.replay import Options, Replay
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Node, Queue
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from windlass.api import decode, fields, resources
+from windlass.api import resources
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
+from windlass.api.wire import decode, field_review
 from windlass.kits.clock import FakeClock
 from windlass.server.admission import Admission, AdmissionOptions, Reviewed
 
@@ -106,8 +107,8 @@ class World:
         stored = resources.ALIASES.get(resource, resource)
         doc["apiVersion"] = stored.api_version
         obj = decode.decode_body(stored, "application/json", json.dumps(doc).encode())
-        report = fields.review(stored, obj)
-        fields.enforce(stored, report, "Strict")
+        report = field_review.review(stored, obj)
+        field_review.enforce(stored, report, "Strict")
         namespace = ""
         if stored.namespaced:
             namespace = obj["metadata"].setdefault("namespace", "default")

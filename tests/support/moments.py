@@ -21,7 +21,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.model.engines import make_engine
+from windlass.model.cluster.engine_factory import make_engine
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Group, Node, Queue, Task, TaskState
 

@@ -16,12 +16,12 @@ from windlass.client.client import Client
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
 from windlass.node.agent import NodeAgent
-from windlass.node.logs import LogReader
 from windlass.node.options import AgentOptions
-from windlass.node.runner import Runner
+from windlass.node.runtime.log_reader import LogReader
+from windlass.node.runtime.runner import Runner
 from windlass.server.apiserver import ApiServer
 from windlass.server.bootstrap import bootstrap
-from windlass.server.inprocess import InProcessTransport
+from windlass.server.in_process import InProcessTransport
 from windlass.store.store import Store
 
 NODE = "box"

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.sim.packbook import PackBook
-from windlass.sim.packing import PackRun
-from windlass.sim.packpolicies import mix_of
+from windlass.sim.packing.packing import PackRun
+from windlass.sim.packing.packing_metrics import PackBook
+from windlass.sim.packing.packing_policies import mix_of
 from windlass.sim.traces.openb import OpenbNode, OpenbPod, read_nodes, read_pods
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 from nodebox import NodeBox, pod, serving
 
-from windlass.node import linux, records
+from windlass.node.runtime import attempt_files, syscalls
 
 _PYTHON = "/usr/bin/python3"
 _SERVE = (
@@ -80,8 +80,8 @@ async def scenario(folder: Path) -> dict[str, Any]:
         said["reach"] = await _reach(box, "red-m")
         said["probed"] = await _probed(box)
         said["adopted"] = await _adopted(box)
-        holder = records.read(str(box.state.node), "box.json")
-    said["left"] = bool(holder and linux.start_time(holder["pid"]) is not None)
+        holder = attempt_files.read(str(box.state.node), "box.json")
+    said["left"] = bool(holder and syscalls.start_time(holder["pid"]) is not None)
     return said
 
 

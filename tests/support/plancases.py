@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from windlass.cli import planning
+from windlass.cli.simulate import plan as simulate_plan
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model import scheduler_config
-from windlass.model.cluster import ClusterModel
-from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, load
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 _ENTRY = re.compile(r"^- `([A-Za-z0-9.-]+)`: (\S.*)$")
@@ -47,13 +47,13 @@ def outcome(case: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], list
     objects = ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case)))
     load(model, objects, strict=True, counted=counted)
     run = case["run"]
-    request = planning.Request(
+    request = simulate_plan.Request(
         files=(),
         now=parse_rfc3339(RUNNER.stamp(RUNNER.NOW)),
         cycles=run.get("cycles", 1),
         until_stable=bool(run.get("untilStable")),
     )
-    plan = planning.run(model, parsed, request, lambda _text: None, counted)
+    plan = simulate_plan.run(model, parsed, request, lambda _text: None, counted)
     return plan, RUNNER.compare(case, RUNNER.build_world(case), plan)
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, priority_class, queue
 
-from windlass.cli.planning import make_engine
-from windlass.model.cluster import ClusterModel
-from windlass.model.dryrun import DryRun, Plan
-from windlass.model.snapshot import EVERY_SCHEDULER, load
+from windlass.cli.simulate.plan import make_engine
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
+from windlass.model.dryrun.dry_run import DryRun, Plan
 from windlass.spi.configuration import SchedulerConfig
 
 NOW = 1_767_268_800.0

@@ -1,4 +1,4 @@
-"""What the tests of ``kits.pool`` have done in processes: found there by its name."""
+"""What the tests of ``kits.process_pool`` have done in processes: found there by its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from time import sleep
 
-from windlass.kits.pool import reached
+from windlass.kits.process_pool import reached
 
 
 def square(number: int) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.sim.policies import VOLCANO as VOLCANO_CHART
+from windlass.sim.replay.policies import VOLCANO as VOLCANO_CHART
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"

@@ -18,8 +18,8 @@ from windlass.kits.clock import FakeClock
 from windlass.server.apiserver import ApiServer
 from windlass.server.bootstrap import bootstrap
 from windlass.server.core import ServerOptions
-from windlass.server.logsource import LogSource
-from windlass.server.users import ADMIN, UserInfo
+from windlass.server.log_source import LogSource
+from windlass.server.request.users import ADMIN, UserInfo
 from windlass.store.families import StoreOptions
 from windlass.store.store import Store
 

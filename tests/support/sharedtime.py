@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
 from windlass.engine.engine import Engine
-from windlass.plugins.availability import NodeAvailable
-from windlass.plugins.binpack import Binpack
-from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.nodes.availability import NodeAvailable
+from windlass.plugins.nodes.binpack import Binpack
+from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.policies import POLICIES
-from windlass.sim.replay import Options, Replay
+from windlass.sim.replay.policies import POLICIES
+from windlass.sim.replay.replay import Options, Replay
 from windlass.spi.timeshare import TimeSharing
 
 Order = Callable[[], TimeSharing]

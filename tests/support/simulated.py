@@ -10,9 +10,9 @@ import pytest
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.outcome import Ended, Outcome
-from windlass.sim.policies import POLICIES
-from windlass.sim.replay import Options, replay
+from windlass.sim.replay.outcome import Ended, Outcome
+from windlass.sim.replay.policies import POLICIES
+from windlass.sim.replay.replay import Options, replay
 from windlass.sim.traces import formats
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"

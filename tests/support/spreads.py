@@ -8,8 +8,8 @@ import numpy as np
 
 from windlass.engine.core import Core
 from windlass.engine.groups.entries import ACTIVE
-from windlass.plugins.crowds import meets
-from windlass.plugins.topology_spread import TopologySpread
+from windlass.plugins.nodes.pod_class_index import meets
+from windlass.plugins.nodes.topology_spread import TopologySpread
 
 
 def check_spreads(engine: Core) -> None:

@@ -18,19 +18,19 @@ import click
 from prometheus_client import CollectorRegistry
 
 from windlass.api import annotations
-from windlass.api.accelerator_table import table
-from windlass.api.codes import CODES, EXIT_MEANINGS
+from windlass.api.devices.accelerator_table import table
+from windlass.api.error_codes import CODES, EXIT_MEANINGS
 from windlass.api.reasons import FACTS, Reason
 from windlass.api.resources import ALIASES, ALL, Resource
-from windlass.app.following import SettingsFile
 from windlass.app.options import parser
 from windlass.app.settings import FIELDS, shown
+from windlass.app.settings_follower import SettingsFile
 from windlass.cli.main import COMMANDS, windlass
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.kits.clock import SystemClock
 from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.compat_metrics.registry import OLDEST_WAIT, OLDEST_WAIT_MEANING, PEERS
 from windlass.scheduler.configuration import ConfigFile
-from windlass.scheduler.fieldmetrics import OLDEST_WAIT, OLDEST_WAIT_MEANING, PEERS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reference"

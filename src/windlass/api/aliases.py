@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.api import quantities
-from windlass.api.devicefamilies import ALIYUN
+from windlass.api.devices.resource_names import ALIYUN
 
 Json = dict[str, Any]
 PRODUCT = "nvidia.com/gpu.product"

@@ -26,7 +26,7 @@ def _unpickled(kind: type[_Told], args: tuple[Any, ...]) -> _Told:
 
 
 class WindlassError(_Told):
-    """``code`` is stable and documented (``windlass help CODE``); see :mod:`windlass.api.codes`."""
+    """``code`` is stable and documented (``windlass help CODE``); see :mod:`windlass.api.error_codes`."""
 
     def __init__(self, code: str, message: str, *, evidence: str = "", remedies: Sequence[str] = ()) -> None:
         super().__init__(message)

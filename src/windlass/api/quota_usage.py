@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from windlass.api import quantities, resources
-from windlass.api.field_values import canonical_quantity
-from windlass.api.pod_amounts import qos_class
+from windlass.api.pod_requests import qos_class
 from windlass.api.resources import Resource
+from windlass.api.wire.field_values import canonical_quantity
 
 Usage = dict[str, Fraction]
 
@@ -86,7 +86,7 @@ def _pod(obj: Mapping[str, Any]) -> Usage:
 
 
 def exact_amounts(spec: Mapping[str, Any], which: str) -> Usage:
-    """Requests or limits of a pod, exactly; the rule is that of :mod:`windlass.api.pod_amounts`."""
+    """Requests or limits of a pod, exactly; the rule is that of :mod:`windlass.api.pod_requests`."""
     running: Usage = {}
     for container in spec.get("containers") or ():
         _add(running, _exact(container, which))

@@ -244,7 +244,8 @@ PROVISIONING_REQUESTS = Resource(
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 """Kubernetes' own Jobs: ended where their pods are a gang, not served by the embedded server."""
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
-"""What nodes are asked for with (:mod:`windlass.model.noderequests`): of clusters that grow, not served either."""
+"""What nodes are asked for with (:mod:`windlass.model.autoscaling.provisioning`): of clusters that grow, not served
+either."""
 
 ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
 """Other versions of the same stored object → the version it is stored in."""

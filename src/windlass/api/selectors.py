@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.kits.numbers import whole
+
+if TYPE_CHECKING:
+    from windlass.api.views.podshape import LabelSelector
 
 
 class SelectorError(ValueError):
@@ -187,3 +190,10 @@ def parse_fields(text: str) -> tuple[FieldTerm, ...]:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         terms.append(FieldTerm(match[1], match[3], match[2] != "!="))
     return tuple(terms)
+
+
+def labels_selected(wire: LabelSelector) -> Selector:
+    """A label selector of the wire."""
+    equal = [Requirement(key, "In", (value,)) for key, value in (wire.match_labels or {}).items()]
+    more = [Requirement(e.key, e.operator, e.values or ()) for e in wire.match_expressions or ()]
+    return Selector((*equal, *more))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from windlass.api.codes import exit_status_of
+from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
-from windlass.app.reporting import PipeReporter, Reporter, WordsReporter, tell
+from windlass.app.progress import PipeReporter, Reporter, WordsReporter, tell
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _up(parsed: object) -> int:
     from windlass.app.running import differs, resumed, take_lock, wait_for_record
     from windlass.app.supervisor import Supervisor
-    from windlass.cli.starting import state_problem
+    from windlass.cli.bootstrap import state_problem
     from windlass.kits.clock import SystemClock
     from windlass.kits.state import StateError
 

@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import WindlassError
-from windlass.app.listening import bind_unix
 from windlass.app.options import ChildOptions
+from windlass.app.sockets import bind_unix
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
-from windlass.kits import garbage, loops, processes
+from windlass.kits import event_loop, gc_tuning, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import unlink_if_there, write_atomic
@@ -49,7 +49,7 @@ def run_child(options: ChildOptions) -> int:
     }
     logs.configure()
     try:
-        loops.run(programs[options.role](options))
+        event_loop.run(programs[options.role](options))
     except WindlassError as error:
         with contextlib.suppress(OSError):  # what there is to tell may be that the disk is full
             print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)
@@ -85,8 +85,8 @@ async def until_signal(work: Awaitable[None], stop: Callable[[int], Awaitable[No
 
 
 async def _server(options: ChildOptions) -> None:
-    from windlass.node.logs import LogReader
-    from windlass.server.logsource import LogMissing
+    from windlass.node.runtime.log_reader import LogReader
+    from windlass.server.log_source import LogMissing
     from windlass.server.main import ServeConfig, serve
 
     clock = SystemClock()
@@ -101,8 +101,8 @@ async def _control(options: ChildOptions) -> None:
     from windlass.controllers.manager import ControllerManager
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
-    from windlass.scheduler.fieldmetrics import FieldMetrics
-    from windlass.scheduler.fieldnames.families import CARDS, OLD_CARDS
+    from windlass.scheduler.compat_metrics.families import CARDS, OLD_CARDS
+    from windlass.scheduler.compat_metrics.registry import FieldMetrics
     from windlass.scheduler.main import set_aside_once_read
     from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
@@ -126,7 +126,7 @@ async def _control(options: ChildOptions) -> None:
     FieldMetrics(registry, scheduler.sources((CARDS, OLD_CARDS)))
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))
-    garbage.expect_long_lives()
+    gc_tuning.expect_long_lives()
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:

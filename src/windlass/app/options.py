@@ -20,7 +20,7 @@ from windlass.node.images import encode, load
 from windlass.node.options import ImageEntry
 
 if TYPE_CHECKING:
-    from windlass.model.adoption import Peer
+    from windlass.model.cluster.ownership import Peer
 
 DEFAULT_PORT = 7443
 
@@ -106,7 +106,7 @@ def check_gpus(text: str) -> None:
     kind, colon, _ = text.partition(":")
     why = "it takes auto, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"
     if kind == "simulated" and colon:
-        from windlass.node.simulatedcards import SimulationError, simulated_cards
+        from windlass.node.devices.simulated import SimulationError, simulated_cards
 
         try:
             simulated_cards(text)
@@ -350,7 +350,7 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
 
 def _peers(given: Setting) -> tuple[Peer, ...]:
     """Raises :class:`WindlassError` on what is none."""
-    from windlass.model.adoption import Peer
+    from windlass.model.cluster.ownership import Peer
 
     try:
         return tuple(Peer.parse(text) for text in given)  # type: ignore[union-attr]

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Awaitable
 from types import TracebackType
 
-from windlass.api.codes import exit_status_of
+from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
-from windlass.app.reporting import tell
-from windlass.kits import loops
+from windlass.app.progress import tell
+from windlass.kits import event_loop
 from windlass.observe import logs
 
 
@@ -43,7 +43,7 @@ _log = logs.get("process")
 
 
 def _scheduler(options: RemoteOptions) -> int:
-    from windlass.app import companions
+    from windlass.app import scheduler_extras
     from windlass.scheduler.main import ProcessOptions, run
     from windlass.scheduler.options import SchedulerOptions
 
@@ -59,16 +59,16 @@ def _scheduler(options: RemoteOptions) -> int:
             log_level=options.log_level,
             otlp_endpoint=options.otlp_endpoint,
             environment=os.environ,
-            lease=companions.lease_of(options, "windlass-scheduler"),
-            companions=companions.of_scheduler(options),
+            lease=scheduler_extras.lease_of(options, "windlass-scheduler"),
+            companions=scheduler_extras.of_scheduler(options),
             scheduler=SchedulerOptions(
-                **companions.times_of(options.values),
+                **scheduler_extras.times_of(options.values),
                 scheduler_names=options.scheduler_names,
                 own_namespace=options.own_namespace,
                 beside=options.beside,
                 wait_for_group=options.wait_for_group,
                 bind_guard=bool(options.bind_guard),
-                card_pods=companions.card_pods_of(options.values),
+                card_pods=scheduler_extras.card_pods_of(options.values),
             ),
             bind_guard=options.bind_guard,
             bind_guard_secret=options.bind_guard_secret,
@@ -79,7 +79,7 @@ def _scheduler(options: RemoteOptions) -> int:
 
 def _controller(options: RemoteOptions) -> int:
     logs.configure(style=options.log_format, level=options.log_level)
-    loops.run(_control(options))
+    event_loop.run(_control(options))
     return 0
 
 
@@ -99,18 +99,18 @@ async def beside(follow: Awaitable[None] | None, work: Awaitable[None]) -> None:
 
 
 async def _control(options: RemoteOptions) -> None:
-    from windlass.app import companions
+    from windlass.app import scheduler_extras
     from windlass.app.children import until_signal
     from windlass.client import kubeconfig
     from windlass.client.client import Client
     from windlass.client.http import HttpTransport
     from windlass.controllers.manager import ControllerManager
-    from windlass.kits import garbage
+    from windlass.kits import gc_tuning
     from windlass.kits import rng as chance
     from windlass.kits.clock import SystemClock
     from windlass.observe import metrics, tracing
     from windlass.observe.endpoint import Endpoint, not_ready, parse_address
-    from windlass.scheduler.leasethread import LeaseThread
+    from windlass.scheduler.leader.lease_thread import LeaseThread
 
     clock, rng = SystemClock(), chance.system()
     path = str(options.kubeconfig) if options.kubeconfig else None
@@ -126,11 +126,11 @@ async def _control(options: RemoteOptions) -> None:
         embedded=False,
         registry=registry,
         beside=options.beside,
-        workers=companions.workers_of(options.values),
+        workers=scheduler_extras.workers_of(options.values),
         exporter=exporter,
     )
-    lease = companions.lease_of(options, companions.CONTROLLERS_LEASE)
-    garbage.expect_long_lives()
+    lease = scheduler_extras.lease_of(options, scheduler_extras.CONTROLLERS_LEASE)
+    gc_tuning.expect_long_lives()
     election = LeaseThread(
         connection, identity, user_agent="windlass-controllers", clock=clock, options=lease
     )
@@ -140,7 +140,7 @@ async def _control(options: RemoteOptions) -> None:
     if options.metrics:
         await endpoint.start(*parse_address(options.metrics))
 
-    follow = companions.controllers_follower(options, manager, election, clock, registry)
+    follow = scheduler_extras.controllers_follower(options, manager, election, clock, registry)
 
     work = election.lead(manager.run, "controllers") if options.leader_elect else manager.run()
     try:

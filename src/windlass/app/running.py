@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.app.options import UpOptions, check_gpus, check_node_name
-from windlass.cli.starting import state_problem
+from windlass.cli.bootstrap import state_problem
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
 from windlass.kits.processes import is_alive

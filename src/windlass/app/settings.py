@@ -258,7 +258,7 @@ def read(text: str, file: str) -> dict[str, Setting]:
     """What the file says, by path. Raises :class:`WindlassError` (``WL-CONFIG-465``, exit status 65)."""
     import yaml
 
-    from windlass.api.yaml_text import YamlError, load_one
+    from windlass.api.wire.yaml_text import YamlError, load_one
 
     try:
         value, twice = load_one(text)

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from windlass import __version__
-from windlass.api.codes import exit_status_of
+from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
-from windlass.app.listening import LOOPBACK, bind_tcp, bind_unix
 from windlass.app.options import UpOptions
-from windlass.app.reporting import Reporter
+from windlass.app.progress import Reporter
 from windlass.app.running import READY_SECONDS
-from windlass.app.watchers import Courier, Readiness
-from windlass.cli.starting import GIVING_UP, last_words, state_problem
+from windlass.app.sockets import LOOPBACK, bind_tcp, bind_unix
+from windlass.app.threads import Courier, Readiness
+from windlass.cli.bootstrap import GIVING_UP, last_words, state_problem
 from windlass.kits import processes
 from windlass.kits import rng as chance
 from windlass.kits.backoff import Backoff
@@ -356,7 +356,7 @@ class Supervisor:
 
     def _end_leftovers(self) -> None:
         """What an agent could not end itself, because it was killed or had only just begun."""
-        from windlass.node.leftovers import end_all
+        from windlass.node.cleanup import end_all
 
         try:
             ended = end_all(self._state, 0.0)

@@ -17,6 +17,8 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
 
 if TYPE_CHECKING:
+    import click
+
     from windlass.client.blocking import BlockingClient
 
 
@@ -156,3 +158,9 @@ class Invocation:
     def note(self, text: str) -> None:
         """A line for the person, beside the output proper."""
         self.err.line(text)
+
+
+def surroundings_of(context: click.Context) -> Surroundings:
+    if context.obj is None:
+        context.obj = Surroundings()
+    return context.obj

@@ -16,8 +16,8 @@ import click
 
 from windlass import __version__
 from windlass.api.errors import StatusError, WindlassError
-from windlass.cli import failures, terminal
-from windlass.cli.contexts import NamedContext, named
+from windlass.cli import errors, terminal
+from windlass.cli.context_names import NamedContext, named
 from windlass.cli.invocation import Surroundings
 from windlass.cli.options import check_values, target_flags
 
@@ -98,11 +98,13 @@ class LazyGroup(click.Group):
 
 
 def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]) -> WindlassError:
-    from windlass.cli import habits
+    from windlass.cli import foreign_commands
 
-    close = failures.nearest(name, known)
+    close = errors.nearest(name, known)
     remedies = (
-        (habits.COMMANDS[name],) if name in habits.COMMANDS else tuple(f"windlass {one}" for one in close)
+        (foreign_commands.COMMANDS[name],)
+        if name in foreign_commands.COMMANDS
+        else tuple(f"windlass {one}" for one in close)
     )
     return WindlassError(
         "WL-USE-404",
@@ -163,15 +165,15 @@ def usage_error(error: click.UsageError) -> WindlassError:
         known = [name for p in (context.command.params if context else ()) for name in p.opts]
         known = [name for name in known if name.startswith("--")]
         message = f"there is no option {error.option_name}"
-        from windlass.cli import habits
+        from windlass.cli import foreign_commands
 
-        instead = habits.option_here(error.option_name, path)
-        close = failures.nearest(error.option_name, known)
+        instead = foreign_commands.option_here(error.option_name, path)
+        close = errors.nearest(error.option_name, known)
         remedies += [instead] if instead else [f"did you mean {match}?" for match in close]
     if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
-        from windlass.cli import habits
+        from windlass.cli import foreign_commands
 
-        remedies += [cards] if (cards := habits.cards_here(message)) else []
+        remedies += [cards] if (cards := foreign_commands.cards_here(message)) else []
     short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
     message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
     no_number = "is not a whole number" in message
@@ -214,8 +216,8 @@ def report(error: WindlassError, *, as_json: bool) -> int:
 
         err.line(msgspec.json.encode(error.as_dict()).decode())
     else:
-        err.write(failures.as_text(error, err.paint))
-    return failures.exit_status(error)
+        err.write(errors.as_text(error, err.paint))
+    return errors.exit_status(error)
 
 
 def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
@@ -233,18 +235,18 @@ def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | Non
 def _run(given: list[str], around: Surroundings) -> int:
     try:
         result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=around)
-        return result if isinstance(result, int) else failures.OK
+        return result if isinstance(result, int) else errors.OK
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return failures.USAGE
+        return errors.USAGE
     except click.UsageError as error:
         return report(usage_error(error), as_json=wants_json(given))
     except click.ClickException as error:
         return report(WindlassError("WL-USE-400", error.format_message()), as_json=wants_json(given))
     except (click.Abort, KeyboardInterrupt):
-        return failures.INTERRUPTED
+        return errors.INTERRUPTED
     except WindlassError as error:
-        return report(failures.aimed(error, around), as_json=wants_json(given))
+        return report(errors.aimed(error, around), as_json=wants_json(given))
     except StatusError as error:
-        told = failures.translate(error, around.last_client)
-        return report(failures.aimed(told, around), as_json=wants_json(given))
+        told = errors.translate(error, around.last_client)
+        return report(errors.aimed(told, around), as_json=wants_json(given))

@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from windlass.api.errors import WindlassError
-from windlass.cli.invocation import Invocation, Surroundings, target
-from windlass.cli.output import FORMATS, check_format, format_words
+from windlass.cli.invocation import Invocation, surroundings_of, target
+from windlass.cli.output.formats import FORMATS, check_format, format_words
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,14 +62,8 @@ def check_values(context: click.Context) -> None:
             )
 
 
-def surroundings_of(context: click.Context) -> Surroundings:
-    if context.obj is None:
-        context.obj = Surroundings()
-    return context.obj
-
-
 def output_flag(formats: tuple[str, ...]) -> Callable[[Function], Function]:
-    """``-o FORMAT`` alone; whoever takes it calls :func:`~windlass.cli.output.check_format`."""
+    """``-o FORMAT`` alone; whoever takes it calls :func:`~windlass.cli.output.formats.check_format`."""
     return click.option(
         "-o",
         "--output",
@@ -146,7 +140,7 @@ def completer(kind: str) -> Completer:
     def complete(
         context: click.Context, _parameter: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from windlass.cli.completing import live_names
+        from windlass.cli.completion import live_names
 
         return [CompletionItem(name) for name in live_names(context, kind, incomplete)]
 

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
-from windlass.client import answers, errors, verbs, wire
-from windlass.client.answers import ListResult
+from windlass.client import errors, http11, responses, verbs
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.errors import Unreachable
+from windlass.client.responses import ListResult
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import Request, Response
 from windlass.kits import rng as kits_rng
@@ -45,7 +45,7 @@ class _Channel:
     def __init__(self, sock: socket.socket, where: str) -> None:
         self.sock = sock
         self.where = where
-        self.parser = wire.ResponseParser(self._on_head, self._on_body, self._on_done)
+        self.parser = http11.ResponseParser(self._on_head, self._on_body, self._on_done)
         self.status = 0
         self.headers: Mapping[str, str] = {}
         self.chunks: list[bytes] = []
@@ -77,7 +77,7 @@ class _Channel:
             return False
         try:
             self.parser.feed(data)
-        except wire.ProtocolError as error:
+        except http11.ProtocolError as error:
             raise errors.garbled(self.where, str(error)) from error
         return True
 
@@ -90,7 +90,7 @@ def _answered(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClien
 
     @wraps(build)
     def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
-        return answers.decoded(dict, self.call(build(*args, **options)))
+        return responses.decoded(dict, self.call(build(*args, **options)))
 
     return verb
 
@@ -125,7 +125,7 @@ class BlockingClient:
         self._timeout = timeout_seconds
         self._retries = retries or RetryPolicy(attempts=4, retry_refused=False)
         self._credentials = Credentials(connection, self._clock)
-        self._fixed = wire.fixed_headers(connection.host_header, connection.impersonate)
+        self._fixed = http11.fixed_headers(connection.host_header, connection.impersonate)
         self._channel: _Channel | None = None
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class BlockingClient:
         self._hand_on_warnings(channel.headers)
         if channel.status < 300:
             return body
-        problem = answers.error(channel.status, channel.headers, body)
+        problem = responses.error(channel.status, channel.headers, body)
         if channel.status == 401:
             raise self._unauthorized(problem)
         raise problem
@@ -263,7 +263,7 @@ class BlockingClient:
 
     def _hand_on_warnings(self, headers: Mapping[str, str]) -> None:
         if self.on_warning is not None and "warning" in headers:
-            for text in answers.warnings(headers):
+            for text in responses.warnings(headers):
                 self.on_warning(text)
 
     # Sending.
@@ -281,7 +281,7 @@ class BlockingClient:
             self.close()
         headers = {**request.headers, "user-agent": self._user_agent}
         path = self.connection.path_prefix + request.path
-        data = wire.encode(
+        data = http11.encode(
             replace(request, path=path, headers=headers), self._fixed, self._credentials.header() or ""
         )
         if self._channel is not None and self._channel.stale():
@@ -374,7 +374,7 @@ class BlockingClient:
         subresource: str | None = None,
         type: type[Any] = dict,
     ) -> Any:
-        return answers.decoded(type, self.call(verbs.get(resource, name, namespace, subresource)))
+        return responses.decoded(type, self.call(verbs.get(resource, name, namespace, subresource)))
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
         """Like :meth:`get`, but None when there is no such object."""
@@ -409,7 +409,7 @@ class BlockingClient:
                         return ListResult(items, page.resource_version, token, page.remaining)
             except StatusError as problem:
                 restarts += 1
-                if not token or not answers.is_expired(problem) or restarts > 3:
+                if not token or not responses.is_expired(problem) or restarts > 3:
                     raise
 
     def _page(
@@ -425,7 +425,7 @@ class BlockingClient:
         request = verbs.list_(
             resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
         )
-        return answers.list_result(resource, type, self.call(request))
+        return responses.list_result(resource, type, self.call(request))
 
     def watch(
         self,
@@ -451,12 +451,12 @@ class BlockingClient:
             bookmarks=bookmarks,
             initial_events=initial_events,
         )
-        lines = answers.LineSplitter()
-        decode = answers.decoder(type)
+        lines = responses.LineSplitter()
+        decode = responses.decoder(type)
         chunks = self.stream(request.path, request.query, accept="application/json")
         for chunk in chunks:
             for event in lines.feed(chunk):
-                yield answers.watched(event, decode)
+                yield responses.watched(event, decode)
 
     def logs(self, namespace: str, name: str, **options: Any) -> Iterator[bytes]:
         """A container's output; options as in ``verbs.logs``."""

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
-from windlass.client import answers, verbs
-from windlass.client.answers import ListMeta, ListResult, WatchEvent
+from windlass.client import responses, verbs
 from windlass.client.errors import Unreachable
 from windlass.client.listing import ListSplitter
 from windlass.client.outages import Outages
+from windlass.client.responses import ListMeta, ListResult, WatchEvent
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import ByteStream, Request, Response, Transport, whole
 from windlass.kits.backoff import Backoff
@@ -41,7 +41,7 @@ def _answered(
 
     @wraps(build)
     async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
-        return answers.decoded(dict, await self.call(build(*args, **options)))
+        return responses.decoded(dict, await self.call(build(*args, **options)))
 
     return verb
 
@@ -123,7 +123,7 @@ class Client:
                 if response.status < 300:
                     self._hand_on_warnings(response.headers)
                     return response
-                problem: StatusError | Unreachable = answers.error(
+                problem: StatusError | Unreachable = responses.error(
                     response.status, response.headers, await whole(response)
                 )
             except Unreachable as unreachable:
@@ -140,7 +140,7 @@ class Client:
 
     def _hand_on_warnings(self, headers: Mapping[str, str]) -> None:
         if self.on_warning is not None and "warning" in headers:
-            for text in answers.warnings(headers):
+            for text in responses.warnings(headers):
                 self.on_warning(text)
 
     # Reading.
@@ -173,7 +173,7 @@ class Client:
         subresource: str | None = None,
         type: type[Any] = dict,
     ) -> Any:
-        return answers.decoded(type, await self.call(verbs.get(resource, name, namespace, subresource)))
+        return responses.decoded(type, await self.call(verbs.get(resource, name, namespace, subresource)))
 
     async def find(
         self, resource: Resource, name: str, namespace: str | None = None
@@ -246,7 +246,7 @@ class Client:
                         return ListResult(items, page.resource_version)
             except StatusError as problem:
                 restarts += 1
-                if not token or not answers.is_expired(problem) or restarts > _EXPIRED_RESTARTS:
+                if not token or not responses.is_expired(problem) or restarts > _EXPIRED_RESTARTS:
                     raise
 
     async def list_page(
@@ -273,7 +273,7 @@ class Client:
             resource_version=resource_version,
             match=match,
         )
-        return answers.list_result(resource, type, await self.call(request))
+        return responses.list_result(resource, type, await self.call(request))
 
     async def listing(
         self,
@@ -382,13 +382,13 @@ class Watch:
         self._client = client
         self._request = request
         self._stream: ByteStream | None = None
-        self._lines = answers.LineSplitter()
+        self._lines = responses.LineSplitter()
 
     async def __aenter__(self) -> Watch:
         """Sends the request once, without repeats. Raises :class:`StatusError` and :class:`Unreachable`."""
         response = await self._client.request(self._request)
         if response.status >= 300:
-            raise answers.error(response.status, response.headers, await whole(response))
+            raise responses.error(response.status, response.headers, await whole(response))
         self._client._hand_on_warnings(response.headers)
         self._stream = response.stream if response.stream is not None else _single(response.body)
         return self
@@ -413,10 +413,10 @@ class Watch:
 
     async def objects(self, type: type[Any] = dict) -> AsyncIterator[tuple[str, Any]]:
         """Single decoded events. An ERROR event is raised as :class:`StatusError`; bookmarks come too."""
-        decode = answers.decoder(type)
+        decode = responses.decoder(type)
         async for batch in self:
             for event in batch:
-                yield answers.watched(event, decode)
+                yield responses.watched(event, decode)
 
 
 async def _single(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -117,7 +117,7 @@ class Credentials:
     def _run(self, plugin: ExecPlugin) -> None:
         import msgspec
 
-        from windlass.kits.capture import capture
+        from windlass.kits.run_command import capture
 
         info: dict[str, Any] = {
             "apiVersion": plugin.api_version,

@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windlass.client import errors, wire
-from windlass.client.breath import Breath
+from windlass.client import errors, http11
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.transport import Request, Response
+from windlass.client.watch_batching import Breath
 from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -126,7 +126,7 @@ class _HttpConnection(asyncio.Protocol):
     def __init__(self, owner: HttpTransport) -> None:
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._parser = wire.ResponseParser(self._on_head, self._on_body, self._on_done)
+        self._parser = http11.ResponseParser(self._on_head, self._on_body, self._on_done)
         self._future: asyncio.Future[Response] | None = None
         self._stream: BodyStream | None = None
         self._body: list[bytes] = []
@@ -246,7 +246,7 @@ class _HttpConnection(asyncio.Protocol):
         self.progress = True
         try:
             self._parser.feed(data)
-        except wire.ProtocolError as error:
+        except http11.ProtocolError as error:
             self.fail(errors.garbled(self._owner.where, str(error)))
             return
         if self.patient and self._stream is not None:
@@ -324,7 +324,7 @@ class HttpTransport:
         self.connection = connection
         self.where = connection.where
         self.options = options or HttpOptions()
-        self._fixed = wire.fixed_headers(connection.host_header, connection.impersonate)
+        self._fixed = http11.fixed_headers(connection.host_header, connection.impersonate)
         self._prefix = connection.path_prefix
         self._credentials = Credentials(connection, clock or SystemClock())
         self._refreshing = asyncio.Lock()
@@ -373,7 +373,7 @@ class HttpTransport:
             request = Request(
                 request.method, self._prefix + request.path, request.query, request.headers, request.body
             )
-        data = wire.encode(request, self._fixed, authorization)
+        data = http11.encode(request, self._fixed, authorization)
         await self._take_slot()
         try:
             patient = "watch=" in request.query or "follow=" in request.query

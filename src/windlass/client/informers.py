@@ -27,14 +27,14 @@ import msgspec
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS, Resource
-from windlass.client import answers
-from windlass.client.answers import SlimMetadata
+from windlass.client import responses
 from windlass.client.client import Client, Watch
 from windlass.client.errors import Unreachable
 from windlass.client.reflector import ListPage, OpenWatch, Reflector, Wait
+from windlass.client.responses import SlimMetadata
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.kits.waking import sleep_or_wake
+from windlass.kits.sleep_or_wake import sleep_or_wake
 
 T = TypeVar("T")
 _log = logging.getLogger("windlass.client")
@@ -277,7 +277,7 @@ class _Stream:
     def _metadata(self, obj: msgspec.Raw) -> SlimMetadata | None:
         """None for what is no object; it is reported and passed over."""
         try:
-            return answers.decode_slim_envelope(obj).metadata
+            return responses.decode_slim_envelope(obj).metadata
         except msgspec.DecodeError as error:
             self._owner.undecodable(self.resource, "", error)
             return None
@@ -456,7 +456,7 @@ class SharedInformers:
         ``early``: show the first state while it comes in, where everybody who shares the stream wants that. It may
         begin anew before it is complete: what has come meanwhile and gone again is then a delete.
         """
-        decoder: Decode = answers.decoder(decode) if isinstance(decode, type) else decode
+        decoder: Decode = responses.decoder(decode) if isinstance(decode, type) else decode
         scope = (namespace or "", labels, fields)
         for stream in self._streams:
             if stream.resource == resource and (stream.namespace, stream.labels, stream.fields) == scope:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.client import errors
-from windlass.client.answers import ListMeta
+from windlass.client.responses import ListMeta
 
 _ITEMS = b'"items":['
 _HEAD_BYTES = 64 * 1024

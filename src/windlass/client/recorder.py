@@ -1,6 +1,6 @@
 """Writing events: never waits for the caller, never fails him, never floods the server.
 
-:meth:`EventRecorder.event` correlates (``client.correlator``) and queues; :meth:`EventRecorder.run` writes. A
+:meth:`EventRecorder.event` correlates (``client.event_correlator``) and queues; :meth:`EventRecorder.run` writes. A
 repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
 it dropped. Events of one object are written in order. A *vital* event is lost to nothing but a server that refuses
 it for good, or fails at it for as long as it would keep it: neither to the spam filter, nor to a full queue, nor to a
@@ -18,10 +18,10 @@ from zlib import crc32
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import EVENTS
-from windlass.client.answers import may_pass, retry_after
 from windlass.client.client import Client
-from windlass.client.correlator import EventCorrelator, ObjectRef
 from windlass.client.errors import Unreachable
+from windlass.client.event_correlator import EventCorrelator, ObjectRef
+from windlass.client.responses import may_pass, retry_after
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 

@@ -27,9 +27,9 @@ from typing import Protocol
 import msgspec
 
 from windlass.api.errors import StatusError
-from windlass.client import answers
-from windlass.client.answers import INITIAL_EVENTS_END, WatchEvent
+from windlass.client import responses
 from windlass.client.errors import Unreachable
+from windlass.client.responses import INITIAL_EVENTS_END, WatchEvent
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -258,7 +258,7 @@ class Reflector:
         for event in batch:
             kind = event.type
             if kind == "ERROR":
-                return answers.event_error(answers.decode_any(event.object))
+                return responses.event_error(responses.decode_any(event.object))
             if self._state is _State.INITIAL:
                 self._initial_event(kind, event.object)
             else:
@@ -362,11 +362,11 @@ class Reflector:
         self._plain_list()
 
 
-def _bookmark(obj: msgspec.Raw) -> answers.Metadata:
+def _bookmark(obj: msgspec.Raw) -> responses.Metadata:
     try:
-        return answers.decode_envelope(obj).metadata
+        return responses.decode_envelope(obj).metadata
     except msgspec.DecodeError:
-        return answers.Metadata()  # says nothing
+        return responses.Metadata()  # says nothing
 
 
 def _try_watch_again(problem: StatusError | Unreachable) -> bool:
@@ -378,10 +378,10 @@ def _wrong_version(problem: StatusError | Unreachable) -> bool:
     """Whether the server forgot the version asked for, or does not know it yet."""
     if isinstance(problem, Unreachable):
         return False
-    return answers.is_expired(problem) or answers.is_too_large(problem)
+    return responses.is_expired(problem) or responses.is_too_large(problem)
 
 
 def _asked_wait(problem: StatusError | Unreachable) -> float:
     if isinstance(problem, StatusError):
-        return answers.retry_after(problem) or 0.0
+        return responses.retry_after(problem) or 0.0
     return 0.0

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError
-from windlass.client.answers import refusal_by_budget, retry_after
 from windlass.client.errors import NOT_RUNNING, UNREACHABLE, Unreachable
+from windlass.client.responses import refusal_by_budget, retry_after
 from windlass.client.transport import Request
 from windlass.kits.backoff import Backoff
 

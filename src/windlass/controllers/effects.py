@@ -1,7 +1,7 @@
 """What a reconciler wants done, as plain data.
 
 A ``step`` is pure: it looks at an object and at what surrounds it and answers with :class:`Effects`.
-``controllers.performer`` carries them out. Stages run in order, the actions of one stage side by side;
+``controllers.apply_effects`` carries them out. Stages run in order, the actions of one stage side by side;
 the first stage with a failure is the last one tried, and the object is looked at again later. A step
 must therefore be safe to repeat after a stop between any two actions.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.resources import Resource
-from windlass.client.correlator import ObjectRef
+from windlass.client.event_correlator import ObjectRef
 
 JsonObject = dict[str, Any]
 

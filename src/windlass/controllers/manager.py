@@ -33,7 +33,7 @@ from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.model.adoption import VOLCANO, Peer
+from windlass.model.cluster.ownership import VOLCANO, Peer
 from windlass.observe.tracing import Exporter
 
 COMPONENT = "windlass-controllers"

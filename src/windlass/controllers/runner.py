@@ -16,15 +16,15 @@ from typing import Any, Protocol
 
 from windlass.api.errors import StatusError
 from windlass.client.client import Client
-from windlass.client.correlator import ObjectRef
 from windlass.client.errors import Unreachable
+from windlass.client.event_correlator import ObjectRef
 from windlass.client.informers import Informer
 from windlass.client.outages import SPREAD_SECONDS
-from windlass.controllers.caches import Ledger
+from windlass.controllers.apply_effects import Failure, Outcome, Performer
 from windlass.controllers.effects import Create, Effects, Event
+from windlass.controllers.expectations import Ledger
 from windlass.controllers.metrics import ControllerMetrics
-from windlass.controllers.performer import Failure, Outcome, Performer
-from windlass.controllers.queueing import WorkQueue
+from windlass.controllers.work_queue import WorkQueue
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random

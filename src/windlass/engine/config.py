@@ -15,7 +15,7 @@ class EngineConfig:
     ``move_hold_seconds``: how long the place of a moved task is kept until it comes back.
     ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
     ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
-    ``conservative`` (the first few; :mod:`windlass.engine.promises.reservations`). ``strict``: for nobody, and nobody
+    ``conservative`` (the first few; :mod:`windlass.engine.backfill.reservations`). ``strict``: for nobody, and nobody
     passes the first of his queue that waits.
     ``reports``: whether decisions tell how groups and queues stand, and why groups wait; without, they hold what
     is to be done alone (``Engine.explain`` answers in any case).

@@ -15,35 +15,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
-from windlass.engine.actions.cycle import CycleContext, Machinery, Pass
-from windlass.engine.actions.evicting import MEMBERS, Evicting
+from windlass.engine.actions.context import CycleContext, Machinery, Pass
+from windlass.engine.actions.preempt import MEMBERS, Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.timeshare import TimeShare
-from windlass.engine.admission.consent import Consent
-from windlass.engine.admission.enrolment import Enrolment
-from windlass.engine.admission.turns import Turns
-from windlass.engine.books.statement import Outbox, Statement
-from windlass.engine.books.stock import ClusterStock
-from windlass.engine.books.world import World
-from windlass.engine.cards.cards import Cuts
+from windlass.engine.apply_deltas import Intake
+from windlass.engine.backfill.reservations import Reservations
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision, GroupStatus, QueueUsage
 from windlass.engine.deltas import Delta
-from windlass.engine.evictions.denials import denials
-from windlass.engine.explaining import wording
-from windlass.engine.explaining.diagnosis import Diagnosis
-from windlass.engine.explaining.report import Reporter
-from windlass.engine.explaining.reviews import Reviews
+from windlass.engine.devices.share_table import Cuts
+from windlass.engine.diagnosis import messages
+from windlass.engine.diagnosis.group_diagnosis import Diagnosis
+from windlass.engine.diagnosis.recheck import Reviews
+from windlass.engine.diagnosis.reporter import Reporter
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.intake import Intake
-from windlass.engine.placing.allocate import Allocation, waits_for
-from windlass.engine.placing.placing import Placer
-from windlass.engine.placing.scoretable import ScoreTable, score_table
-from windlass.engine.policies import Policies
-from windlass.engine.promises.reservations import Reservations
-from windlass.engine.queues.running import RunningGroups
-from windlass.engine.stillness import Stillness
-from windlass.engine.waiting.parking import ParkingLot
+from windlass.engine.pending.scheduling_queue import ParkingLot
+from windlass.engine.placement.gang_allocator import Allocation, waits_for
+from windlass.engine.placement.placer import Placer
+from windlass.engine.placement.score_table import ScoreTable, score_table
+from windlass.engine.plugin_set import Policies
+from windlass.engine.preemption.denied_reasons import denials
+from windlass.engine.queueing.enqueue import Enrolment
+from windlass.engine.queueing.permit import Consent
+from windlass.engine.queueing.queue_order import Turns
+from windlass.engine.queues.running_groups import RunningGroups
+from windlass.engine.quiet_cycle import Stillness
+from windlass.engine.state.capacity_totals import ClusterStock
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Outbox, Statement
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Task, TaskState
 
@@ -54,7 +54,7 @@ _NOWHERE = frozenset[int]()
 
 class Core:
     """``plugins``: policies in order of precedence, fresh instances for each engine
-    (``windlass.plugins.default_plugins()``)."""
+    (``windlass.plugins.defaults.default_plugins()``)."""
 
     def __init__(self, config: EngineConfig | None = None, plugins: Sequence[object] = ()) -> None:
         self.config = config or EngineConfig()
@@ -160,7 +160,7 @@ class Core:
         return self._ended(ctx)
 
     def still(self, now: float) -> bool:
-        """Whether a cycle at a moment looks only at who may be asked to go (:mod:`windlass.engine.stillness`)."""
+        """Whether a cycle at a moment looks only at who may be asked to go (:mod:`windlass.engine.quiet_cycle`)."""
         return self._stillness.holds(now)
 
     def _pressed(self, now: float) -> Decision:
@@ -302,7 +302,7 @@ class Core:
         extra = {f"no {action}": reason for action, reason in why_not.items()}
         if unsure := self.reservations.untold_by(group):
             of = unsure[0]
-            extra["no reservation"] = wording.unsure(of.key, len(unsure) - 1, of.spec.learned)
+            extra["no reservation"] = messages.unsure(of.key, len(unsure) - 1, of.spec.learned)
         return replace(found, extra={**found.extra, **extra}) if extra else found
 
     def scores(self, group_key: str) -> tuple[ScoreTable, ...]:

@@ -13,24 +13,24 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
-from windlass.engine.actions.evicting import ClaimsRecord
+from windlass.engine.actions.preempt import ClaimsRecord
 from windlass.engine.actions.timeshare import TimeShareRecord
-from windlass.engine.books.holds import Hold
-from windlass.engine.books.world import World
-from windlass.engine.cards.cards import Cut
-from windlass.engine.cards.devices import bits
 from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
-from windlass.engine.disruption.budgets import BudgetRecord
-from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.devices.share_table import Cut
+from windlass.engine.devices.whole_device_table import bits
+from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.steps import Step, next_step
-from windlass.engine.queues.shares import SharesRecord
-from windlass.engine.queues.usage import Meter
-from windlass.engine.sharing import record as sharingrecord
-from windlass.engine.sharing.record import SharingRecord
-from windlass.engine.waiting.parking import NOTHING, Bucket, Signature, Waits
+from windlass.engine.groups.next_step import Step, next_step
+from windlass.engine.pending.scheduling_queue import NOTHING, Bucket, Signature, Waits
+from windlass.engine.queues.decayed_usage import Meter
+from windlass.engine.queues.fair_shares import SharesRecord
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.relocation_holds import Hold
+from windlass.engine.timesharing import dump_record
+from windlass.engine.timesharing.dump_record import SharingRecord
+from windlass.engine.victims.disruption_budgets import BudgetRecord
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import Refusal
@@ -251,7 +251,7 @@ def dump(engine: Core) -> bytes:
         learned={plugin.name: plugin.remembered() for plugin in world.policies.remembering},
         budgets=world.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
-        sharing=sharingrecord.as_record(world.sharing),
+        sharing=dump_record.as_record(world.sharing),
         time_share=None if engine.time_share is None else engine.time_share.as_record(),
     )
     return msgspec.json.encode(document)
@@ -276,7 +276,7 @@ def load_into(engine: Core, document: Document) -> None:
             plugin.recall(document.learned[plugin.name])
     engine.world.policies.hear_scores()
     _load_objects(engine, document)
-    sharingrecord.restore(engine.world.sharing, document.sharing, engine.world.groups)
+    dump_record.restore(engine.world.sharing, document.sharing, engine.world.groups)
     if engine.time_share is not None and document.time_share is not None:
         engine.time_share.restore(document.time_share)
     _load_waiting(engine, document)

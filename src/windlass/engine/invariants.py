@@ -10,20 +10,20 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.admission.enrolment import signature_of
-from windlass.engine.books.accounts import is_firm
-from windlass.engine.books.ends import end_of, place_of
-from windlass.engine.cardchecks import add_card_charges, card_problems, open_cards
-from windlass.engine.cards.devices import WHOLE, bits
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
-from windlass.engine.fitting.classes import TaskClass, request_of
+from windlass.engine.device_invariants import add_card_charges, card_problems, open_cards
+from windlass.engine.devices.whole_device_table import WHOLE, bits
+from windlass.engine.feasibility.task_class import TaskClass, request_of
 from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, promised
-from windlass.engine.groups.parts import PartTree
-from windlass.engine.groups.steps import Shortage, Step, next_step
+from windlass.engine.groups.next_step import Shortage, Step, next_step
+from windlass.engine.groups.subgroups import PartTree
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.pending.scheduling_queue import Bucket, Signature, line_of
+from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
-from windlass.engine.waiting.parking import Bucket, Signature, line_of
+from windlass.engine.state.counters import is_firm
+from windlass.engine.state.expected_ends import end_of, place_of
 from windlass.spi.objects import TaskState
 from windlass.spi.topology import NODE_NAME
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from windlass.api.yaml_text import YamlError, build, positions
+from windlass.api.wire.yaml_text import YamlError, build, positions
 from windlass.kits import durations
 from windlass.plugins.arguments import problems
 from windlass.spi.configuration import (

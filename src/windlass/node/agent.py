@@ -26,29 +26,31 @@ from windlass.kits.clock import Clock
 from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.node import devices, linux, logs, machine, mps, numa, spawning
-from windlass.node.cardduty import CardDuty, notes_decoder
-from windlass.node.cardhealth import FaultRecords
-from windlass.node.cardkeeper import CardKeeper, Rejected
-from windlass.node.cardmemory import CardMemory
-from windlass.node.cardwatch import CardWatch, told
-from windlass.node.devices import Inventory, Wishes
+from windlass.node import machine
+from windlass.node.device_reporter import CardDuty, notes_decoder
+from windlass.node.devices import discovery, mps, numa
+from windlass.node.devices.allocations import DeviceBusy, DeviceLedger
+from windlass.node.devices.discovery import Inventory, Wishes
+from windlass.node.devices.health import FaultRecords
+from windlass.node.devices.index_store import CardMemory
+from windlass.node.devices.manager import CardKeeper, Rejected
+from windlass.node.devices.mig_instances import NvmlSlicer, Records, SimulatedSlicer
+from windlass.node.devices.monitor import CardWatch, told
+from windlass.node.devices.nvml import Nvml
 from windlass.node.heartbeat import OwnNode
-from windlass.node.host import Host
-from windlass.node.ledger import DeviceBusy, DeviceLedger
+from windlass.node.lifecycle.events import Event, Kind
+from windlass.node.lifecycle.state_machine import Impossible
 from windlass.node.limits import find_limiter
-from windlass.node.names import NamedPod, NamedService, hostname_of
-from windlass.node.network import NO_ISOLATION, Network, NetworkError, find_capabilities
-from windlass.node.nvml import Nvml
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.podevents import Event, Kind
-from windlass.node.podrecord import PodDecoder, PodRecord
-from windlass.node.podstate import Impossible
-from windlass.node.podworker import PodWorker, read_pod_record
-from windlass.node.runner import ProcessRunner, Runner
+from windlass.node.pods.context import Host
+from windlass.node.pods.record import PodDecoder, PodRecord
+from windlass.node.pods.worker import PodWorker, read_pod_record
+from windlass.node.runtime import helpers, log_reader, syscalls
+from windlass.node.runtime.runner import ProcessRunner, Runner
+from windlass.node.sandbox.hosts import NamedPod, NamedService, hostname_of
+from windlass.node.sandbox.pod_network import NO_ISOLATION, Network, NetworkError, find_capabilities
 from windlass.node.simulated import SimulatedNodes, decode_simulated
-from windlass.node.slices import NvmlSlicer, Records, SimulatedSlicer
 
 _log = logging.getLogger("windlass.node")
 _CHORES_SECONDS = 60.0
@@ -108,7 +110,7 @@ class NodeAgent:
         self._clock = clock
         self._options = options or AgentOptions()
         self._paths = NodePaths(state.node)
-        self._nursery = spawning.Nursery()
+        self._nursery = helpers.Nursery()
         self._runner = runner or ProcessRunner(self._nursery)
         self._informers = SharedInformers(client, clock, rng)
         self._rng = rng
@@ -268,15 +270,15 @@ class NodeAgent:
     def _find_cards(self, name: str) -> CardKeeper:
         """The machine's cards, and who looks after them. NVML stays open as long as the agent lives."""
         options = self._options
-        gpus, mig = devices.split_option(options.gpus)
+        gpus, mig = discovery.split_option(options.gpus)
         made = Records(self._paths.slices)
-        self._nvml = devices.open_nvml() if gpus == devices.AUTO else None
+        self._nvml = discovery.open_nvml() if gpus == discovery.AUTO else None
         keeper = CardKeeper(Inventory(), DeviceLedger(self._paths.ledger))
-        memory = CardMemory(self._paths.card_memory, linux.boot_id())
+        memory = CardMemory(self._paths.card_memory, syscalls.boot_id())
 
         def wishes() -> Wishes:
             return Wishes(
-                mig or devices.MIG_AUTO,
+                mig or discovery.MIG_AUTO,
                 frozenset(made.made),
                 may_carve=os.geteuid() == 0,
                 refused=keeper.refused,
@@ -285,7 +287,7 @@ class NodeAgent:
             )
 
         keeper.daemon = mps.find_daemon(os.environ)
-        keeper.inventory = devices.discover(gpus, wishes(), machine=name, nvml=self._nvml)
+        keeper.inventory = discovery.discover(gpus, wishes(), machine=name, nvml=self._nvml)
         if keeper.inventory.simulated:
             keeper.slicer = SimulatedSlicer(made)
         elif self._nvml is not None:
@@ -294,7 +296,7 @@ class NodeAgent:
             keeper,
             self._clock,
             nvml=self._nvml,
-            faults=FaultRecords(self._paths.faults, linux.boot_id()),
+            faults=FaultRecords(self._paths.faults, syscalls.boot_id()),
             wishes=wishes,
             environment=os.environ,
             period_seconds=options.card_period_seconds,
@@ -348,14 +350,14 @@ class NodeAgent:
     async def _sweep(self) -> None:
         """Collect helpers that end after whoever waited for them has stopped waiting."""
         while True:
-            spawning.sweep()
+            helpers.sweep()
             await self._clock.sleep(_SWEEP_SECONDS)
 
     async def _chores(self) -> None:
         assert self.host is not None
         while True:
             self.host.forget_retired_names()
-            logs.prune(
+            log_reader.prune(
                 self._paths.logs,
                 set(self.workers),
                 now=self._clock.now(),

@@ -12,14 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.api import annotations, cards
-from windlass.node import devices, machine, mps
+from windlass.api import annotations
+from windlass.api.devices import node_annotation
+from windlass.node import machine
+from windlass.node.devices import discovery, mps
+from windlass.node.devices.mig_instances import Records
 from windlass.node.limits import CgroupLimiter, find_limiter
-from windlass.node.namespaces import permitted_namespaces
-from windlass.node.network import Capabilities, capabilities_of
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.slices import Records
+from windlass.node.sandbox.namespaces import permitted_namespaces
+from windlass.node.sandbox.pod_network import Capabilities, capabilities_of
 
 OK, WEAK, NONE = "ok", "weak", "none"
 
@@ -54,9 +56,9 @@ def facts(
     yield from isolation_facts(capabilities, told.get(annotations.ISOLATION, ""))
     yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
     yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))
-    gpus, mig = devices.split_option(options.gpus)
-    wishes = devices.Wishes(mig or devices.MIG_AUTO, may_carve=os.geteuid() == 0, own=_own_slices(folder))
-    inventory = devices.discover(gpus, wishes)
+    gpus, mig = discovery.split_option(options.gpus)
+    wishes = discovery.Wishes(mig or discovery.MIG_AUTO, may_carve=os.geteuid() == 0, own=_own_slices(folder))
+    inventory = discovery.discover(gpus, wishes)
     yield from gpu_facts(inventory, mps.find_daemon(os.environ), told)
     yield capacity_fact(found, options)
     yield from image_facts(options)
@@ -177,7 +179,7 @@ def limits_fact(words: str) -> Fact:
 
 
 def gpu_facts(
-    inventory: devices.Inventory, daemon: mps.Daemon, told: Mapping[str, str] | None = None
+    inventory: discovery.Inventory, daemon: mps.Daemon, told: Mapping[str, str] | None = None
 ) -> Iterator[Fact]:
     """What cards there are, which are not well, who carves them, and whether shares are enforced.
 
@@ -192,7 +194,7 @@ def gpu_facts(
         yield Fact("gpus", WEAK, f"{len(inventory.cards)} × {products}{note}")
     else:
         yield Fact("gpus", OK, f"{len(inventory.cards)} × {products}{note}")
-    for card in cards.read(told or {}).cards or inventory.cards:
+    for card in node_annotation.read(told or {}).cards or inventory.cards:
         if not card.healthy:
             text = f"card {card.index} ({card.model}) gets nothing new: {card.reason}"
             fix = f"when it is mended (nvidia-smi --gpu-reset, or a reboot): windlass gpu clear NODE {card.index}"
@@ -202,8 +204,8 @@ def gpu_facts(
         yield _mps_fact(daemon)
 
 
-def _no_gpu(inventory: devices.Inventory) -> Fact:
-    if devices.has_files():
+def _no_gpu(inventory: discovery.Inventory) -> Fact:
+    if discovery.has_files():
         text = f"device files are there, but {inventory.note}"
         fix = "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer"
         return Fact("gpus", NONE, text, fix)
@@ -214,7 +216,7 @@ def _no_gpu(inventory: devices.Inventory) -> Fact:
     return Fact("gpus", NONE, inventory.note, fix)
 
 
-def _mig_facts(inventory: devices.Inventory) -> Iterator[Fact]:
+def _mig_facts(inventory: discovery.Inventory) -> Iterator[Fact]:
     cut = [card for card in inventory.cards if card.mig]
     if not cut:
         return

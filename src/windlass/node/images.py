@@ -27,7 +27,7 @@ def load(path: Path) -> dict[str, ImageEntry]:
 
     Raises :class:`WindlassError` (``WL-IMAGES-400``, ``-404``) that names file, entry and remedy.
     """
-    from windlass.api.yaml_text import YamlError, load_one
+    from windlass.api.wire.yaml_text import YamlError, load_one
 
     try:
         record, twice = load_one(path.read_bytes())

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api import annotations
-from windlass.api.nodes import KUBELET_VERSION, node_conditions
+from windlass.api.simulated_node import KUBELET_VERSION, node_conditions
 from windlass.kits.timestamps import rfc3339
-from windlass.node import linux
-from windlass.node.devices import Inventory
+from windlass.node.devices.discovery import Inventory
 from windlass.node.options import MIB
+from windlass.node.runtime import syscalls
 
 _ARCHITECTURES = {
     "x86_64": "amd64",
@@ -55,7 +55,7 @@ def find_machine(folder: Path) -> Machine:
         architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
         kernel=platform.release(),
         os_image=_os_image(),
-        boot_id=linux.boot_id(),
+        boot_id=syscalls.boot_id(),
         machine_id=_first_line("/etc/machine-id"),
     )
 

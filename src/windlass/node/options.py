@@ -34,7 +34,7 @@ class AgentOptions:
     node_name: str = ""
     """Empty: the machine's hostname, in lower case."""
     gpus: str = "auto"
-    """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.simulatedcards`).
+    """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.devices.simulated`).
 
     How cards in MIG mode are handed out: ``auto:dynamic`` carves them as pods ask; else the slices that they
     have count as ``nvidia.com/mig-…`` (``auto:mixed``) or as ``nvidia.com/gpu`` (``auto:single``). Plain ``auto``

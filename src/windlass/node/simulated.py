@@ -24,16 +24,16 @@ import msgspec
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
-from windlass.api.nodes import node_conditions
 from windlass.api.resources import NODES, PODS
-from windlass.client.answers import is_another
+from windlass.api.simulated_node import node_conditions
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
+from windlass.client.responses import is_another
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 from windlass.node.heartbeat import LEASE_SECONDS, renew_lease
-from windlass.node.podrecord import PodRecord
+from windlass.node.pods.record import PodRecord
 
 _WRITERS = 4
 _STOP_SECONDS = 0.1

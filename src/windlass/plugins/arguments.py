@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from windlass.plugins.volcano.arguments import as_boolean, as_number, duration
+from windlass.plugins.argument_values import as_boolean, as_number, duration
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from windlass.plugins.flavor_limits import FlavorLimits
-from windlass.plugins.guarantees import Guarantees
-from windlass.plugins.kai_admission import NonPreemptibleQuota
-from windlass.plugins.kai_order import KaiQueueOrder
-from windlass.plugins.kai_shares import KaiDivision, WindlassDivision
-from windlass.plugins.kai_victims import KaiClaims, KaiVictims
-from windlass.plugins.limits import QueueLimits
-from windlass.plugins.node_policies import Counting, node_policies
-from windlass.plugins.orders import Gang, Priority, QueuePriority
-from windlass.plugins.protection import (
+from windlass.plugins.default_node_plugins import Counting, node_policies
+from windlass.plugins.kai.admission import NonPreemptibleQuota
+from windlass.plugins.kai.fair_share import KaiDivision, WindlassDivision
+from windlass.plugins.kai.queue_order import KaiQueueOrder
+from windlass.plugins.kai.victims import KaiClaims, KaiVictims
+from windlass.plugins.queues.dominant_share import DominantShare
+from windlass.plugins.queues.flavor_limits import FlavorLimits
+from windlass.plugins.queues.guarantees import Guarantees
+from windlass.plugins.queues.limits import QueueLimits
+from windlass.plugins.queues.orders import Gang, Priority, QueuePriority
+from windlass.plugins.queues.protection import (
     Cooldown,
     DisruptionBudget,
     MinRuntime,
@@ -20,9 +21,8 @@ from windlass.plugins.protection import (
     PodBudgets,
     Reserved,
 )
-from windlass.plugins.shares import DominantShare
-from windlass.plugins.timeshare.learned import LearnedSharing
-from windlass.plugins.windlass_victims import WindlassClaims, WindlassVictims
+from windlass.plugins.queues.victims import WindlassClaims, WindlassVictims
+from windlass.plugins.timeshare.gittins import LearnedSharing
 from windlass.spi.objects import Dialect
 
 
@@ -37,7 +37,7 @@ def default_plugins(
     counting: Counting | None = None,
 ) -> list[object]:
     """Fresh instances, in order of precedence, for one engine. The arguments are those of
-    :func:`~windlass.plugins.node_policies.node_policies`."""
+    :func:`~windlass.plugins.default_node_plugins.node_policies`."""
     return [
         *node_policies(
             placement=placement,

@@ -17,15 +17,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 
-from windlass.plugins.catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.dialects import NOT_KAI, VOLCANO
-from windlass.plugins.keeping import ClaimsFor, VictimsFor, kept
-from windlass.plugins.on_top import ON_TOP
+from windlass.plugins.extra_scores import ON_TOP
+from windlass.plugins.queue_api_filter import ClaimsFor, VictimsFor, kept
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.task_order import TaskNumberOrder
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
+from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.spi.configuration import ACTIONS, PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Dialect
 from windlass.spi.shares import Division

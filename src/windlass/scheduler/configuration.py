@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from windlass.api import resources, textfiles
+from windlass.api import resources, text_files
 from windlass.api.errors import WindlassError
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.model import scheduler_config
-from windlass.model.engines import make_engine
+from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, Parsed
 from windlass.observe import logs
 from windlass.observe.metrics import Family
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
-_CODES = textfiles.FileCodes(CONFIG_ERROR)
+_CODES = text_files.FileCodes(CONFIG_ERROR)
 LOOK_SECONDS = 2.0
 Adopt = Callable[[SchedulerConfig], None]
 log = logs.get("scheduler")
@@ -40,7 +40,7 @@ def config_error(path: str, error: ConfigError) -> WindlassError:
 
 def read_text(path: str) -> str:
     """Raises :class:`WindlassError` if the file cannot be read."""
-    return textfiles.read_text(path, _CODES)
+    return text_files.read_text(path, _CODES)
 
 
 def parse(text: str, path: str) -> Parsed:

@@ -20,17 +20,17 @@ from windlass.client.client import Client
 from windlass.client.connection import Connection
 from windlass.client.http import HttpTransport
 from windlass.client.informers import SharedInformers
-from windlass.kits import garbage, loops
+from windlass.kits import event_loop, gc_tuning
 from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, not_ready, parse_address
+from windlass.scheduler.commit.bind_webhook import GuardServer, Mark
+from windlass.scheduler.compat_metrics.registry import FieldMetrics
 from windlass.scheduler.configuration import ConfigFile
-from windlass.scheduler.fieldmetrics import FieldMetrics
-from windlass.scheduler.guardserver import GuardServer, Mark
-from windlass.scheduler.leader import LeaderLost, LeaseOptions
-from windlass.scheduler.leasethread import LeaseThread
+from windlass.scheduler.leader.election import LeaderLost, LeaseOptions
+from windlass.scheduler.leader.lease_thread import LeaseThread
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
@@ -69,7 +69,7 @@ class ProcessOptions:
     context: str | None = None
     metrics_bind: str = ""
     metrics_details: tuple[str, ...] = ()
-    """What is told one by one (:data:`windlass.scheduler.fieldnames.families.DETAILS`)."""
+    """What is told one by one (:data:`windlass.scheduler.compat_metrics.families.DETAILS`)."""
     leader_elect: bool = False
     config: str = ""
     log_format: str = "text"
@@ -91,7 +91,7 @@ class ProcessOptions:
 def run(options: ProcessOptions) -> int:
     """Serve until told to stop; the exit status. Raises :class:`WindlassError`."""
     logs.configure(style=options.log_format, level=options.log_level)
-    loops.run(serve(options))
+    event_loop.run(serve(options))
     return 0
 
 
@@ -140,7 +140,7 @@ async def serve(options: ProcessOptions) -> None:
     if guard is not None:
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
-    garbage.expect_long_lives()
+    gc_tuning.expect_long_lives()
     beside = [companion(aboard) for companion in options.companions]
     try:
         await _until(stopped, service, _lead(aboard, options.leader_elect, mark, file, beside))
@@ -187,7 +187,7 @@ async def set_aside_once_read(service: SchedulerService, clock: Clock) -> None:
     one takes a second."""
     await service.ready.wait()
     await clock.sleep(SETTLE_SECONDS)
-    garbage.expect_long_lives()
+    gc_tuning.expect_long_lives()
 
 
 async def _elected(aboard: Aboard, mark: Mark) -> None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
-from windlass.model.adoption import Peer
-from windlass.model.noderequests import NONE
-from windlass.scheduler.cardpods import CardPodOptions
+from windlass.model.autoscaling.provisioning import NONE
+from windlass.model.cluster.ownership import Peer
 from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
@@ -20,9 +19,22 @@ OWN_NAMESPACE = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
+class CardPodOptions:
+    """``image``: of Windlass itself. ``runtime_class``: in which a container sees its cards; empty: the nodes' own.
+    ``seconds``: so long may a card take to be named. ``cdi``: cards are named to containers as CDI names them."""
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    runtime_class: str = "nvidia"
+    seconds: float = 60.0
+    cdi: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerOptions:
     """Times in seconds. ``beside``: schedulers that still run and hand their queues over one by one
-    (:mod:`windlass.model.adoption`).
+    (:mod:`windlass.model.cluster.ownership`).
 
     ``debounce_seconds``: how long changes are collected before a cycle, longer in a rush. ``assume_seconds``: after
     this a bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first bind
@@ -34,14 +46,14 @@ class SchedulerOptions:
     ``own_namespace``: where what is learned is kept. ``await_volumes``: whether a pod waits for the volumes that
     its claims are given when it is placed; not in a box, where nobody makes any. ``turn_seconds``: so long has a pod
     of another scheduler that waits precedence on nodes where it would not fit beside ours
-    (:mod:`windlass.scheduler.courtesy`), together not longer than ``turn_most_seconds``. ``estimate_seconds``: so long
-    lies between two estimates of starts by simulation (:mod:`windlass.scheduler.starts`), 0 for none;
-    ``estimate_samples``: how often each plays the cluster forward. ``card_pods``: how cards that device plug-ins hand
-    out whole are held for those who share them; ``None``: they are not, and nobody but Windlass knows of shares.
-    ``provisioning_class``: by which class gangs of queues that say nothing else ask for nodes (:mod:`.nodesasked`), or
-    ``none``; asked anew ``provisioning_retries`` times at most, ``provisioning_backoff_seconds`` after the first that
-    failed, twice as long after each further one, up to ``provisioning_backoff_max_seconds``.
-    """
+    (:mod:`windlass.scheduler.commit.yield_to_others`), together not longer than ``turn_most_seconds``.
+    ``estimate_seconds``: so long lies between two estimates of starts by simulation
+    (:mod:`windlass.scheduler.estimates.start_estimates`), 0 for none; ``estimate_samples``: how often each plays the
+    cluster forward. ``card_pods``: how cards that device plug-ins hand out whole are held for those who share them;
+    ``None``: they are not, and nobody but Windlass knows of shares. ``provisioning_class``: by which class gangs of
+    queues that say nothing else ask for nodes (:mod:`.nodesasked`), or ``none``; asked anew ``provisioning_retries``
+    times at most, ``provisioning_backoff_seconds`` after the first that failed, twice as long after each further one,
+    up to ``provisioning_backoff_max_seconds``."""
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
     config_map: bool = False

@@ -27,43 +27,43 @@ from windlass.engine.decision import Bind, Decision
 from windlass.engine.engine import Engine
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.model.cluster import ClusterModel
-from windlass.model.ledger import Ledger
-from windlass.model.neighbours import exclusive_rules
+from windlass.kits.tasks import Keeper, wait_for
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.node_usage import Ledger
+from windlass.model.pods.device_exclusion import exclusive_rules
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.observe.tracing import Exporter
-from windlass.scheduler.announcer import Announcer
-from windlass.scheduler.binder import Binder
-from windlass.scheduler.cardreserving import UNSURE, CardReservations
+from windlass.scheduler.autoscaling.provisioning import NodeRequests
+from windlass.scheduler.backpressure import CROWD, Rush
+from windlass.scheduler.bind_results import Returns
+from windlass.scheduler.cache.event_handlers import Feed
+from windlass.scheduler.cache.initial_sync import Reading
+from windlass.scheduler.commit.bind_guard import BindGuard
+from windlass.scheduler.commit.bind_webhook import Questions
+from windlass.scheduler.commit.binder import Binder
+from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
+from windlass.scheduler.commit.conflict_detector import Contest
+from windlass.scheduler.commit.device_reservations import UNSURE, CardReservations
+from windlass.scheduler.commit.eviction_record import Leaving
+from windlass.scheduler.commit.evictor import Evictor
+from windlass.scheduler.commit.gang_timeout import GangWatch
+from windlass.scheduler.commit.hami_node_lock import HamiLocks
+from windlass.scheduler.commit.pre_bind import Reserver
+from windlass.scheduler.commit.yield_to_others import Courtesy
+from windlass.scheduler.compat_metrics.scrape import Sources
+from windlass.scheduler.components import Crew
 from windlass.scheduler.configuration import ConfigMapSource
-from windlass.scheduler.contest import Contest
-from windlass.scheduler.courtesy import Courtesy
-from windlass.scheduler.crew import Crew
-from windlass.scheduler.evictor import Evictor
-from windlass.scheduler.feed import Feed
-from windlass.scheduler.fieldnames.scene import Sources
-from windlass.scheduler.gangs import GangWatch
-from windlass.scheduler.guard import BindGuard
-from windlass.scheduler.guardserver import Questions
-from windlass.scheduler.hamilock import HamiLocks
-from windlass.scheduler.journeys import Journeys
-from windlass.scheduler.leaving import Leaving
-from windlass.scheduler.limiter import AdaptiveLimit
-from windlass.scheduler.milestones import Milestones
-from windlass.scheduler.mind import Mind
-from windlass.scheduler.nodesasked import NodeRequests
+from windlass.scheduler.decision_reporter import Showing
+from windlass.scheduler.engine_host import Mind
+from windlass.scheduler.estimates.run_times import RunTimes, learns
+from windlass.scheduler.estimates.start_estimates import StartEstimates
+from windlass.scheduler.estimates.time_share_counts import ShareCounts
+from windlass.scheduler.observability.group_counters import Milestones
+from windlass.scheduler.observability.traces import Journeys
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.publisher import Publisher
-from windlass.scheduler.reading import Reading
-from windlass.scheduler.reserving import Reserver
-from windlass.scheduler.returns import Returns
-from windlass.scheduler.runtimes import RunTimes, learns
-from windlass.scheduler.rush import CROWD, Rush
-from windlass.scheduler.sharecounts import ShareCounts
-from windlass.scheduler.showing import Showing
-from windlass.scheduler.starts import StartEstimates
-from windlass.scheduler.waiting import Keeper, wait_for
+from windlass.scheduler.status.event_buffer import Announcer
+from windlass.scheduler.status.status_writer import Publisher
 from windlass.spi.configuration import SchedulerConfig, foreign_queue
 from windlass.spi.objects import Past
 

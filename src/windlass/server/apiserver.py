@@ -13,21 +13,23 @@ from windlass.api.errors import StatusError, WindlassError, failure
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.server import answers, authorization, pages, reviews
-from windlass.server.binding import BINDINGS, bind
+from windlass.server import authorization, pages
 from windlass.server.core import Admitter, Call, Core, ServerOptions
-from windlass.server.create import create
-from windlass.server.eviction import evict
-from windlass.server.lists import get, list_collection
-from windlass.server.logsource import LogSource
-from windlass.server.negotiation import negotiate
-from windlass.server.podlog import read_log
-from windlass.server.remove import delete, delete_collection
-from windlass.server.routing import NotServed, is_write_only, known, register_write_only, route
+from windlass.server.log_source import LogSource
+from windlass.server.presentation import responses
+from windlass.server.request.negotiation import negotiate
+from windlass.server.request.routing import NotServed, is_write_only, known, register_write_only, route
+from windlass.server.request.users import UserInfo
 from windlass.server.telemetry import Telemetry
-from windlass.server.update import patch, update
-from windlass.server.users import UserInfo
-from windlass.server.watching import watch
+from windlass.server.verbs import access_reviews
+from windlass.server.verbs.binding import BINDINGS, bind
+from windlass.server.verbs.create import create
+from windlass.server.verbs.delete import delete, delete_collection
+from windlass.server.verbs.eviction import evict
+from windlass.server.verbs.pod_log import read_log
+from windlass.server.verbs.read import get, list_collection
+from windlass.server.verbs.update import patch, update
+from windlass.server.verbs.watch import watch
 from windlass.store.store import Store
 
 _log = logging.getLogger("windlass.server")
@@ -104,18 +106,18 @@ class ApiServer:
                 verb, resource = authorization.verb_of(call), call.target.table
                 response = await self._resource(call, verb)
         except NotServed:
-            response = answers.text(404, "404 page not found\n")
+            response = responses.text(404, "404 page not found\n")
         except StatusError as error:
-            response = answers.refusal(error, call.form if call is not None else None)
+            response = responses.refusal(error, call.form if call is not None else None)
         except WindlassError as error:
             _log.error("%s: %s (%s)", error.code, error.message, error.evidence)
-            response = answers.refusal(failure(500, "InternalError", f"{error.code}: {error.message}"))
+            response = responses.refusal(failure(500, "InternalError", f"{error.code}: {error.message}"))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
             message = "Internal error occurred: see the server's log"
-            response = answers.refusal(failure(500, "InternalError", message))
+            response = responses.refusal(failure(500, "InternalError", message))
         if call is not None and call.warnings:
-            response = answers.with_warnings(response, call.warnings)
+            response = responses.with_warnings(response, call.warnings)
         seconds = None if response.stream is not None else self.core.clock.monotonic() - begin
         self.telemetry.answered(verb, resource, response.status, seconds)
         headers = {"audit-id": f"{self._rng.getrandbits(128):032x}", "cache-control": "no-cache, private"}
@@ -155,7 +157,7 @@ class ApiServer:
             media = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
             raise failure(406, "NotAcceptable", f"only the following media types are accepted: {media}")
         if handler is None:
-            return reviews.review(call)
+            return access_reviews.review(call)
         return await handler(self.core, call)
 
     def _handler(self, call: Call, verb: str) -> _Handler | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.api.errors import StatusError, failure, forbidden
 from windlass.server.core import Call
-from windlass.server.users import UserInfo
+from windlass.server.request.users import UserInfo
 
 PUBLIC = ("/healthz", "/livez", "/readyz")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "HEAD": "get"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.api.resources import NAMESPACES
 from windlass.client.transport import Request
 from windlass.server.apiserver import ApiServer
-from windlass.server.users import ADMIN
+from windlass.server.request.users import ADMIN
 
 FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

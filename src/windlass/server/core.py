@@ -23,11 +23,11 @@ from windlass.api.resources import Resource
 from windlass.client.transport import Request
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.server.logsource import LogSource
-from windlass.server.negotiation import PLAIN, Representation
-from windlass.server.params import parse_query
-from windlass.server.routing import Target
-from windlass.server.users import UserInfo
+from windlass.server.log_source import LogSource
+from windlass.server.request.negotiation import PLAIN, Representation
+from windlass.server.request.params import parse_query
+from windlass.server.request.routing import Target
+from windlass.server.request.users import UserInfo
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry
 from windlass.store.store import Store

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
-from windlass.kits.garbage import expect_long_lives, keep_freed_memory
+from windlass.kits.gc_tuning import expect_long_lives, keep_freed_memory
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.server import kubeconfig, pki, renewal
 from windlass.server.apiserver import ApiServer
-from windlass.server.asgi import Application
-from windlass.server.authentication import Authenticator
+from windlass.server.auth import kubeconfig, pki, renewal
+from windlass.server.auth.authentication import Authenticator
 from windlass.server.bootstrap import bootstrap
 from windlass.server.core import ServerOptions
-from windlass.server.listeners import LOOPBACK, Listeners, bind_tcp, bind_unix, tls_context
-from windlass.server.logsource import LogSource
+from windlass.server.http.asgi import Application
+from windlass.server.http.listeners import LOOPBACK, Listeners, bind_tcp, bind_unix, tls_context
+from windlass.server.log_source import LogSource
 from windlass.store.families import StoreOptions
 from windlass.store.store import Store
 

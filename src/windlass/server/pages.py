@@ -7,8 +7,8 @@ from pathlib import Path
 
 from windlass.client.errors import Unreachable
 from windlass.client.transport import Request, Response
-from windlass.server import answers
 from windlass.server.core import Core
+from windlass.server.presentation import responses
 from windlass.server.telemetry import Telemetry
 
 _CONTROL_SECONDS = 5.0
@@ -22,16 +22,16 @@ def health(core: Core, path: str) -> Response | None:
         return None
     failure = core.store.failure
     if failure is not None:
-        return answers.text(500, f"[-]store failed: {failure.message}\n{page.lstrip('/')} check failed\n")
+        return responses.text(500, f"[-]store failed: {failure.message}\n{page.lstrip('/')} check failed\n")
     if page == "/readyz" and core.stopping:
-        return answers.text(500, "[-]shutdown failed: the server is stopping\nreadyz check failed\n")
-    return answers.text(200, "ok")
+        return responses.text(500, "[-]shutdown failed: the server is stopping\nreadyz check failed\n")
+    return responses.text(200, "ok")
 
 
 def version(core: Core) -> Response:
     git = core.options.git_version
     major, minor, *_ = git.lstrip("v").split(".")
-    return answers.json(
+    return responses.json(
         200,
         {
             "major": major,
@@ -72,12 +72,15 @@ async def of_control(socket: Path | None) -> Response:
         finally:
             await transport.close()
     if answer is None or answer.status != 200:
-        return answers.text(503, "the scheduler and the controllers do not answer\n")
+        return responses.text(503, "the scheduler and the controllers do not answer\n")
     return Response(200, {"content-type": answer.headers["content-type"]}, answer.body)
 
 
 def described(request: Request) -> Response | None:
     """Discovery and OpenAPI; ``None`` for paths that are neither. Raises StatusError."""
-    from windlass.server import discovery, openapi  # they read type data that other requests do not need
+    from windlass.server.presentation import (  # they read type data that other requests do not need
+        discovery,
+        openapi,
+    )
 
     return discovery.answer(request) or openapi.answer(request)

@@ -16,8 +16,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from windlass.api.mig_profiles import SliceProfile as SliceProfile
-from windlass.api.mig_profiles import profiles_of as profiles_of
+from windlass.api.devices.mig_profiles import SliceProfile as SliceProfile
+from windlass.api.devices.mig_profiles import profiles_of as profiles_of
 
 if TYPE_CHECKING:
     from windlass.spi.arrays import BoolArray, IntArray
@@ -137,7 +137,7 @@ class DeviceRule:
 @dataclass(frozen=True)
 class Joint:
     """What the claims of a pod ask of one node: by claim, by request, the options in order of preference, and the
-    rules that tie devices of a claim together (:mod:`windlass.engine.cards.joint`)."""
+    rules that tie devices of a claim together (:mod:`windlass.engine.devices.dra_allocator`)."""
 
     claims: tuple[tuple[tuple[DeviceOption, ...], ...], ...]
     rules: tuple[DeviceRule, ...] = ()

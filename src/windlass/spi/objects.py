@@ -189,8 +189,8 @@ class Device:
     ``slots``: how many may share it at most, where a device plug-in has its own limit; 0: it has none.
     ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
     can be sliced into, as the node says; without them those of its model count (by name, or by model and
-    memory; :mod:`windlass.engine.cards.mig`). ``draws``: the counters of its node that it takes from while somebody has
-    it (several devices may be carved of one): name, units, how many there are. ``shared``: any number of claims may
+    memory; :mod:`windlass.engine.devices.mig`). ``draws``: the counters of its node that it takes from while somebody
+    has it (several devices may be carved of one): name, units, how many there are. ``shared``: any number of claims may
     have parts of it, each as much as they ask for of what it has (:attr:`~windlass.spi.devices.DeviceNeed.draws`);
     nobody has it whole. ``drawn``: name and units of what is taken of it for nobody who is known. ``late``: claims take
     it after all others.

@@ -28,14 +28,14 @@ import msgspec
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
-from windlass.spi.standing import FLAVOR as FLAVOR
-from windlass.spi.standing import GroupView as GroupView
-from windlass.spi.standing import QueueView as QueueView
-from windlass.spi.standing import StepView as StepView
-from windlass.spi.standing import flavor_matches as flavor_matches
-from windlass.spi.standing import flavor_of as flavor_of
-from windlass.spi.standing import plain_due as plain_due
-from windlass.spi.standing import unfilled as unfilled
+from windlass.spi.views import FLAVOR as FLAVOR
+from windlass.spi.views import GroupView as GroupView
+from windlass.spi.views import QueueView as QueueView
+from windlass.spi.views import StepView as StepView
+from windlass.spi.views import flavor_matches as flavor_matches
+from windlass.spi.views import flavor_of as flavor_of
+from windlass.spi.views import plain_due as plain_due
+from windlass.spi.views import unfilled as unfilled
 
 
 class Footprint(StrEnum):

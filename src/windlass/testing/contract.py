@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from windlass.engine.deltas import NodeUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
-from windlass.engine.placing.domains import DomainSums, Tree
+from windlass.engine.placement.topology_domains import DomainSums, Tree
 from windlass.spi import plugins as spi
 from windlass.spi.devices import CardChoice, CardState, DeviceNeed
 from windlass.spi.objects import Group, Needs, Node, Task, TaskState

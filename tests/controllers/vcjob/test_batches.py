@@ -11,13 +11,13 @@ from jobworld import World, job, settle_with_crashes, task
 from windlass.api import annotations as names
 from windlass.api.reasons import Explanation, Reason
 from windlass.api.resources import POD_GROUPS
-from windlass.controllers.vcjob import step
+from windlass.controllers.vcjob import reconcile
 from windlass.controllers.vcjob.group import waiting_is_useless
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step, "BATCH", 4)
+    monkeypatch.setattr(reconcile, "BATCH", 4)
 
 
 def judged(world: World, code: Reason | None) -> None:

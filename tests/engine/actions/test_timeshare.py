@@ -11,9 +11,9 @@ from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
-from windlass.plugins.timeshare.learned import FACTOR, FIRST
-from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, CHECKPOINTED
-from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, TIME_SHARE
+from windlass.plugins.timeshare.gittins import FACTOR, FIRST
+from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, TIME_SHARE
+from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, CHECKPOINTED
 from windlass.spi.objects import Dialect
 
 YES: Mapping[str, str] = {TIME_SHARE: "true", CHECKPOINT_EVERY: "0s"}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topologymanager import AdmissionError, Kubelet, Machine
 
-from windlass.plugins.numa.books import RowBook
-from windlass.plugins.numa.hints import Distances, Hints, Merged, hints_of, merge
-from windlass.plugins.numa.serving import serve
+from windlass.plugins.numa.kubelet_allocation import serve
+from windlass.plugins.numa.topology_hints import Distances, Hints, Merged, hints_of, merge
+from windlass.plugins.numa.zone_usage import RowBook
 from windlass.spi.numa import AlignmentPolicy, ContainerKind, ContainerNeed, NodeZones, Zone, ZoneNeed
 
 GPU = "nvidia.com/gpu"

@@ -6,10 +6,10 @@ import pytest
 from simulated import ends, job
 
 from windlass.plugins.timeshare.classic import LAS_BOUND_SECONDS, LeastAttained, ShortestRemaining
-from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, CHECKPOINTED, RESTART_COST
+from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, CHECKPOINTED, RESTART_COST
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.policies import Policy, shared
-from windlass.sim.replay import replay
+from windlass.sim.replay.policies import Policy, shared
+from windlass.sim.replay.replay import replay
 from windlass.spi.objects import Group, Past
 from windlass.spi.timeshare import Rank, Stint
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.plugins.timeshare.learned import SIZES, STRETCHES, LearnedSharing, Tuning
+from windlass.plugins.timeshare.gittins import SIZES, STRETCHES, LearnedSharing, Tuning
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Counting, Counts, Stint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.plugins.on_top import ON_TOP
-from windlass.plugins.timeshare.learned import FIRST, LearnedSharing
+from windlass.plugins.extra_scores import ON_TOP
+from windlass.plugins.timeshare.gittins import FIRST, LearnedSharing
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.spi.configuration import PluginOption
 from windlass.spi.objects import Dialect, Group

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.model.roles import wishes_of
+from windlass.model.groups.task_topology import wishes_of
 from windlass.plugins.volcano.buckets import Buckets, Kind, concern, order
 
 AFFINITY, APART, ORDER = (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windlass.api.reasons import Reason
-from windlass.engine.admission.consent import PAUSE_SECONDS
 from windlass.engine.deltas import GroupUpserted
 from windlass.engine.engine import Engine
+from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.plugins import registry
 from windlass.plugins.volcano import extender, extender_votes
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier

@@ -19,7 +19,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.keeping import KeptQueueOrder, kept
+from windlass.plugins.queue_api_filter import KeptQueueOrder, kept
 from windlass.plugins.volcano import hdrf_tree
 from windlass.plugins.volcano.hdrf import HdrfOrder, HdrfSpares, before
 from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, KeptTree, key_of
@@ -251,7 +251,7 @@ class Checked(HdrfSpares):
 def test_who_may_go_is_who_the_definition_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the middle of a claim, after some have been evicted for it."""
     random, rules = Random(seed), Checked()
-    monkeypatch.setattr("windlass.plugins.catalogue.hdrf.HdrfSpares", lambda: rules)
+    monkeypatch.setattr("windlass.plugins.volcano_catalogue.hdrf.HdrfSpares", lambda: rules)
     config = SchedulerConfig(
         ("allocate", "reclaim"),
         (Tier((PluginOption("gang"), PluginOption("drf", ON), PluginOption("predicates"))),),

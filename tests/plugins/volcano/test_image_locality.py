@@ -16,8 +16,8 @@ from windlass.api import views
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.view import TableView
-from windlass.model.cluster import ClusterModel
-from windlass.model.engines import make_engine
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.scheduler_config import PluginOption, SchedulerConfig, Tier
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano.image_locality import ImageLocality

@@ -9,10 +9,10 @@ from cluster_dsl import GIB, GPU, Cluster, needs, node
 from windlass.api.reasons import Reason
 from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.nodes.view import TableView
+from windlass.plugins.default_node_plugins import Counting
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.node_policies import Counting
 from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage
-from windlass.spi.loads import NodeLoad, TakesLoads
+from windlass.spi.node_loads import NodeLoad, TakesLoads
 from windlass.spi.objects import (
     Dialect,
     Expression,

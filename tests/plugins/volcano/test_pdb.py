@@ -13,8 +13,8 @@ from msgspec.structs import replace as altered
 from windlass.engine import dump
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import BudgetRemoved, BudgetUpserted, EvictionFailed, TaskRemoved, TaskUpserted
-from windlass.engine.disruption.budgets import LAG
 from windlass.engine.engine import Engine
+from windlass.engine.victims.disruption_budgets import LAG
 from windlass.plugins import registry
 from windlass.plugins.volcano.pdb import Pdb
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier

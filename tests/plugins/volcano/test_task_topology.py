@@ -12,11 +12,11 @@ from windlass.engine import invariants
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.model.cluster import ClusterModel
-from windlass.model.engines import make_engine
-from windlass.model.roles import speaks, wishes_of
-from windlass.model.snapshot import EVERY_SCHEDULER, load
-from windlass.plugins.resources import ResourcesFit
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.engine_factory import make_engine
+from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
+from windlass.model.groups.task_topology import speaks, wishes_of
+from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.plugins.volcano.nodeorder import MostRequested
 from windlass.plugins.volcano.task_topology import RolesInOrder, RolesTogether
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier

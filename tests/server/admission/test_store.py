@@ -14,7 +14,7 @@ from memory_objects import pod
 from windlass.client.transport import Request
 from windlass.kits.clock import SystemClock
 from windlass.server.apiserver import ApiServer
-from windlass.server.users import ADMIN
+from windlass.server.request.users import ADMIN
 from windlass.store.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"

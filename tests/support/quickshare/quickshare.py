@@ -4,7 +4,7 @@ scheduler that has this folder on its path and names it in its configuration."""
 
 from __future__ import annotations
 
-from windlass.plugins.timeshare.learned import LearnedSharing, Tuning
+from windlass.plugins.timeshare.gittins import LearnedSharing, Tuning
 from windlass.spi.configuration import PluginOption
 
 

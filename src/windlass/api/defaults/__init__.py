@@ -34,7 +34,7 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
 
 
 def apply(resource: Resource, obj: dict[str, Any]) -> None:
-    """Fill in ``obj``, which passed :func:`windlass.api.fields.review`."""
+    """Fill in ``obj``, which passed :func:`windlass.api.wire.field_review.review`."""
     fill = _BY_KIND.get(resource)
     if fill is not None:
         fill(obj)

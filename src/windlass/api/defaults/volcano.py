@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api import schema
 from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS, Resource
-from windlass.api.schema import Node, Struct
+from windlass.api.wire import schema
+from windlass.api.wire.schema import Node, Struct
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "volcano"

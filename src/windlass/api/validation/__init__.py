@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import resources, schema
+from windlass.api import resources
 from windlass.api.errors import FieldError
 from windlass.api.resources import Resource
 from windlass.api.validation import (
@@ -30,7 +30,8 @@ from windlass.api.validation import (
     vcjob,
 )
 from windlass.api.validation.collector import Collector
-from windlass.kits.memo import Passed
+from windlass.api.wire import schema
+from windlass.kits.seen_cache import Passed
 
 Validator = Callable[[Mapping[str, Any], Mapping[str, Any] | None, Collector], None]
 

@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from windlass.api import quantities
-from windlass.api.field_values import canonical_quantity
 from windlass.api.validation import names
 from windlass.api.validation.collector import Collector
+from windlass.api.wire.field_values import canonical_quantity
 
 STANDARD = ("cpu", "memory", "ephemeral-storage")
 _HUGE = "hugepages-"

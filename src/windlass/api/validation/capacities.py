@@ -9,9 +9,9 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from windlass.api.field_values import canonical_quantity
 from windlass.api.quantities import from_units, parse
 from windlass.api.validation.collector import Collector
+from windlass.api.wire.field_values import canonical_quantity
 
 Obj = Mapping[str, Any]
 _MOST_VALUES = 10

@@ -1,12 +1,12 @@
 """Kinds of dynamic resource allocation. Messages are the real server's (``pkg/apis/resource/validation``); CEL beyond
-what :mod:`windlass.api.cel` serves is refused here, since nothing could be allocated by it."""
+what :mod:`windlass.api.devices.cel` serves is refused here, since nothing could be allocated by it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from windlass.api import cel
+from windlass.api.devices import cel
 from windlass.api.validation import capacities, names
 from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.metadata import IMMUTABLE

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from windlass.api.errors import FieldError
-from windlass.api.field_values import canonical_time
-from windlass.api.schema import Node, Struct
 from windlass.api.validation.collector import Collector
+from windlass.api.wire.field_values import canonical_time
+from windlass.api.wire.schema import Node, Struct
 
 
 @lru_cache(maxsize=64)

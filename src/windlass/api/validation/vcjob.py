@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.api import patching
 from windlass.api.defaults import pod as pod_defaults
 from windlass.api.validation import amounts, names, pod, simple
 from windlass.api.validation.collector import Collector
 from windlass.api.validation.pod_group import topology
+from windlass.api.wire import patch_types
 
 EVENTS = (
     "*",
@@ -112,7 +112,7 @@ def _template(task: Obj, path: str, out: Collector) -> None:
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         out.required(f"{path}.spec", "the pod template of the task")
         return
-    filled = patching.copy(template)
+    filled = patch_types.copy(template)
     pod_defaults.template(filled)
     pod_defaults.requests_from_limits(filled["spec"])
     pod.template(filled, path, out)

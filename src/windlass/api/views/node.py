@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.nodes import AGENT_SUFFIX
+from windlass.api.simulated_node import AGENT_SUFFIX
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,

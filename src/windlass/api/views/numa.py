@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from windlass.api.devices.numa_annotations import POLICIES, cpus_of, zone_number
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, is_device, to_units
 from windlass.api.views.wire import EMPTY, field_error, intern, metadata, part, split
-from windlass.api.zones import POLICIES, cpus_of, zone_number
 
 NRT, NUMATOPOLOGY = "NodeResourceTopology", "Numatopology"
 _NODE = "node"

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.api.deviceasks import MIG, ContainerAmounts
-from windlass.api.devicefamilies import is_word
+from windlass.api.devices.request import MIG, ContainerAmounts
+from windlass.api.devices.resource_names import is_word
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, add, is_device, maximum, to_units
 from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli import failures
-from windlass.cli.applying import CLIENT, NONE, SERVER, Applier, Outcome
+from windlass.cli import errors
 from windlass.cli.invocation import Invocation
+from windlass.cli.manifests.apply import CLIENT, NONE, SERVER, Applier, Outcome
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 _SUFFIXES = {NONE: "", SERVER: " (server dry run)", CLIENT: " (dry run)"}
 
@@ -39,7 +39,7 @@ def command(
     invocation: Invocation, sources: tuple[str, ...], recursive: bool, strict: bool, dry_run: str
 ) -> int:
     """Create or change objects from manifests."""
-    from windlass.cli.manifests import read
+    from windlass.cli.manifests.read import read
 
     documents = read(sources, recursive=recursive)
     applier = Applier(invocation, strict=strict, dry_run=dry_run)
@@ -59,10 +59,10 @@ def command(
         try:
             outcome = applier.apply(document)
         except WindlassError as error:
-            if failures.exit_status(error) == failures.UNREACHABLE or len(documents) == 1:
+            if errors.exit_status(error) == errors.UNREACHABLE or len(documents) == 1:
                 raise
             failed.append(error)
-            invocation.err.write(failures.as_text(error, invocation.err.paint))
+            invocation.err.write(errors.as_text(error, invocation.err.paint))
             continue
         outcomes.append(outcome)
         for text in outcome.warnings:
@@ -73,4 +73,4 @@ def command(
         items = [outcome.obj for outcome in outcomes]
         whole = {"apiVersion": "v1", "kind": "List", "items": items}
         emit(invocation, items[0] if len(items) == 1 else whole, names=[o.title for o in outcomes])
-    return failures.exit_status(failed[0]) if failed else failures.OK
+    return errors.exit_status(failed[0]) if failed else errors.OK

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli import failures
-from windlass.cli.ending import end
-from windlass.cli.gathering import fetch, find
+from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job
+from windlass.cli.jobs.cancel import end
+from windlass.cli.jobs.job_index import fetch, find
+from windlass.cli.jobs.jobs import Job
 from windlass.cli.options import completer, queue_flag, standard, yes_flag
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 
 @click.command("cancel")
@@ -56,14 +56,14 @@ def command(
         _wait(invocation, chosen)
     if invocation.structured:
         emit(invocation, {"items": records}, names=[f"job/{job.name}" for job in chosen])
-    return failures.OK
+    return errors.OK
 
 
 def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
     jobs = [job for job in fetch(invocation, invocation.listed_namespace) if not job.finished]
     jobs = [job for job in jobs if queue is None or job.queue == queue]
     if queue is not None and not jobs:
-        failures.check_queue(invocation.client, queue)
+        errors.check_queue(invocation.client, queue)
     if not jobs:
         where = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
         invocation.note(f"no job{f' of queue {queue}' if queue else ''}{where} runs or waits")
@@ -73,7 +73,7 @@ def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
 
 
 def _wait(invocation: Invocation, jobs: list[Job]) -> None:
-    from windlass.cli.gathering import refresh
+    from windlass.cli.jobs.job_index import refresh
 
     left = jobs
     while left:

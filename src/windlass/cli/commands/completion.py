@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 from windlass.api.errors import WindlassError
 from windlass.cli import terminal
 from windlass.cli.options import output_flag
-from windlass.cli.output import check_format, to_json
+from windlass.cli.output.formats import check_format, to_json
 
 _HOW = {
     "bash": '# eval "$(windlass completion bash)"   # in ~/.bashrc',

@@ -8,7 +8,7 @@ import click
 
 from windlass.cli import terminal
 from windlass.cli.options import output_flag
-from windlass.cli.output import check_format, to_json
+from windlass.cli.output.formats import check_format, to_json
 
 FORMATS = ("yaml", "json")
 

@@ -7,7 +7,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import Number, standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 FORMATS = ("json", "yaml", "table")
 
@@ -41,11 +41,11 @@ def command(
         raise WindlassError(
             "WL-USE-400", "windlass defrag moves nothing by itself", remedies=("windlass defrag --plan",)
         )
-    from windlass.cli import defragging
+    from windlass.cli.simulate import defrag
 
-    found = defragging.report(invocation, files, budget, everybody)
+    found = defrag.report(invocation, files, budget, everybody)
     if invocation.output in ("", "table"):
-        invocation.out.write(defragging.as_text(found))
+        invocation.out.write(defrag.as_text(found))
     else:
         emit(invocation, found)
     return 0

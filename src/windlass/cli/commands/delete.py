@@ -8,11 +8,11 @@ import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import Resource
-from windlass.cli import failures
+from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.kinds import split_names
+from windlass.cli.manifests.kind_lookup import split_names
 from windlass.cli.options import completer, standard, yes_flag
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 _Item = tuple[Resource, str | None, str]
 
@@ -67,8 +67,8 @@ def command(
                 continue
             if len(chosen) == 1:
                 raise
-            failed.append(failures.translate(error, invocation.client))
-            invocation.err.write(failures.as_text(failed[-1], invocation.err.paint))
+            failed.append(errors.translate(error, invocation.client))
+            invocation.err.write(errors.as_text(failed[-1], invocation.err.paint))
             continue
         uid = (answer.get("details") or {}).get("uid") or (answer.get("metadata") or {}).get("uid") or ""
         deleted.append((item, uid))
@@ -79,7 +79,7 @@ def command(
     if invocation.structured:
         names = [f"{_kind(resource)}/{name}" for (resource, _, name), _ in deleted]
         emit(invocation, {"deleted": names}, names=names)
-    return failures.exit_status(failed[0]) if failed else failures.OK
+    return errors.exit_status(failed[0]) if failed else errors.OK
 
 
 def _kind(resource: Resource) -> str:
@@ -87,8 +87,8 @@ def _kind(resource: Resource) -> str:
 
 
 def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_Item]:
-    from windlass.cli.applying import resource_of
-    from windlass.cli.manifests import read
+    from windlass.cli.manifests.apply import resource_of
+    from windlass.cli.manifests.read import read
 
     for document in reversed(read(sources)):
         resource = resource_of(document)

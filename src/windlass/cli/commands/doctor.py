@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli import checks, failures
-from windlass.cli.checks import FAIL, OK
+from windlass.cli import errors
+from windlass.cli.doctor import box_checks
+from windlass.cli.doctor.box_checks import FAIL, OK
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -21,11 +22,11 @@ def command(invocation: Invocation) -> int:
     With --context or --kubeconfig the cluster is checked: is Windlass there, does it decide, what may you do.
     """
     if invocation.target.remote:
-        from windlass.cli import clusterchecks
+        from windlass.cli.doctor import cluster_checks
 
-        found = clusterchecks.all_checks(invocation)
+        found = cluster_checks.all_checks(invocation)
     else:
-        found = checks.all_checks(invocation)
+        found = box_checks.all_checks(invocation)
     out = invocation.out
     records = []
     failed = 0
@@ -38,7 +39,7 @@ def command(invocation: Invocation) -> int:
             f"{out.paint(f'{finding.level:<4}', _COLOURS[finding.level])}  {finding.name}: {finding.text}"
         )
         if finding.remedy and finding.level != OK:
-            out.line(f"      try: {failures.aimed_remedy(finding.remedy, invocation.surroundings.aim)}")
+            out.line(f"      try: {errors.aimed_remedy(finding.remedy, invocation.surroundings.aim)}")
     if invocation.structured:
         emit(invocation, {"checks": records}, names=[r["check"] for r in records if r["level"] != OK])
-    return failures.FAILED if failed else failures.OK
+    return errors.FAILED if failed else errors.OK

@@ -8,12 +8,12 @@ import signal
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.failures import aimed_remedy, check_box
+from windlass.cli.bootstrap import state_problem
+from windlass.cli.errors import aimed_remedy, check_box
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
-from windlass.cli.output import emit
-from windlass.cli.starting import state_problem
-from windlass.cli.words import plural
+from windlass.cli.output.formats import emit
+from windlass.cli.text import plural
 from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
 
@@ -87,7 +87,7 @@ def _stop(state: StateFolder, *, now: bool) -> bool:
 
 def _reap(state: StateFolder, grace_seconds: float) -> list[int]:
     """End pods that a killed control plane left behind. The caller holds the lock."""
-    from windlass.node.leftovers import end_all
+    from windlass.node.cleanup import end_all
 
     return end_all(state, grace_seconds)
 

@@ -6,20 +6,29 @@ from typing import Any
 
 import click
 
+from windlass.api.devices.numa_annotations import placement_of
 from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NearMiss, NodesAsked, Reason
-from windlass.api.zones import placement_of
-from windlass.cli import amounts, events
-from windlass.cli.ailing import ailing
-from windlass.cli.failures import aimed_remedy, unless_refused
-from windlass.cli.gathering import find, refresh
+from windlass.cli import resources
+from windlass.cli.errors import aimed_remedy, unless_refused
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, pod_phase
+from windlass.cli.jobs import events
+from windlass.cli.jobs.health import ailing
+from windlass.cli.jobs.job_index import find, refresh
+from windlass.cli.jobs.jobs import Job, pod_phase
+from windlass.cli.jobs.reasons import (
+    ahead,
+    asked_line,
+    blocker_line,
+    brief,
+    group_title,
+    short_names,
+    verdict,
+)
 from windlass.cli.options import job_argument, standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
-from windlass.cli.why import ahead, asked_line, blocker_line, brief, group_title, short_names, verdict
-from windlass.cli.words import about, joined, places, plural
+from windlass.cli.text import about, joined, places, plural
 from windlass.kits import durations
 
 _PATIENCE_SECONDS = 2.0
@@ -74,20 +83,20 @@ def _not_made(invocation: Invocation, job: Job) -> str:
 
 
 def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
-    from windlass.cli import scores
+    from windlass.cli.simulate import score_tables
     from windlass.model.scheduler_config import described
 
-    config, found = scores.table_of(invocation, job)
-    return {"policy": described(config), "scores": scores.as_records(found)}
+    config, found = score_tables.table_of(invocation, job)
+    return {"policy": described(config), "scores": score_tables.as_records(found)}
 
 
 def _scores_text(invocation: Invocation, job: Job) -> str:
-    from windlass.cli import scores
+    from windlass.cli.simulate import score_tables
     from windlass.model.scheduler_config import described
 
-    config, found = scores.table_of(invocation, job)
+    config, found = score_tables.table_of(invocation, job)
     policy = pairs([("policy", described(config))], indent="  ")
-    return policy + (scores.as_text(found) or "  no pod of it is left to score\n")
+    return policy + (score_tables.as_text(found) or "  no pod of it is left to score\n")
 
 
 def _judged(invocation: Invocation, job: Job) -> Job:
@@ -207,11 +216,13 @@ def _besides(invocation: Invocation) -> list[str]:
     """Beside which schedulers Windlass stands in this cluster; none where this user may not look."""
     if not invocation.target.remote:
         return []
-    from windlass.cli import keeping
+    from windlass.cli.install import installed_settings
 
     client = invocation.client
-    spaces = keeping.others(client, "")
-    found = (unless_refused(lambda at=at: keeping.as_installed(client, at).beside, ()) for at in spaces)
+    spaces = installed_settings.others(client, "")
+    found = (
+        unless_refused(lambda at=at: installed_settings.as_installed(client, at).beside, ()) for at in spaces
+    )
     return [peer.partition(":")[0] for peers in found for peer in peers]
 
 
@@ -254,7 +265,7 @@ def device_lines(job: Job, most: int = 16) -> str:
     """Which devices each pod holds, as the scheduler wrote them into the binding."""
     lines = []
     for pod in job.pods:
-        told = [f"GPU {held}"] if (held := amounts.held_text(pod)) else []
+        told = [f"GPU {held}"] if (held := resources.held_text(pod)) else []
         placement = placement_of(pod["metadata"].get("annotations") or {})
         if placement:
             numbers = ",".join(str(zone) for zone, _ in placement)

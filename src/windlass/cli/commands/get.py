@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from windlass.api.resources import Resource
-from windlass.cli import servertable
 from windlass.cli.invocation import Invocation
-from windlass.cli.kinds import split_names
+from windlass.cli.manifests.kind_lookup import split_names
 from windlass.cli.options import completer, standard
-from windlass.cli.output import emit
+from windlass.cli.output import server_tables
+from windlass.cli.output.formats import emit
 
 
 @click.command("get")
@@ -38,7 +38,7 @@ def command(
     asked = split_names(what)
     if invocation.structured:
         return _structured(invocation, asked, selector, field_selector, follow)
-    shower = servertable.Shower(
+    shower = server_tables.Shower(
         invocation, headers=not no_headers, labels=show_labels, several=len({r for r, _ in asked}) > 1
     )
     found = 0

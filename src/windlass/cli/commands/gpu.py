@@ -7,16 +7,18 @@ from typing import Any
 import click
 
 from windlass.api import annotations
-from windlass.api.accelerators import short_type
+from windlass.api.devices.models import short_type
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
-from windlass.cli import cardtable, failures, listing, tables
-from windlass.cli.claimbooks import claims_of, slices_of
-from windlass.cli.groups import NounGroup
+from windlass.cli import errors, tables
+from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
+from windlass.cli.nodes import device_table
+from windlass.cli.nodes.dra_devices import claims_of, slices_of
 from windlass.cli.options import completer, standard
-from windlass.cli.output import emit
-from windlass.cli.words import natural
+from windlass.cli.output import wide_tables
+from windlass.cli.output.formats import emit
+from windlass.cli.text import natural
 from windlass.kits.timestamps import rfc3339_micro
 
 _TRIES = 5
@@ -51,19 +53,19 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
         found = [node for node in found if node["metadata"]["name"] in nodes]
     found.sort(key=lambda node: natural(node["metadata"]["name"]))
     claims = claims_of(invocation.client, slices_of(invocation.client))
-    rows = cardtable.rows_of(found, invocation.client.list(PODS).items, claims)
+    rows = device_table.rows_of(found, invocation.client.list(PODS).items, claims)
     if invocation.structured:
-        records = [cardtable.record(row) for row in rows]
+        records = [device_table.record(row) for row in rows]
         emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
-        return failures.OK
+        return errors.OK
     if not rows:
         invocation.note("No cards. windlass doctor says why; to try without: windlass up --gpus simulated:2")
-        return failures.OK
+        return errors.OK
     _show(invocation, rows)
-    return failures.OK
+    return errors.OK
 
 
-def _show(invocation: Invocation, rows: list[cardtable.Row]) -> None:
+def _show(invocation: Invocation, rows: list[device_table.Row]) -> None:
     header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
     lines = []
     for row in rows:
@@ -72,10 +74,10 @@ def _show(invocation: Invocation, rows: list[cardtable.Row]) -> None:
             row.node,
             str(card.index),
             card.model or card.resource,
-            cardtable.memory_words(card.memory_mib),
+            device_table.memory_words(card.memory_mib),
             "ok" if card.healthy else card.reason or "bad",
-            cardtable.free_words(row),
-            cardtable.mode_words(row),
+            device_table.free_words(row),
+            device_table.mode_words(row),
         ]
         if invocation.wide:
             line += [
@@ -84,13 +86,13 @@ def _show(invocation: Invocation, rows: list[cardtable.Row]) -> None:
                 card.pci or "-",
                 card.uuid or "-",
             ]
-        lines.append([*line, cardtable.holder_words(row)])
+        lines.append([*line, device_table.holder_words(row)])
     if invocation.wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
-    if tables.too_wide(header, lines, listing.room(invocation)):
+    if tables.too_wide(header, lines, wide_tables.room(invocation)):
         for line in lines:  # of little room, models in short leave who has the card readable
             line[2] = short_type(line[2]) or line[2]
-    listing.show(invocation, header, lines, spare=("MODE", "HEALTH", "MEMORY"), right=("CARD", "MEMORY"))
+    wide_tables.show(invocation, header, lines, spare=("MODE", "HEALTH", "MEMORY"), right=("CARD", "MEMORY"))
 
 
 def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def clear(invocation: Invocation, node: str, cards: tuple[int, ...]) -> int:
                 raise
     if invocation.structured:
         emit(invocation, {"items": list(cards)}, names=[f"gpu/{node}/{card}" for card in cards])
-        return failures.OK
+        return errors.OK
     shown = ", ".join(str(card) for card in cards)
     invocation.out.line(f"card {shown} of node {node}: errors up to now are forgotten")
-    return failures.OK
+    return errors.OK

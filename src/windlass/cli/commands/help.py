@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from windlass.api.codes import CODES
+from windlass.api.error_codes import CODES
 from windlass.api.errors import WindlassError
 from windlass.api.reasons import FACTS, Reason
-from windlass.cli.failures import nearest
+from windlass.cli.errors import nearest
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.reasons import ENDS
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
-from windlass.cli.why import ENDS
-from windlass.cli.words import plural
+from windlass.cli.text import plural
 
 _SYSTEMS = {"Volcano": "volcano", "Kueue": "kueue", "Slurm": "slurm"}
 """Those whose words for the reasons are known, and the field of ``Facts`` that holds them."""

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli import failures
+from windlass.cli import errors
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
-from windlass.cli.words import plural
+from windlass.cli.output.formats import emit
+from windlass.cli.text import plural
 
 if TYPE_CHECKING:
-    from windlass.cli.guarding import Proof
-    from windlass.cli.installing import Wishes
-    from windlass.cli.removing import Leaving
+    from windlass.cli.install.bind_guard import Proof
+    from windlass.cli.install.objects import Wishes
+    from windlass.cli.install.remove import Leaving
 
 FORMATS = ("json", "yaml", "name")
 
@@ -94,12 +94,12 @@ def command(
     are made queues of Windlass, and Kueue admits nothing more to those named by -q. windlass uninstall --adopted goes
     back.
     """
-    from windlass.cli import installing
+    from windlass.cli.install import objects
 
-    namespace = invocation.namespace or installing.NAMESPACE
+    namespace = invocation.namespace or objects.NAMESPACE
     if image is not None and not image.strip():
         raise WindlassError("WL-USE-400", "--image is empty", remedies=("leave it out for the default",))
-    told = installing.Wishes(
+    told = objects.Wishes(
         namespace=namespace,
         image=image or "",
         replicas=replicas or 0,
@@ -148,29 +148,30 @@ def _settled(
 ) -> Wishes:
     """What is to be installed, given what is there; tells what stays as it is. Raises :class:`WindlassError` where
     somebody else would be in the way."""
-    from windlass.cli import adopting, installing, keeping
+    from windlass.cli.install import adopt as install_adopt
+    from windlass.cli.install import installed_settings, objects
 
-    installing.refuse_helms(invocation.client, told)
-    keeping.refuse_second(invocation.client, told.namespace)
-    there = keeping.as_installed(invocation.client, told.namespace)
-    adopting.check_alone(there, adopt)
+    objects.refuse_helms(invocation.client, told)
+    installed_settings.refuse_second(invocation.client, told.namespace)
+    there = installed_settings.as_installed(invocation.client, told.namespace)
+    install_adopt.check_alone(there, adopt)
     if not adopt:
-        adopting.check_nobody(invocation.client)
-    wishes = _guarded(invocation, told if reset else keeping.keep(told, there), there, bind_guard)
+        install_adopt.check_nobody(invocation.client)
+    wishes = _guarded(invocation, told if reset else installed_settings.keep(told, there), there, bind_guard)
     wishes = _sharing(invocation, wishes, gpu_sharing)
     unsaid = {"guard": bind_guard is None, "sharing": gpu_sharing is None}
-    if not reset and (words := keeping.kept_words(told, there, **unsaid)):
+    if not reset and (words := installed_settings.kept_words(told, there, **unsaid)):
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
     return wishes
 
 
 def tell_held(invocation: Invocation, *, going: bool) -> None:
     """``going``: nobody shares cards from now on. Say which are held nevertheless."""
-    from windlass.cli import gpusharing
+    from windlass.cli.install import gpu_sharing
 
-    if going and (count := len(gpusharing.held(invocation.client) or ())):
+    if going and (count := len(gpu_sharing.held(invocation.client) or ())):
         cards = f"{plural(count, 'card')} {'is' if count == 1 else 'are'}"
-        invocation.note(f"{cards} still held in namespace {gpusharing.SPACE}, for the pods that share them")
+        invocation.note(f"{cards} still held in namespace {gpu_sharing.SPACE}, for the pods that share them")
 
 
 def _check_printed(adopt: str | None) -> None:
@@ -192,13 +193,13 @@ def _guarded(invocation: Invocation, wishes: Wishes, there: Wishes, asked: bool 
 
 def _sharing(invocation: Invocation, wishes: Wishes, asked: bool | None) -> Wishes:
     """``wishes`` with cards held or not, by the means that the server has. ``asked``: None where nothing is said."""
-    from windlass.cli import gpusharing
+    from windlass.cli.install import gpu_sharing
 
     wishes = replace(wishes, gpu_sharing=wishes.gpu_sharing if asked is None else asked)
-    if not wishes.gpu_sharing or gpusharing.can_inject(invocation.client):
+    if not wishes.gpu_sharing or gpu_sharing.can_inject(invocation.client):
         return wishes
     invocation.note(
-        f"this server has no {gpusharing.POLICIES.plural}: templates of pods that share a card take "
+        f"this server has no {gpu_sharing.POLICIES.plural}: templates of pods that share a card take "
         "NVIDIA_VISIBLE_DEVICES from their annotation windlass.dev/visible-devices"
     )
     return replace(wishes, inject=False)
@@ -206,15 +207,15 @@ def _sharing(invocation: Invocation, wishes: Wishes, asked: bool | None) -> Wish
 
 def _alone(run: Run, wishes: Wishes) -> int:
     """Install, and take away what is not wanted any more."""
-    from windlass.cli import installing, removing
+    from windlass.cli.install import objects, remove
 
     client = run.invocation.client
-    leaving = [] if wishes.proof is not None else removing.of_guard(wishes.namespace)
-    leaving += [] if wishes.gpu_sharing else removing.of_sharing(client, wishes.namespace)
-    run.put(installing.objects(wishes), leaving)
+    leaving = [] if wishes.proof is not None else remove.of_guard(wishes.namespace)
+    leaving += [] if wishes.gpu_sharing else remove.of_sharing(client, wishes.namespace)
+    run.put(objects.objects(wishes), leaving)
     tell_held(run.invocation, going=not wishes.gpu_sharing)
     run.until_ready(wishes.namespace)
-    return failures.OK
+    return errors.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,101 +233,101 @@ class Run:
 
     def put(self, wanted: Sequence[dict[str, Any]], leaving: Sequence[Leaving] = ()) -> None:
         """All or, where the server refuses one of them, none; then take away what is ``leaving``. Tell of each."""
-        from windlass.cli import deploying, installing, removing
+        from windlass.cli.install import deploy, objects, remove
 
         client, clock = self.invocation.client, self.invocation.clock
-        deploying.rehearse(client, wanted, leaving, force=self.force)
-        for obj, action in deploying.apply(client, wanted, dry_run=self.dry_run, clock=clock):
+        deploy.rehearse(client, wanted, leaving, force=self.force)
+        for obj, action in deploy.apply(client, wanted, dry_run=self.dry_run, clock=clock):
             became, _, whose = action.partition(":")
-            self.invocation.out.line(f"{installing.title(obj)} {became}{self.suffix}")
+            self.invocation.out.line(f"{objects.title(obj)} {became}{self.suffix}")
             if whose and obj["kind"] != "Namespace":
-                self.invocation.note(f"{installing.title(obj)} was made by others, and stays as it is")
-        for name in removing.delete(client, leaving, dry_run=self.dry_run):
+                self.invocation.note(f"{objects.title(obj)} was made by others, and stays as it is")
+        for name in remove.delete(client, leaving, dry_run=self.dry_run):
             self.invocation.out.line(f"{name} deleted{self.suffix}")
 
     def until_ready(self, namespace: str) -> None:
         """Return when all instances are ready, if that was asked for."""
-        from windlass.cli import deploying
+        from windlass.cli.install import deploy
 
         if self.wait is None or self.dry_run:
             return
         client, clock, tell = self.invocation.client, self.invocation.clock, self.invocation.out.line
         seconds = float(self.wait)
-        deploying.until_available(client, namespace, clock, seconds, lambda name: tell(f"{name} is ready"))
+        deploy.until_available(client, namespace, clock, seconds, lambda name: tell(f"{name} is ready"))
 
 
 def _print(invocation: Invocation, wishes: Wishes) -> int:
-    from windlass.cli import installing
+    from windlass.cli.install import objects
 
-    wanted = installing.objects(wishes)
+    wanted = objects.objects(wishes)
     whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
-    emit(invocation, whole, names=[installing.title(obj) for obj in wanted])
-    return failures.OK
+    emit(invocation, whole, names=[objects.title(obj) for obj in wanted])
+    return errors.OK
 
 
 def _proof(invocation: Invocation, wishes: Wishes) -> Proof:
     """What the bind guard has, if it lasts; else a new one."""
-    from windlass.cli import guarding, installing
+    from windlass.cli.install import bind_guard, objects
 
     now = datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)
     kept = wishes.proof
     if kept is None and invocation.target.remote and not invocation.structured:
-        secret = invocation.client.find(installing.SECRETS, installing.GUARD, wishes.namespace)
-        kept = guarding.kept_proof(secret)
-    if kept is not None and guarding.lasts(kept, now):
+        secret = invocation.client.find(objects.SECRETS, objects.GUARD, wishes.namespace)
+        kept = bind_guard.kept_proof(secret)
+    if kept is not None and bind_guard.lasts(kept, now):
         return kept
-    return guarding.make_proof(wishes.namespace, now)
+    return bind_guard.make_proof(wishes.namespace, now)
 
 
 def _take_over(run: Run, kind: str, wishes: Wishes, queues: tuple[str, ...], *, finish: bool) -> int:
     """Report; install beside; mark queues; with ``finish`` stop the other scheduler. Every step may be repeated."""
-    from windlass.cli import adopting
+    from windlass.cli.install import adopt
 
     invocation = run.invocation
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
-    report = adopting.PREFLIGHTS[kind](client)
-    invocation.out.write(adopting.report_text(report))
-    adopting.check(report, queues, finish=finish)
-    seconds = float(run.wait or adopting.PATIENCE_SECONDS)
-    beside = adopting.wishes_beside(wishes, report)
+    report = adopt.PREFLIGHTS[kind](client)
+    invocation.out.write(adopt.report_text(report))
+    adopt.check(report, queues, finish=finish)
+    seconds = float(run.wait or adopt.PATIENCE_SECONDS)
+    beside = adopt.wishes_beside(wishes, report)
     if not (finish and report.stopped):
-        run.put(adopting.wanted_objects(client, beside))
+        run.put(adopt.wanted_objects(client, beside))
     if run.dry_run:
-        return failures.OK
+        return errors.OK
     run.until_ready(wishes.namespace)
     if queues:
         wanted = report.below(queues)
-        adopting.mark(client, report, wanted, adopted=True)
-        adopting.until_handed(report, wanted, clock, seconds=seconds, back=False, tell=tell)
+        adopt.mark(client, report, wanted, adopted=True)
+        adopt.until_handed(report, wanted, clock, seconds=seconds, back=False, tell=tell)
     if finish:
-        for name in adopting.stop(client, report, clock, seconds=seconds):
+        for name in adopt.stop(client, report, clock, seconds=seconds):
             tell(f"{name} scaled to 0")
-        run.put(adopting.wanted_objects(client, adopting.wishes_alone(beside, report)))
+        run.put(adopt.wanted_objects(client, adopt.wishes_alone(beside, report)))
         tell(f"{report.title} decides nothing any more; windlass uninstall --adopted goes back")
-    return failures.OK
+    return errors.OK
 
 
 def _translate(invocation: Invocation, queues: tuple[str, ...], *, wait: int | None, dry_run: bool) -> int:
     """Kueue's queues as queues of Windlass: printed, or made; those of ``queues`` are handed over."""
-    from windlass.cli import adopting, kueues
+    from windlass.cli.install import adopt, adopt_kueue
 
-    found = kueues.read(invocation.client)
+    found = adopt_kueue.read(invocation.client)
     if invocation.structured:
         items = [*found.queues, *found.namespaces, *found.groups]
         names = [f"{obj['kind'].lower()}/{obj['metadata']['name']}" for obj in items]
         emit(invocation, {"apiVersion": "v1", "kind": "List", "items": items}, names=names)
         for note in found.notes:
             invocation.note(f"note: {note}")
-        return failures.OK
-    invocation.out.write(kueues.text(found))
-    invocation.out.write("\n" + kueues.standing(invocation.client))
-    kueues.check(invocation.client, queues)
-    for words in kueues.apply(invocation.client, found, dry_run=dry_run):
+        return errors.OK
+    invocation.out.write(adopt_kueue.text(found))
+    invocation.out.write("\n" + adopt_kueue.standing(invocation.client))
+    adopt_kueue.check(invocation.client, queues)
+    for words in adopt_kueue.apply(invocation.client, found, dry_run=dry_run):
         invocation.out.line(words + (" (dry run)" if dry_run else ""))
     for name in () if dry_run else queues:
-        seconds = float(wait or adopting.PATIENCE_SECONDS)
-        kueues.hold(invocation.client, name, invocation.clock, seconds=seconds, tell=invocation.out.line)
-    return failures.OK
+        seconds = float(wait or adopt.PATIENCE_SECONDS)
+        adopt_kueue.hold(invocation.client, name, invocation.clock, seconds=seconds, tell=invocation.out.line)
+    return errors.OK
 
 
 def need_cluster(invocation: Invocation, command: str = "install") -> None:
@@ -348,7 +349,7 @@ def _configuration(file: Path | None, warn: Callable[[str], None]) -> str:
     """The text, once it is understood; ``warn`` is told what in it is not used. Raises :class:`WindlassError`."""
     if file is None:
         return ""
-    from windlass.model.engines import make_engine
+    from windlass.model.cluster.engine_factory import make_engine
     from windlass.scheduler.configuration import parse, read_text
 
     text = read_text(str(file))

@@ -9,16 +9,17 @@ from typing import Any
 import click
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.cli import failures, keptlogs
-from windlass.cli.detaching import detach
-from windlass.cli.following import Follower, Phases, wanted
-from windlass.cli.gathering import find
+from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, pod_phase, rank_of, task_of
-from windlass.cli.loglines import LogOptions, Printer, duration_seconds, merged, pattern_of
+from windlass.cli.jobs import retained_logs
+from windlass.cli.jobs.ctrl_c import detach
+from windlass.cli.jobs.follow import Follower, Phases, wanted
+from windlass.cli.jobs.job_index import find
+from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
+from windlass.cli.jobs.log_lines import LogOptions, Printer, duration_seconds, merged, pattern_of
+from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import job_argument, standard
-from windlass.cli.why import brief
-from windlass.cli.words import natural
+from windlass.cli.text import natural
 
 
 @click.command("logs")
@@ -82,11 +83,11 @@ def command(
 def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
     chosen = _check_asked(job, options)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
-    kept = keptlogs.find(invocation, job, options)
+    kept = retained_logs.find(invocation, job, options)
     if not started and not kept:
         invocation.note(f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason told'}")
-        return failures.OK
-    streams: dict[str, Callable[[], Iterator[bytes]]] = keptlogs.streams(invocation, kept, options)
+        return errors.OK
+    streams: dict[str, Callable[[], Iterator[bytes]]] = retained_logs.streams(invocation, kept, options)
     for pod in started:
         for container in _containers(pod, options):
             label = rank_of(pod) if len(_containers(pod, options)) == 1 else f"{rank_of(pod)}/{container}"
@@ -95,7 +96,7 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
     for rank, stamp, text in merged(streams):
         printer.line(rank, stamp, text, 0.0)
     printer.flush()
-    return failures.OK
+    return errors.OK
 
 
 def _check_asked(job: Job, options: LogOptions) -> list[dict[str, Any]]:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.api.devices.numa_annotations import POLICIES
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES
-from windlass.api.zones import POLICIES
-from windlass.cli import failures
-from windlass.cli.groups import NounGroup
+from windlass.cli import errors
+from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
-from windlass.cli.output import emit
-from windlass.cli.words import plural
+from windlass.cli.output.formats import emit
+from windlass.cli.text import plural
 
 if TYPE_CHECKING:
     pass
@@ -33,7 +33,7 @@ def list_nodes(invocation: Invocation) -> int:
     GPUS counts cards. Where a device plug-in makes several units of a card (time-slicing, MPS, MIG), UNITS says how
     many of them are used, and FREE is what is left in cards.
     """
-    from windlass.cli.nodetable import show
+    from windlass.cli.nodes.node_table import show
 
     return show(invocation)
 
@@ -47,7 +47,7 @@ def tree(invocation: Invocation, name: str | None) -> int:
     Without a name: the HyperNodes and every Topology. A name is that of a Topology, hypernodes, or a label of
     nodes such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
     """
-    from windlass.cli.topologies import show
+    from windlass.cli.nodes.topology_view import show
 
     return show(invocation, name)
 
@@ -109,7 +109,7 @@ def add_simulated(
     topology_manager_scope: str,
 ) -> int:
     """Add nodes without machines, for trying policies: their pods run for a declared time."""
-    from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
+    from windlass.cli.nodes.simulated_nodes import Shape, node_of, parse_label, parse_resource, parse_taint
 
     shape = Shape(
         gpus=gpus,
@@ -186,8 +186,8 @@ def drain_nodes(
     invocation: Invocation, nodes: tuple[str, ...], grace_period: int | None, timeout: str, yes: bool
 ) -> int:
     """Cordon nodes, then evict their pods, within what their disruption budgets allow. Those of DaemonSets stay."""
-    from windlass.cli.draining import drain, to_go, what_is_lost
-    from windlass.cli.loglines import duration_seconds
+    from windlass.cli.jobs.log_lines import duration_seconds
+    from windlass.cli.nodes.drain import drain, to_go, what_is_lost
 
     patience = duration_seconds("--timeout", timeout)
     for node in nodes:
@@ -208,4 +208,4 @@ def drain_nodes(
         evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=left)
         if not invocation.structured:
             invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
-    return failures.OK
+    return errors.OK

@@ -11,11 +11,11 @@ from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 from windlass.client.errors import Unreachable
 
 if TYPE_CHECKING:
-    from windlass.cli.planning import Request
+    from windlass.cli.simulate.plan import Request
 
 FORMATS = ("json", "yaml", "table")
 
@@ -67,7 +67,7 @@ def command(
                 remedies=("windlass plan --batch FOLDER",),
             )
         return _batch(invocation, Path(batch), moment)
-    from windlass.cli.planning import Request, plan
+    from windlass.cli.simulate.plan import Request, plan
 
     request = Request(files, config or "", moment, cycles or 1, until_stable, names)
     if files:
@@ -83,7 +83,7 @@ def command(
 
 def _of_running(invocation: Invocation, request: Request) -> dict[str, Any]:
     """The plan for the cluster that is aimed at, or for this box."""
-    from windlass.cli.planning import plan_live
+    from windlass.cli.simulate.plan import plan_live
 
     on_box = not invocation.target.remote
     try:
@@ -118,7 +118,7 @@ def moment_of(invocation: Invocation, text: str | None) -> float:
 
 
 def _batch(invocation: Invocation, folder: Path, moment: float) -> int:
-    from windlass.cli.planbatch import run
+    from windlass.cli.simulate.plan_batch import run
 
     planned, failed = run(folder, moment)
     invocation.note(f"{planned} planned, {failed} with an error")

@@ -6,16 +6,17 @@ from typing import Any
 
 import click
 
-from windlass.cli import amounts, listing, tables
-from windlass.cli.failures import check_namespace, check_queue
-from windlass.cli.gangs import GANG
-from windlass.cli.gathering import fetch
+from windlass.cli import resources, tables
+from windlass.cli.errors import check_namespace, check_queue
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job
+from windlass.cli.jobs.job_index import fetch
+from windlass.cli.jobs.jobs import Job
+from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import queue_flag, standard
-from windlass.cli.output import emit
-from windlass.cli.why import brief
-from windlass.cli.words import natural, places, plural
+from windlass.cli.output import wide_tables
+from windlass.cli.output.formats import emit
+from windlass.cli.text import natural, places, plural
+from windlass.cli.ungrouped_gangs import GANG
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
@@ -92,7 +93,7 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
         header += ["KIND", "PODS", "NODES"]
         for line, job in zip(rows, jobs, strict=True):
             line += [job.kind, f"{job.bound}/{job.members}", places(job.nodes, most=1000)]
-    listing.show(
+    wide_tables.show(
         invocation,
         header,
         rows,
@@ -125,7 +126,7 @@ def as_record(job: Job) -> dict[str, Any]:
         "queue": job.queue,
         "state": job.state,
         "phase": job.phase,
-        "gpus": amounts.devices(job.request) / 1000,
+        "gpus": resources.devices(job.request) / 1000,
         "gpusAsked": job.gpus,
         "pods": {"wanted": job.members, "bound": job.bound},
         "nodes": job.nodes,
@@ -153,7 +154,7 @@ def _seen(jobs: list[Job], lines: int) -> tuple[list[Job], int]:
 
 
 def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: bool) -> int:
-    from windlass.cli.watching import changes
+    from windlass.cli.jobs.watch import changes
 
     before, left = "", 0
     for _ in changes(invocation, invocation.listed_namespace):

@@ -9,16 +9,16 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import COMMANDS, QUEUES
-from windlass.cli import listing
-from windlass.cli.groups import NounGroup
+from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
-from windlass.cli.output import emit
-from windlass.cli.queuegaps import gaps, offered, promised_in_vain
-from windlass.cli.queues import Share, depths, gather, volcano_shares
-from windlass.cli.queuesettings import parse_settings
-from windlass.cli.queueshares import reasons
-from windlass.cli.words import natural
+from windlass.cli.output import wide_tables
+from windlass.cli.output.formats import emit
+from windlass.cli.queues.queues import Share, depths, gather, volcano_shares
+from windlass.cli.queues.settings import parse_settings
+from windlass.cli.queues.share_reasons import reasons
+from windlass.cli.queues.tree_checks import gaps, offered, promised_in_vain
+from windlass.cli.text import natural
 
 
 @click.group("queue", cls=NounGroup)
@@ -121,7 +121,7 @@ def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) ->
         rows.append(row)
     wide = ["PARENT", "ALLOCATED", "REQUESTED", "FAIR SHARE", "CAPABILITY"]
     header = _COLUMNS + (wide if invocation.wide else [])
-    listing.show(invocation, header, rows, spare=_SPARE, right=_COLUMNS[2:])
+    wide_tables.show(invocation, header, rows, spare=_SPARE, right=_COLUMNS[2:])
     return 0
 
 

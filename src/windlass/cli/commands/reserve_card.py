@@ -36,7 +36,7 @@ def command(tell: bool, hold: bool, to: Path) -> int:
         click.echo("the card is held")
         signal.sigwait(ends)
         return 0
-    from windlass.node.givencard import given_card
+    from windlass.node.devices.assigned_device import given_card
 
     try:
         card = given_card(os.environ)

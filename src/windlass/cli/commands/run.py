@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from windlass.cli import piped
-from windlass.cli.detaching import detach
-from windlass.cli.following import Follower, Phases, summary
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job
-from windlass.cli.loglines import LogOptions, pattern_of
+from windlass.cli.jobs import stdin_notice
+from windlass.cli.jobs.ctrl_c import detach
+from windlass.cli.jobs.follow import Follower, Phases, summary
+from windlass.cli.jobs.job_flags import job_flags, make, wish_of
+from windlass.cli.jobs.jobs import Job
+from windlass.cli.jobs.log_lines import LogOptions, pattern_of
 from windlass.cli.options import standard
-from windlass.cli.submitting import job_flags, make, wish_of
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -39,7 +39,7 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     except KeyboardInterrupt:
         phases.settle()
         return detach(invocation, job)
-    piped.tell(invocation)  # what came after the job was made
+    stdin_notice.tell(invocation)  # what came after the job was made
     if code and not quiet:
         invocation.note(summary(follower.job))
     return code

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli import amounts, listing, tables
+from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
-from windlass.cli.events import lines as event_lines
-from windlass.cli.gathering import find
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, cause_of, pod_phase, rank_of
+from windlass.cli.jobs.events import lines as event_lines
+from windlass.cli.jobs.job_index import find
+from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
+from windlass.cli.jobs.reasons import brief, exit_words
 from windlass.cli.options import job_argument, standard
-from windlass.cli.output import emit
-from windlass.cli.why import brief, exit_words
-from windlass.cli.words import moment, natural
+from windlass.cli.output import wide_tables
+from windlass.cli.output.formats import emit
+from windlass.cli.text import moment, natural
 from windlass.kits.timestamps import age, rfc3339
 
 
@@ -39,7 +40,7 @@ def command(invocation: Invocation, job: str) -> int:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
         header = ("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END")
-        listing.show(invocation, header, rows, spare=("AGE", "RESTARTS"))
+        wide_tables.show(invocation, header, rows, spare=("AGE", "RESTARTS"))
     events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
     if events:
         out.line("\nEvents")
@@ -101,7 +102,7 @@ def _rank(pod: dict[str, object]) -> dict[str, object]:
         "node": spec.get("nodeName"),
         "address": status.get("podIP"),
         "phase": pod_phase(pod),
-        "devices": amounts.held_text(pod) or None,
+        "devices": resources.held_text(pod) or None,
         "restarts": sum(int(str(c.get("restartCount") or 0)) for c in _statuses(pod)),
         "exitCode": _end(pod).get("exitCode"),
     }

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.groups import NounGroup
+from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import Number, Once, standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 FORMATS = ("json", "yaml", "csv", "table")
 
@@ -152,52 +152,61 @@ def run(
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import columns, placed, playing, reporting, simtables, simulating, stopping, tracefiles
-    from windlass.cli.words import plural
+    from windlass.cli.simulate import (
+        interrupt,
+        placement_scores,
+        policy_columns,
+        sim_parallel,
+        sim_reports,
+        sim_run,
+        sim_tables,
+        trace_files,
+    )
+    from windlass.cli.text import plural
 
-    given["time_share"] = simulating.who_shares_time(given["time_share"], given.pop("no_time_share"))
+    given["time_share"] = sim_run.who_shares_time(given["time_share"], given.pop("no_time_share"))
     both = given["time_share"] == "both"
-    chosen = columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
-    simulating.check_format(form)
-    setup = simulating.setup(given)
-    reports = reporting.Reports(report, plots, per_job, read=(trace, given["nodes"]))
-    read = tracefiles.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
-    jobs = simulating.put_together(read, given["batch"])
+    chosen = policy_columns.columns(policies, given["run_times"], both=both, warn=invocation.warn)
+    sim_run.check_format(form)
+    setup = sim_run.setup(given)
+    reports = sim_reports.Reports(report, plots, per_job, read=(trace, given["nodes"]))
+    read = trace_files.read_trace(trace, form or "", invocation.note, given.pop("procs_per_gpu") or 0)
+    jobs = sim_run.put_together(read, given["batch"])
     asked = [column.policy for column in chosen]
-    for line in simulating.doubts(jobs, asked, setup, given):
+    for line in sim_run.doubts(jobs, asked, setup, given):
         invocation.warn(line)
-    watch = placed.watch(scored, jobs, invocation.output, setup.seeds)
-    todo = playing.plays(jobs, chosen, setup, reports.wanted, scored)
-    played = playing.play_all(invocation, todo, processes)
+    watch = placement_scores.watch(scored, jobs, invocation.output, setup.seeds)
+    todo = sim_parallel.plays(jobs, chosen, setup, reports.wanted, scored)
+    played = sim_parallel.play_all(invocation, todo, processes)
     for one in played:
         reports.take(one.kept)
         watch.take(one.placements)
     runs = [one.metrics for one in played]
-    results = playing.of_policies(runs, len(setup.seeds))
+    results = sim_parallel.of_policies(runs, len(setup.seeds))
     told = {result.policy for result in results}
     missing = [policy.name for policy in asked if policy.name not in told]
     if not results:
-        return stopping.ended(invocation, missing)
+        return interrupt.ended(invocation, missing)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
     about = {policy.name: policy.summary for policy in asked}
     pictures = [f"The pictures are of seed {setup.seeds[0]}."] if len(setup.seeds) > 1 else []
-    left = list(simtables.left_over(results))
+    left = list(sim_tables.left_over(results))
     try:  # files first: whoever reads the words may have gone by then
         unsaid = [f"{line}." for line in left]
         reports.write(f"Simulation of {trace}", [said, *pictures, *unsaid], results, about, invocation)
     finally:
         if invocation.output == "csv":
-            invocation.out.write(simtables.as_csv([result.figures for result in results]))
+            invocation.out.write(sim_tables.as_csv([result.figures for result in results]))
         elif invocation.output in ("", "table"):
             invocation.out.line(said)
-            invocation.out.write(simtables.as_table(results, invocation.out.width))
+            invocation.out.write(sim_tables.as_table(results, invocation.out.width))
             invocation.out.write(watch.as_text())
         else:
             each = {"runs": [run.document for run in runs]} if len(runs) > len(results) else {}
             emit(invocation, {"results": [one.document for one in results], **each, **watch.as_record()})
         for line in left:
             invocation.warn(line)
-    return stopping.ended(invocation, missing)
+    return interrupt.ended(invocation, missing)
 
 
 @command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")
@@ -215,7 +224,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     Of the pods and groups that the cluster still has, whoever schedules them: what was deleted is not known any more.
     Nothing is written there. What was recorded and what was left out is told on standard error.
     """
-    from windlass.cli import histories, recording
+    from windlass.cli.simulate import record_summary, sim_record
 
     if sacct and unfinished:
         raise WindlassError(
@@ -223,15 +232,15 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
             "--unfinished is for clusters; sacct's jobs need an end",
             remedies=("leave out --unfinished",),
         )
-    moment = recording.since_of(invocation, since)
+    moment = sim_record.since_of(invocation, since)
     found = (
-        recording.of_slurm(sacct, moment) if sacct else recording.of_cluster(invocation, moment, unfinished)
+        sim_record.of_slurm(sacct, moment) if sacct else sim_record.of_cluster(invocation, moment, unfinished)
     )
     if invocation.output in ("", "csv"):
-        invocation.out.write(recording.as_csv(found))
+        invocation.out.write(sim_record.as_csv(found))
     else:
-        emit(invocation, recording.document(found))
-    for line in histories.words(found, unfinished):
+        emit(invocation, sim_record.document(found))
+    for line in record_summary.words(found, unfinished):
         invocation.note(line)
     return 0
 
@@ -299,31 +308,31 @@ def pack(
     bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
-    from windlass.cli import packing, simtables, stopping
-    from windlass.cli.progress import progress
-    from windlass.cli.seeds import chosen_seeds
-    from windlass.cli.words import plural
+    from windlass.cli.output.progress import progress
+    from windlass.cli.simulate import interrupt, sim_pack, sim_tables
+    from windlass.cli.simulate.seeds import chosen_seeds
+    from windlass.cli.text import plural
 
-    chosen, numbers = packing.chosen(policies), chosen_seeds(seeds, "windlass sim pack --seeds 42-51")
-    cluster = packing.read_cluster(nodes, pods, tune)
-    most = packing.bounds(cluster, numbers) if bound else None
-    order = packing.in_order(chosen, moves=bool(defrag))
+    chosen, numbers = sim_pack.chosen(policies), chosen_seeds(seeds, "windlass sim pack --seeds 42-51")
+    cluster = sim_pack.read_cluster(nodes, pods, tune)
+    most = sim_pack.bounds(cluster, numbers) if bound else None
+    order = sim_pack.in_order(chosen, moves=bool(defrag))
     with progress(invocation, "packing", len(order) * len(numbers)) as tell:
-        results = stopping.until_stopped(packing.runs(cluster, chosen, numbers, jobs, defrag), tell)
+        results = interrupt.until_stopped(sim_pack.runs(cluster, chosen, numbers, jobs, defrag), tell)
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
-    kept = packing.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
+    kept = sim_pack.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
     if invocation.output == "csv":
-        invocation.out.write(simtables.as_csv([result.figures for result in results]))
+        invocation.out.write(sim_tables.as_csv([result.figures for result in results]))
     elif invocation.output in ("", "table"):
         gpus = cluster.capacity // 1000
         invocation.out.line(
             f"{plural(len(cluster.nodes), 'node')}, {plural(gpus, 'GPU')}, {plural(len(cluster.pods), 'pod')};"
             " percent of the GPUs, mean of the seeds"
         )
-        invocation.out.write(packing.as_table(results, most, kept))
+        invocation.out.write(sim_pack.as_table(results, most, kept))
     else:
-        emit(invocation, packing.document(results, most, kept))
-    return stopping.ended(invocation, packing.left_over(results, order, len(numbers)))
+        emit(invocation, sim_pack.document(results, most, kept))
+    return interrupt.ended(invocation, sim_pack.left_over(results, order, len(numbers)))
 
 
 @command.command("claims", short_help="Try claims of the field on published traces.")
@@ -347,20 +356,20 @@ def claims(
 
     ID: an experiment (E2), or a claim by its number in the list of requirements (N14). All of them take an hour.
     """
-    from windlass.cli import claiming, stopping
-    from windlass.sim.claims import page
+    from windlass.cli.simulate import interrupt, sim_claims
+    from windlass.sim.experiments import report
 
-    experiments = claiming.chosen((*named, *ids))
-    claiming.check_folder(folder)
-    results = claiming.run(invocation, folder, experiments, jobs)
+    experiments = sim_claims.chosen((*named, *ids))
+    sim_claims.check_folder(folder)
+    results = sim_claims.run(invocation, folder, experiments, jobs)
     if invocation.output == "markdown":
-        invocation.out.write(page.markdown([result.document for result in results]))
+        invocation.out.write(report.markdown([result.document for result in results]))
     elif invocation.output in ("", "table"):
-        invocation.out.write(claiming.as_table(results))
+        invocation.out.write(sim_claims.as_table(results))
     else:
-        emit(invocation, claiming.document(results))
+        emit(invocation, sim_claims.document(results))
     tried = {result.experiment.id for result in results}
-    return stopping.ended(invocation, [each.id for each in experiments if each.id not in tried])
+    return interrupt.ended(invocation, [each.id for each in experiments if each.id not in tried])
 
 
 @command.command("generate", short_help="Print a trace drawn at random.")
@@ -382,9 +391,9 @@ def claims(
 @standard(namespace=False, output=False)
 def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: int) -> int:
     """Print a trace drawn at random, in the simulator's own format."""
-    from windlass.cli import simulating
+    from windlass.cli.simulate import sim_run
 
-    invocation.out.write(simulating.drawn(jobs, days, median, seed))
+    invocation.out.write(sim_run.drawn(jobs, days, median, seed))
     return 0
 
 
@@ -393,7 +402,7 @@ def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: 
 def policies(invocation: Invocation) -> int:
     """List the policies that simulations know: of jobs over time (run), and of where pods go (pack)."""
     from windlass.cli import tables
-    from windlass.sim.catalogue import OF_PACK, OF_RUN
+    from windlass.sim.policy_list import OF_PACK, OF_RUN
 
     placing = OF_PACK.values()
     if invocation.structured:

@@ -9,17 +9,17 @@ import click
 
 from windlass import __version__
 from windlass.api import quantities
-from windlass.api.codes import exit_status_of
+from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
-from windlass.cli import amounts, failures, tables
-from windlass.cli.installing import DEPLOYMENTS, PART_OF
+from windlass.cli import errors, resources, tables
+from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
-from windlass.cli.nodecards import NodeCards
+from windlass.cli.nodes.device_counts import NodeCards
 from windlass.cli.options import standard
-from windlass.cli.output import emit
-from windlass.cli.queues import gather
-from windlass.cli.words import moment, natural, plural
+from windlass.cli.output.formats import emit
+from windlass.cli.queues.queues import gather
+from windlass.cli.text import moment, natural, plural
 from windlass.client.transport import Request
 from windlass.kits.timestamps import age
 
@@ -34,8 +34,8 @@ def command(invocation: Invocation) -> int:
     else:
         invocation.out.write(as_text(invocation, record))
     if record["healthy"]:
-        return failures.OK
-    return exit_status_of(record["problems"][0]["code"]) if record["problems"] else failures.UNREACHABLE
+        return errors.OK
+    return exit_status_of(record["problems"][0]["code"]) if record["problems"] else errors.UNREACHABLE
 
 
 def gather_status(invocation: Invocation) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         try:
             found = look(invocation)
         except StatusError as error:
-            told = failures.translate(error, invocation.client)
+            told = errors.translate(error, invocation.client)
         except WindlassError as error:
             told = error
         else:
             (record["server"] if part == "version" else record)[part] = found
             continue
-        problem = failures.aimed(told, invocation.surroundings).as_dict()
+        problem = errors.aimed(told, invocation.surroundings).as_dict()
         problem["remedies"] = [one for one in problem["remedies"] if not _this_command(one)]
         record["problems"].append(problem)
         if not record["server"].get("version"):
@@ -97,7 +97,7 @@ def _readiness(invocation: Invocation) -> str:
 def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
     """The Deployments of Windlass in a cluster; ``None`` where they cannot be seen."""
     client = invocation.client
-    found = failures.where_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    found = errors.where_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if found is None:
         return None
     return [
@@ -114,14 +114,14 @@ def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
 
 def _capacity(invocation: Invocation) -> dict[str, Any]:
     nodes = invocation.client.list(NODES).items
-    pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
-    have = amounts.total(amounts.allocatable(node) for node in nodes)
+    pods = [pod for pod in invocation.client.list(PODS).items if resources.holds_resources(pod)]
+    have = resources.total(resources.allocatable(node) for node in nodes)
     places = {node["metadata"]["name"]: node for node in nodes}
-    on: dict[str, amounts.Vector] = {}
+    on: dict[str, resources.Vector] = {}
     for pod in pods:
         name = pod["spec"]["nodeName"]
-        on[name] = quantities.add(on.get(name, {}), amounts.of_pod(pod, places.get(name)))
-    used = amounts.total(on.values())
+        on[name] = quantities.add(on.get(name, {}), resources.of_pod(pod, places.get(name)))
+    used = resources.total(on.values())
     cards = [NodeCards(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
     ready = sum(1 for node in nodes if _ready(node))
     return {
@@ -193,7 +193,7 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
         error = WindlassError(
             problem["code"], problem["message"], evidence=problem["evidence"], remedies=problem["remedies"]
         )
-        text += "\n" + failures.as_text(error)
+        text += "\n" + errors.as_text(error)
     return text
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.job_flags import job_flags, make, wish_of
 from windlass.cli.options import standard
-from windlass.cli.output import emit
-from windlass.cli.submitting import job_flags, make, wish_of
+from windlass.cli.output.formats import emit
 
 CONTEXT = {"allow_interspersed_args": False}
 
@@ -30,6 +30,6 @@ def command(invocation: Invocation, wait: bool, **given: Any) -> int:
             invocation.note(f"follow: windlass logs -f {name}   why it waits: windlass explain {name}")
     if not wait:
         return 0
-    from windlass.cli.waiting import until_end
+    from windlass.cli.jobs.wait import until_end
 
     return until_end(invocation, name)

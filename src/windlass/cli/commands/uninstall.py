@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli import failures
+from windlass.cli import errors
 from windlass.cli.commands.install import Run, need_cluster, tell_held
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
-from windlass.cli.words import joined
+from windlass.cli.text import joined
 
 if TYPE_CHECKING:
-    from windlass.cli.peers import Report
-    from windlass.cli.removing import Leaving
+    from windlass.cli.install.adopt_common import Report
+    from windlass.cli.install.remove import Leaving
 
 
 @click.command("uninstall")
@@ -48,47 +48,47 @@ def command(
     With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
     with -q Windlass stays for the others.
     """
-    from windlass.cli import adopting, installing, keeping, removing
+    from windlass.cli.install import adopt, installed_settings, objects, remove
 
     need_cluster(invocation, "uninstall")
     if queues and not adopted:
         raise WindlassError(
             "WL-USE-400", "--queue needs --adopted", remedies=("windlass uninstall --adopted --queue NAME",)
         )
-    wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
+    wishes = objects.Wishes(namespace=invocation.namespace or objects.NAMESPACE)
     if not queues:  # what is refused gives nothing back first
-        installing.refuse_helms(invocation.client, wishes)
-        keeping.refuse_absent(invocation.client, wishes.namespace)
+        objects.refuse_helms(invocation.client, wishes)
+        installed_settings.refuse_absent(invocation.client, wishes.namespace)
         if purge and not yes and not dry_run:
             click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     if not adopted:
-        adopting.check_alone(keeping.as_installed(invocation.client, wishes.namespace))
+        adopt.check_alone(installed_settings.as_installed(invocation.client, wishes.namespace))
     leaving = _leaving(invocation, wishes.namespace, purge=purge) if not queues else []
     if adopted:
         give_back(invocation, queues, seconds=float(wait), dry_run=dry_run)
         if queues:
-            return failures.OK
+            return errors.OK
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
-    for name in removing.delete(invocation.client, leaving, dry_run=dry_run):
+    for name in remove.delete(invocation.client, leaving, dry_run=dry_run):
         invocation.out.line(f"{name} {verb}")
         count += 1
     if not count:
         invocation.note("nothing of Windlass is there")
     tell_held(invocation, going=True)
-    return failures.OK
+    return errors.OK
 
 
 def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[Leaving]:
     """What is to go, all of which this user may delete."""
-    from windlass.cli import keeping, removing
+    from windlass.cli.install import installed_settings, remove
 
-    others = keeping.others(invocation.client, namespace)
+    others = installed_settings.others(invocation.client, namespace)
     if others:
         kinds = "the CustomResourceDefinitions and PriorityClasses" if purge else "the PriorityClasses"
         invocation.note(f"{kinds} stay, for Windlass in namespace {joined(others)}")
-    leaving = removing.everything(invocation.client, namespace, purge=purge, alone=not others)
-    removing.check_allowed(invocation.client, leaving)
+    leaving = remove.everything(invocation.client, namespace, purge=purge, alone=not others)
+    remove.check_allowed(invocation.client, leaving)
     return leaving
 
 
@@ -97,19 +97,19 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
     again first if it was stopped. ``dry_run``: only tell of it.
 
     Between the two of them there is always exactly one that decides a gang."""
-    from windlass.cli import adopting, kueues
+    from windlass.cli.install import adopt, adopt_kueue
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
-    held = kueues.held(client)
+    held = adopt_kueue.held(client)
     for name in held if not queues else [name for name in queues if name in held]:
         if dry_run:
             tell(f"queue {name} would be given back to Kueue")
             continue
-        kueues.let_go(client, name, clock, seconds=seconds, tell=tell)
+        adopt_kueue.let_go(client, name, clock, seconds=seconds, tell=tell)
     left = tuple(name for name in queues if name not in held)
     if queues and not left:
         return
-    for report in adopting.found_in(client):
+    for report in adopt.found_in(client):
         named = [row.name for row in report.queues if row.name in left]
         if left and not named:
             continue
@@ -128,17 +128,17 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
 
 def _give_back(invocation: Invocation, report: Report, queues: list[str], *, seconds: float) -> None:
     """``queues``: of this scheduler; none: all that are marked."""
-    from windlass.cli import adopting, installing, keeping
+    from windlass.cli.install import adopt, installed_settings, objects
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
     marked = [row.name for row in report.queues if row.adopted]
     if report.stopped:
-        there = keeping.as_installed(client, invocation.namespace or installing.NAMESPACE)
-        beside = adopting.wishes_beside(there, report)
-        Run(invocation, force=True).put(adopting.wanted_objects(client, beside))
-        adopting.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
-        for name in adopting.start(client, report):
+        there = installed_settings.as_installed(client, invocation.namespace or objects.NAMESPACE)
+        beside = adopt.wishes_beside(there, report)
+        Run(invocation, force=True).put(adopt.wanted_objects(client, beside))
+        adopt.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
+        for name in adopt.start(client, report):
             tell(f"{name} has its instances again")
     wanted = queues or marked
-    adopting.mark(client, report, wanted, adopted=False)
-    adopting.until_handed(report, wanted, clock, seconds=seconds, back=True, tell=tell)
+    adopt.mark(client, report, wanted, adopted=False)
+    adopt.until_handed(report, wanted, clock, seconds=seconds, back=True, tell=tell)

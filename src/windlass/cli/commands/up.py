@@ -6,10 +6,10 @@ import os
 
 import click
 
-from windlass.cli.failures import check_box
+from windlass.cli.errors import check_box
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 
 @click.command("up")
@@ -56,7 +56,7 @@ def command(
 
         argv = python_module("windlass.app", "up", "--state", str(state.path), *arguments)
         os.execv(argv[0], argv)
-    from windlass.cli.starting import start
+    from windlass.cli.bootstrap import start
 
     record = start(state, arguments)
     if invocation.structured:
@@ -68,7 +68,7 @@ def command(
 
 def _cards(invocation: Invocation, node: str) -> str:
     """``2 × NVIDIA-A100-SXM4-40GB (1 in MIG mode)``; empty where there are none, or the node is not there yet."""
-    from windlass.api import cards
+    from windlass.api.devices import node_annotation
     from windlass.api.errors import StatusError
     from windlass.api.resources import NODES
     from windlass.client.errors import Unreachable
@@ -77,7 +77,7 @@ def _cards(invocation: Invocation, node: str) -> str:
         found = invocation.client.get(NODES, node)
     except (StatusError, Unreachable):
         return ""
-    told = cards.read(found["metadata"].get("annotations") or {}).cards
+    told = node_annotation.read(found["metadata"].get("annotations") or {}).cards
     words = []
     for model in dict.fromkeys(card.model for card in told):
         own = [card for card in told if card.model == model]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli import failures, tables
+from windlass.cli import errors, tables
 from windlass.cli.commands.install import need_cluster
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 FORMATS = ("json", "yaml")
 
@@ -24,21 +24,21 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
 
     Versions, kinds, objects that would break, the configuration. Ends with 5 where something stands against it.
     """
-    from windlass.cli import installing, upgrading
+    from windlass.cli.install import objects, upgrade
 
     need_cluster(invocation, "upgrade")
     client = invocation.client
     if migrate_storage and not check_only:
-        for words in upgrading.migrate_storage(client):
+        for words in upgrade.migrate_storage(client):
             invocation.note(words)
-    found = upgrading.check(client, invocation.namespace or installing.NAMESPACE)
-    stops = [finding for finding in found if finding.level == upgrading.STOP]
+    found = upgrade.check(client, invocation.namespace or objects.NAMESPACE)
+    stops = [finding for finding in found if finding.level == upgrade.STOP]
     if invocation.structured:
         emit(invocation, {"ready": not stops, "findings": [finding.as_dict() for finding in found]})
-        return failures.CONFLICT if stops else failures.OK
+        return errors.CONFLICT if stops else errors.OK
     aim = invocation.surroundings.aim
     rows = [
-        [finding.level, finding.subject, finding.words, failures.aimed_remedy(finding.remedy, aim)]
+        [finding.level, finding.subject, finding.words, errors.aimed_remedy(finding.remedy, aim)]
         for finding in found
     ]
     invocation.out.write(tables.render(["", "WHAT", "HOW IT STANDS", "WHAT TO DO"], rows))
@@ -47,9 +47,9 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
         invocation.out.line(
             f"\n{count} thing{'' if count == 1 else 's'} to be done before this version is installed"
         )
-        return failures.CONFLICT
-    install = failures.aimed_remedy("windlass install", aim)
+        return errors.CONFLICT
+    install = errors.aimed_remedy("windlass install", aim)
     invocation.out.line(
         f"\nready: {install}, or helm upgrade after windlass crds | kubectl apply --server-side -f -"
     )
-    return failures.OK
+    return errors.OK

@@ -8,7 +8,7 @@ from windlass import __version__
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 
 @click.command("version")

@@ -9,7 +9,7 @@ import click
 from windlass.cli.commands.plan import moment_of
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
-from windlass.cli.output import emit
+from windlass.cli.output.formats import emit
 
 FORMATS = ("json", "yaml", "table")
 
@@ -67,12 +67,12 @@ def command(invocation: Invocation, now: str | None, **given: Any) -> int:
     change and without it. How long work runs is drawn from what earlier runs took, or as its owner says. Nothing is
     changed in the cluster.
     """
-    from windlass.cli import forecasting
+    from windlass.cli.simulate import what_if
 
-    question = forecasting.Question(now=moment_of(invocation, now), **given)
-    found = forecasting.answer(invocation, question)
+    question = what_if.Question(now=moment_of(invocation, now), **given)
+    found = what_if.answer(invocation, question)
     if invocation.output in ("", "table"):
-        invocation.out.write(forecasting.as_text(found))
+        invocation.out.write(what_if.as_text(found))
     else:
-        emit(invocation, forecasting.document(found))
+        emit(invocation, what_if.document(found))
     return 0

@@ -29,8 +29,8 @@ from windlass.client.informers import Informer
 from windlass.controllers.adoption.step import KEEPS_CARDS, adopted, step
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.runner import Watch
-from windlass.model.adoption import KAI, VOLCANO, keeps_cards
-from windlass.model.groups import kai_group_name
+from windlass.model.cluster.ownership import KAI, VOLCANO, keeps_cards
+from windlass.model.groups.podgroups import kai_group_name
 
 LEFT = "kai"
 _PREFIX = "kai:"

@@ -13,7 +13,7 @@ from typing import Any
 from windlass.api.annotations import ADOPTED, ADOPTED_POOL, ADOPTED_SUFFIX, NODE_POOL_KAI
 from windlass.api.resources import KAI_POD_GROUPS, POD_GROUPS
 from windlass.api.views import KaiPodGroup, KaiQueue, PodGroup, Queue
-from windlass.client.correlator import ObjectRef
+from windlass.client.event_correlator import ObjectRef
 from windlass.controllers.effects import NOTHING, Effects, Event, Patch
 
 KEEPS_CARDS = "its pods ask for parts of cards, which KAI's binder reserves"

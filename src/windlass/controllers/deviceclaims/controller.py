@@ -15,9 +15,9 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index, Within
 from windlass.controllers.deviceclaims.step import GPU_CLASS, claim_step, class_step, pod_step
 from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.expectations import Index, Within
 from windlass.controllers.runner import Watch
 
 Json = dict[str, Any]

@@ -9,9 +9,9 @@ from windlass.api import selectors
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
 from windlass.controllers.disruption.step import step
 from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.expectations import Index
 from windlass.controllers.runner import Watch
 from windlass.kits.clock import Clock
 

@@ -14,7 +14,7 @@ from typing import Any
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, by_kind
 from windlass.api.views import Pod
 from windlass.api.views.wire import Owner
-from windlass.client.correlator import ObjectRef
+from windlass.client.event_correlator import ObjectRef
 from windlass.controllers.effects import Effects, Event, Plan, Update, reference
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from windlass.api.accelerator_table import TIER_LABEL, tier_of
+from windlass.api.devices.accelerator_table import TIER_LABEL, tier_of
 from windlass.api.resources import NODES, Resource
 from windlass.api.views import Node, decode_node
 from windlass.client.informers import Informer

@@ -11,8 +11,8 @@ from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS, Resourc
 from windlass.api.views import Node, Pod, decode_node, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Bare, Index
 from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.expectations import Bare, Index
 from windlass.controllers.nodehealth.step import (
     GRACE_SECONDS,
     NodeObserved,

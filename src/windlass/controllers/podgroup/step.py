@@ -22,7 +22,7 @@ from windlass.api import annotations as names
 from windlass.api.quantities import QuantityError, from_units, to_vector
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.api.views import PodGroup, decode_pod
-from windlass.client.correlator import ObjectRef
+from windlass.client.event_correlator import ObjectRef
 from windlass.controllers.effects import (
     NOTHING,
     Create,

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
 from windlass.api.views import PodGroup, decode_pod_group
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
-from windlass.controllers.commands import discarded, key_of, oldest_first
 from windlass.controllers.effects import Effects
+from windlass.controllers.expectations import Index
 from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, Observed, make, step
 from windlass.controllers.runner import Watch
+from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
 
 Json = dict[str, Any]
 PAUSE_SECONDS = 1.0

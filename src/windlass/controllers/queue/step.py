@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.resources import QUEUES
-from windlass.controllers.commands import discard
 from windlass.controllers.effects import Create, Effects, Event, Patch, Plan, reference
 from windlass.controllers.queue.table import State, Trigger, follow
+from windlass.controllers.volcano_commands import discard
 
 Json = dict[str, Any]
 ROOT = "root"

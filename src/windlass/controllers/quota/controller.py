@@ -14,8 +14,8 @@ from windlass.api.resources import ALIASES, ALL, EVENTS, EVENTS_V1, PODS, RESOUR
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Bare, Index
 from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.expectations import Bare, Index
 from windlass.controllers.quota.step import charge, step
 from windlass.controllers.runner import Watch
 from windlass.kits.clock import Clock

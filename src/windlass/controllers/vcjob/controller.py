@@ -22,18 +22,18 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index, Stored, Within, decode_stored
-from windlass.controllers.commands import discarded, key_of, oldest_first
 from windlass.controllers.effects import Effects, controller_of
+from windlass.controllers.expectations import Index, Stored, Within, decode_stored
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
-from windlass.controllers.vcjob.journeys import JobJourneys
 from windlass.controllers.vcjob.members import Members, members
 from windlass.controllers.vcjob.observed import Observed
 from windlass.controllers.vcjob.policies import missing
+from windlass.controllers.vcjob.reconcile import step
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER, read
-from windlass.controllers.vcjob.step import step
-from windlass.controllers.vcjob.table import RESTARTABLE
+from windlass.controllers.vcjob.state_machine import RESTARTABLE
+from windlass.controllers.vcjob.traces import JobJourneys
+from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
 from windlass.kits.clock import Clock
 from windlass.observe.tracing import Exporter
 

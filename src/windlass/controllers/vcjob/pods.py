@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api import annotations as names
+from windlass.api.devices.numa_annotations import POLICY_VOLCANO
 from windlass.api.resources import VOLCANO_JOBS
-from windlass.api.zones import POLICY_VOLCANO
 from windlass.controllers.vcjob import plugins
 from windlass.controllers.vcjob.members import partition_of
 from windlass.controllers.vcjob.spec import JobSpec, Task, Volume

@@ -18,8 +18,8 @@ from typing import Any
 from windlass.api.views.wire import moment
 from windlass.controllers.vcjob.members import Member, Members
 from windlass.controllers.vcjob.spec import JobSpec, Policy, Task
+from windlass.controllers.vcjob.state_machine import ACTIONS, TARGETED, Trigger
 from windlass.controllers.vcjob.status import EVERYTHING, UNSUCCEEDED, JobState
-from windlass.controllers.vcjob.table import ACTIONS, TARGETED, Trigger
 
 ANY = "*"
 POD_FAILED = "PodFailed"

@@ -24,10 +24,10 @@ from typing import Any
 from windlass.api.views.wire import moment
 from windlass.controllers.vcjob.members import parse_spans, spans
 from windlass.controllers.vcjob.spec import JobSpec
-from windlass.controllers.vcjob.table import FINAL, Phase
+from windlass.controllers.vcjob.state_machine import FINAL, Phase
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
-from windlass.model import pasts
+from windlass.model.records import attained_service
 
 RESTART = "restart"
 COMMAND = "command"
@@ -74,7 +74,7 @@ class JobState:
     resources: Mapping[str, str] = field(default_factory=dict)
     """``plugin-…`` and ``volume-pvc-…`` entries."""
     past: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of earlier PodGroups, as :func:`windlass.model.pasts.carried` has them."""
+    """Annotations of earlier PodGroups, as :func:`windlass.model.records.attained_service.carried` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def load(job: Mapping[str, Any]) -> JobState:
             if key.startswith(_TIMER)
         },
         resources={key: text for key, text in kept.items() if key.startswith((_PLUGIN, _VOLUME))},
-        past={name: kept[name] for name in pasts.CARRIED if name in kept},
+        past={name: kept[name] for name in attained_service.CARRIED if name in kept},
     )
 
 

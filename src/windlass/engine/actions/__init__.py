@@ -1,1 +1,1 @@
-"""The actions of a cycle, one file each. See :mod:`windlass.engine.actions.cycle`."""
+"""The actions of a cycle, one file each. See :mod:`windlass.engine.actions.context`."""

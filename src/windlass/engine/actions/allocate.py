@@ -1,17 +1,17 @@
 """The action ``allocate``: let groups take steps, in turn, until none can.
 
 A step that cannot be had now, but once something that terminates is gone, is promised that room. Where
-run times are known, room is kept for the first that finds none (:mod:`windlass.engine.promises.reservations`).
+run times are known, room is kept for the first that finds none (:mod:`windlass.engine.backfill.reservations`).
 ``binds_per_cycle`` of the configuration bounds it; what is left then runs in the next cycle.
 """
 
 from __future__ import annotations
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.context import CycleContext, Machinery
 from windlass.engine.groups.entries import GroupEntry, promised
-from windlass.engine.groups.steps import Step
-from windlass.engine.placing.allocate import Attempt, waits_for
-from windlass.engine.waiting.parking import Bucket
+from windlass.engine.groups.next_step import Step
+from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.placement.gang_allocator import Attempt, waits_for
 from windlass.spi.plugins import Refusal
 
 

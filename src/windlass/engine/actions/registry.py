@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from windlass.engine.actions.allocate import Allocate
-from windlass.engine.actions.cycle import Action, Machinery
-from windlass.engine.actions.evicting import Evicting
+from windlass.engine.actions.context import Action, Machinery
+from windlass.engine.actions.preempt import Evicting
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.actions.volcano_backfill import VolcanoBackfill

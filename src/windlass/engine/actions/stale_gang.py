@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.context import CycleContext, Machinery
 from windlass.engine.groups.entries import ACTIVE, GroupEntry
 
 ACTION = "stale-gang"

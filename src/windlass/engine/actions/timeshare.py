@@ -24,18 +24,18 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace as altered
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
-from windlass.engine.actions.evicting import keep_waiting
-from windlass.engine.disruption.offers import Taking, Unit
-from windlass.engine.evictions.clearing import Clearing
-from windlass.engine.evictions.moves import Mover
-from windlass.engine.evictions.search import Order, Search, Tools
-from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.preempt import keep_waiting
+from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, TaskEntry
-from windlass.engine.groups.steps import Step, is_promised, whole_step
-from windlass.engine.sharing.record import Number, number
-from windlass.engine.sharing.sharing import AFTER_ALL, BEFORE_ALL, Account
-from windlass.engine.waiting.parking import Bucket
+from windlass.engine.groups.next_step import Step, is_promised, whole_step
+from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.preemption.relocation import Mover
+from windlass.engine.preemption.suspension_search import Clearing
+from windlass.engine.preemption.victim_search import Order, Search, Tools
+from windlass.engine.timesharing.attained_service import AFTER_ALL, BEFORE_ALL, Account
+from windlass.engine.timesharing.dump_record import Number, number
+from windlass.engine.victims.victim_pool import Taking, Unit
 from windlass.spi.quantities import is_device
 from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
 

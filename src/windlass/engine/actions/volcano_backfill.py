@@ -7,11 +7,11 @@ of ``allocate`` and its reservations.
 
 from __future__ import annotations
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.context import CycleContext, Machinery
 from windlass.engine.actions.volcano_evict import tiers_of
-from windlass.engine.admission.enrolment import closed_reason
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.view import TableView
+from windlass.engine.queueing.enqueue import closed_reason
 from windlass.spi.plugins import StepView
 
 

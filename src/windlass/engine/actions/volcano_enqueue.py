@@ -17,12 +17,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.context import CycleContext, Machinery
 from windlass.engine.actions.volcano_evict import tiers_of
-from windlass.engine.admission.enrolment import closed_reason
-from windlass.engine.admission.looks import GangLook
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.nodes.table import USED
+from windlass.engine.queueing.enqueue import closed_reason
+from windlass.engine.queueing.tier_views import GangLook
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import NamespaceQuota
 from windlass.spi.tiers import Admission, Tiers

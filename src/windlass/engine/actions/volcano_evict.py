@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
-from windlass.engine.actions.evicting import Evicting, Outcome, keep_waiting
-from windlass.engine.actions.volcano_search import Hunt, NodeSearch
-from windlass.engine.admission.consent import PAUSE_SECONDS
-from windlass.engine.admission.looks import GangLook, best_effort
+from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.preempt import Evicting, Outcome, keep_waiting
+from windlass.engine.actions.volcano_node_search import Hunt, NodeSearch
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, promised
-from windlass.engine.groups.steps import whole_step
-from windlass.engine.placing.domains import Scope
-from windlass.engine.placing.topology import Demand, held_rows
-from windlass.engine.policies import Policies
+from windlass.engine.groups.next_step import whole_step
+from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.placement.domain_selector import Demand, held_rows
+from windlass.engine.placement.topology_domains import Scope
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queueing.permit import PAUSE_SECONDS
+from windlass.engine.queueing.tier_views import GangLook, best_effort
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.waiting.parking import Bucket
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 

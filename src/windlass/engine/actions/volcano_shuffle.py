@@ -6,11 +6,11 @@ The voters name them: those on nodes whose time is over (``tdm``), those that ot
 
 from __future__ import annotations
 
-from windlass.engine.actions.cycle import CycleContext, Machinery
+from windlass.engine.actions.context import CycleContext, Machinery
 from windlass.engine.actions.volcano_evict import tiers_of
-from windlass.engine.admission.looks import GangLook, TaskLook
-from windlass.engine.evictions.relieving import Reliever
 from windlass.engine.nodes.view import TableView
+from windlass.engine.preemption.load_rescheduling import Reliever
+from windlass.engine.queueing.tier_views import GangLook, TaskLook
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Evicts, Relieves, SaysWhy, Tiers
 

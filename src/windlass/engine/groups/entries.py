@@ -16,20 +16,20 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from windlass.engine.cards.cards import Cuts
-from windlass.engine.cards.devices import Masks
 from windlass.engine.decision import DeviceShare, GroupStatus
-from windlass.engine.groups.parts import PartTree
+from windlass.engine.devices.share_table import Cuts
+from windlass.engine.devices.whole_device_table import Masks
+from windlass.engine.groups.subgroups import PartTree
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, Task, TaskState
 from windlass.spi.plugins import Refusal
 from windlass.spi.topology import TopologyNeed
 
 if TYPE_CHECKING:
-    from windlass.engine.fitting.classes import TaskClass
-    from windlass.engine.groups.steps import Step
+    from windlass.engine.feasibility.task_class import TaskClass
+    from windlass.engine.groups.next_step import Step
+    from windlass.engine.pending.scheduling_queue import Bucket
     from windlass.engine.queues.tree import QueueEntry
-    from windlass.engine.waiting.parking import Bucket
 
 PENDING, ASSUMED, BOUND, RUNNING = TaskState.PENDING, TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING
 TERMINATING, STUCK = TaskState.RELEASING, TaskState.STUCK
@@ -183,7 +183,8 @@ class GroupEntry:
         self.consent: tuple[Group, QueueEntry, int, bool] | None = None
         """Whether it opts in to time-sharing: as what, in which queue and version of the tree that was asked."""
         self.shares = False
-        """Whether it opted in to time-sharing; kept by :class:`~windlass.engine.sharing.sharing.Sharing`."""
+        """Whether it opted in to time-sharing; kept by
+        :class:`~windlass.engine.timesharing.attained_service.Sharing`."""
         self.bucket: Bucket | None = None
         self.step: Step | None = None
         """What it waits for; set while it is in a bucket."""

@@ -19,12 +19,12 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cards.cards import CardTable
-from windlass.engine.cards.devices import WHOLE, DeviceTable, slots_of
-from windlass.engine.nodes.changes import ChangeLog
+from windlass.engine.devices.share_table import CardTable
+from windlass.engine.devices.whole_device_table import WHOLE, DeviceTable, slots_of
+from windlass.engine.nodes.change_log import ChangeLog
 from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.interning import Interner
-from windlass.engine.nodes.ranking import NameRanking
+from windlass.engine.nodes.name_order import NameRanking
 from windlass.spi.numa import NodeZones
 from windlass.spi.objects import Node, Taint, TaskState
 

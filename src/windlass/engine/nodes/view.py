@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cards.view import CardArrays
+from windlass.engine.devices.view import CardArrays
 from windlass.engine.nodes.images import TableImages
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.devices import CardView

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.engine.bounds import Bound
-from windlass.engine.fitting.classes import TaskClass
+from windlass.engine.domain_bound import Bound
+from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.steps import Step
+from windlass.engine.groups.next_step import Step
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.nodes import BoolArray, NodeView

@@ -10,8 +10,8 @@ from windlass.spi.shares import Share
 
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import GroupEntry
+    from windlass.engine.pending.scheduling_queue import Bucket
     from windlass.engine.queues.tree import QueueTree
-    from windlass.engine.waiting.parking import Bucket
     from windlass.spi.plugins import StepView
 
 Items = Iterable[tuple[str, int]]

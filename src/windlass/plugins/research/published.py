@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.kits.rng import Random as Chance
-from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
-from windlass.plugins.onlooker import Onlooker
+from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.nodes.count_only import Onlooker
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs

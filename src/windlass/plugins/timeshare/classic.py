@@ -3,7 +3,7 @@
 * ``las``: who has had less than a bound of accelerator time goes before all others; within a queue by age
   (Tiresias without knowledge of run times, with its two queues).
 * ``srtf``, ``srsf``: the shortest remaining time, or accelerator time, goes first. They know how long work runs. What a
-  stop lost remains, and so does the restart (:mod:`~windlass.plugins.timeshare.losses`); that a stop will lose
+  stop lost remains, and so does the restart (:mod:`~windlass.plugins.timeshare.suspension_cost`); that a stop will lose
   something keeps them from none.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.plugins.timeshare.losses import EXACT, habit_of, saved_before, saved_seconds
-from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
+from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, OptIn, Sharing, opted_in
+from windlass.plugins.timeshare.suspension_cost import EXACT, habit_of, saved_before, saved_seconds
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Rank, Stint
 

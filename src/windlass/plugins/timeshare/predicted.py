@@ -1,6 +1,6 @@
 """The learned order of time-sharing, by what earlier runs of the same work took where that is known.
 
-What :class:`~windlass.plugins.timeshare.learned.LearnedSharing` counts of runs of one size is here only the assumption
+What :class:`~windlass.plugins.timeshare.gittins.LearnedSharing` counts of runs of one size is here only the assumption
 for what is known of work like the group: the runs that its estimate was learned of (``Group.runs``: of this name,
 this request, this owner, as :mod:`windlass.predict.history` finds them), counted in the same stretches. They weigh as
 many as they are, the assumption as ``PRIOR`` runs. The word of an owner (``Group.run_estimate`` that was not learned)
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from windlass.plugins.timeshare.learned import STRETCHES, LearnedSharing, Tuning, least
-from windlass.plugins.timeshare.sharing import OptIn, opted_in
+from windlass.plugins.timeshare.gittins import STRETCHES, LearnedSharing, Tuning, least
+from windlass.plugins.timeshare.opt_in import OptIn, opted_in
 from windlass.spi.objects import Group
 from windlass.spi.timeshare import Stint
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, number
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint, Trend

@@ -17,9 +17,9 @@ from fractions import Fraction
 from typing import Any
 
 from windlass.api.reasons import Reason
-from windlass.plugins.shares import exceeds
+from windlass.plugins.argument_values import boolean
+from windlass.plugins.queues.dominant_share import exceeds
 from windlass.plugins.volcano.amounts import plus
-from windlass.plugins.volcano.arguments import boolean
 from windlass.plugins.volcano.capacity import PODS, CapacitySpares
 from windlass.spi.objects import Dialect, Resources
 from windlass.spi.plugins import QueueView

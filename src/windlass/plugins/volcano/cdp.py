@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.plugins.volcano.arguments import duration
+from windlass.plugins.argument_values import duration
 from windlass.spi.tiers import Purpose, TaskView
 
 COOLDOWN = "volcano.sh/cooldown-time"

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windlass.plugins.cards import WHOLE, asked_milli, free_milli
+from windlass.plugins.argument_values import Arguments, number
+from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, free_milli
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, number
 from windlass.spi.devices import CardState, DeviceNeed
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.plugins.argument_values import Arguments, boolean, duration
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, boolean, duration
 from windlass.spi.extender import Hooks, Matter, NodeJudge, Opinion
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs

@@ -3,7 +3,7 @@
 A HyperNode's score is that of ``binpack`` over all of its nodes: how full it is once the gang is there, and 0 if it
 has too little of anything that counts. Pods without a wish rather stay out of HyperNodes: these are for gangs. That the
 nearest HyperNode is tried first, and that members go next to those that are there, is the engine's business
-(:mod:`windlass.engine.placing.topology`), whether the plugin is configured or not.
+(:mod:`windlass.engine.placement.domain_selector`), whether the plugin is configured or not.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from windlass.plugins.argument_values import Arguments, boolean, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, boolean, number
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import DomainsView

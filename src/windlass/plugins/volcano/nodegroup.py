@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.plugins.argument_values import Arguments, boolean
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, boolean
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs, NodeGroups
 from windlass.spi.plugins import Finding, Footprint, Trend

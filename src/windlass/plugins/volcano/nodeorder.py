@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
-from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
-from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.plugins.nodes.pod_affinity import AffinityWishes, PodAffinity
+from windlass.plugins.nodes.preferred_nodes import PreferredNodes, SoftTaints
+from windlass.plugins.nodes.topology_spread import SpreadWishes, TopologySpread
 from windlass.plugins.volcano.image_locality import ImageLocality
-from windlass.plugins.wishes import PreferredNodes, SoftTaints
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint, Trend

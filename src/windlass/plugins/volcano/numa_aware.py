@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from windlass.plugins.numa.policy import NumaZones
-from windlass.plugins.volcano.arguments import number
+from windlass.plugins.argument_values import number
+from windlass.plugins.numa.plugin import NumaZones
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.numa import AlignmentPolicy
 from windlass.spi.objects import Dialect, Needs

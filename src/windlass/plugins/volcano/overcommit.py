@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from windlass.api.reasons import Reason
-from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.plugins.argument_values import Arguments, number
 from windlass.spi.plugins import Refusal
 from windlass.spi.quantities import from_units
 from windlass.spi.tiers import Admission, Vote

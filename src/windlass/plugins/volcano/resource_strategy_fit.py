@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.plugins.argument_values import Arguments, boolean, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, boolean, number
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Finding, Footprint, Trend

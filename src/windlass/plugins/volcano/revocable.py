@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.plugins.argument_values import Arguments
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Finding, Footprint, Trend

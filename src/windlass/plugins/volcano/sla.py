@@ -6,7 +6,7 @@ The deadline is the group's age of ``volcano.sh/sla-waiting-time``, else of the 
 
 from __future__ import annotations
 
-from windlass.plugins.volcano.arguments import Arguments, duration
+from windlass.plugins.argument_values import Arguments, duration
 from windlass.spi.objects import Group
 from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Admission, Vote

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.onlooker import Onlooker
-from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.plugins.nodes.count_only import Onlooker
 from windlass.plugins.volcano.buckets import Buckets, Kind, along, concern, order
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
-from windlass.spi.waiting import Waiting
+from windlass.spi.pending import Waiting
 
 LAST = 1 << 30
 

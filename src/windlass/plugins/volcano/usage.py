@@ -1,6 +1,6 @@
 """Volcano's ``usage``: nodes by their measured load.
 
-The load comes from outside (:class:`~windlass.spi.loads.TakesLoads`); without any, and on nodes whose
+The load comes from outside (:class:`~windlass.spi.node_loads.TakesLoads`); without any, and on nodes whose
 figures are older than five minutes, the policy has nothing to say. What pods will use that are too young
 to be seen in the figures is estimated from their requests. Limits are not known here, so the estimator's
 ``burst_ratio``, which weighs what lies between request and limit, has no effect; it is 0 by default.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.api.reasons import Reason
+from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.volcano.arguments import Arguments, number
-from windlass.spi.loads import FRESH_SECONDS, MEASURED, NodeLoad
+from windlass.spi.node_loads import FRESH_SECONDS, MEASURED, NodeLoad
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Finding, Footprint

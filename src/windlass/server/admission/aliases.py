@@ -12,8 +12,8 @@ from typing import Any
 from windlass.api import errors
 from windlass.api.aliases import DESERVED, GUARANTEED, GUARANTEED_TWICE, card_words, same_amounts
 from windlass.api.errors import FieldError
-from windlass.api.field_values import canonical_quantity
 from windlass.api.resources import PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
+from windlass.api.wire.field_values import canonical_quantity
 from windlass.server.admission.plugin import Review
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from windlass.api import quantities
 from windlass.api.aliases import product_words
-from windlass.api.devicewords import amounts_of, annotation_words, read
-from windlass.api.pod_amounts import pod_requests, qos_class
+from windlass.api.devices.request_parser import amounts_of, annotation_words, read
+from windlass.api.pod_requests import pod_requests, qos_class
 from windlass.api.resources import PODS
 from windlass.server.admission.plugin import Review
 

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-from windlass.sim.metrics import completion_seconds, queue_seconds, slowdown
-from windlass.sim.outcome import Ended, Outcome
+from windlass.sim.replay.metrics import completion_seconds, queue_seconds, slowdown
+from windlass.sim.replay.outcome import Ended, Outcome
 
 COLUMNS = (
     "policy",

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.sim.metrics import Metrics, completion_seconds, queue_seconds
-from windlass.sim.outcome import Moment, Outcome, Span
+from windlass.sim.replay.metrics import Metrics, completion_seconds, queue_seconds
+from windlass.sim.replay.outcome import Moment, Outcome, Span
 
 COLUMNS = 720
 POINTS = 400

@@ -18,14 +18,19 @@ from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
-from windlass.api import yaml_text
+from windlass.api.wire import yaml_text
 from windlass.engine.deltas import GroupUpserted, QueueUpserted, TaskUpserted
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.model.groups import job_title
-from windlass.model.snapshot import SnapshotError, from_objects
-from windlass.plugins.model_grouping import MODEL
-from windlass.plugins.timeshare.losses import CHECKPOINT_EVERY, RESTART_COST, seconds_said, work_seconds
-from windlass.plugins.timeshare.sharing import consent
+from windlass.model.cluster.snapshot import SnapshotError, from_objects
+from windlass.model.groups.podgroups import job_title
+from windlass.plugins.queues.model_grouping import MODEL
+from windlass.plugins.timeshare.opt_in import consent
+from windlass.plugins.timeshare.suspension_cost import (
+    CHECKPOINT_EVERY,
+    RESTART_COST,
+    seconds_said,
+    work_seconds,
+)
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError

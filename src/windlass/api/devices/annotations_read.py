@@ -1,0 +1,275 @@
+"""Annotations of a pod that speak of cards: KAI's words, Windlass' own, MIG profiles, and wishes about the card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api.devices.request import (
+    GPU,
+    MIB,
+    MIG,
+    MOST_CARDS,
+    MOST_MIB,
+    NO_WISHES,
+    PERCENT,
+    WHOLE,
+    Ask,
+    ContainerAmounts,
+    Reader,
+    Wishes,
+)
+from windlass.api.devices.resource_names import profile_of
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, parse
+
+_WISHES = (
+    names.USE_TYPE_HAMI,
+    names.NOT_TYPE_HAMI,
+    names.USE_UUID_HAMI,
+    names.NOT_UUID_HAMI,
+    names.USE_UUID_VOLCANO,
+    names.NOT_UUID_VOLCANO,
+    names.CARD_MODEL,
+    names.CARD_MODEL_NOT,
+    names.CARD_MIN_MEMORY,
+    names.CARD_MIN_COMPUTE,
+    names.CARD_POLICY_HAMI,
+)
+_PARTS = (
+    names.FRACTION_KAI,
+    names.MEMORY_KAI,
+    names.FRACTION_COUNT_KAI,
+    names.FRACTION_CONTAINER_KAI,
+    names.CARD_MEMORY,
+    names.CARD_COMPUTE,
+    names.CARD_COUNT,
+    names.CARD_CONTAINER,
+    names.CARD_SHARING,
+    names.VGPU_MODE_VOLCANO,
+    names.VGPU_MODE_HAMI,
+    names.VGPU_SPREAD_VOLCANO,
+)
+ANNOTATIONS = frozenset((*_WISHES, *_PARTS))
+"""Annotations of a pod that speak of cards; MIG profiles (``nvidia.com/mig-…``) come on top."""
+
+
+def annotation_words(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Those annotations of a pod that speak of cards, sorted; mostly none."""
+    found = [name for name in annotations if _speaks(name)]
+    return tuple(sorted((name, annotations[name]) for name in found)) if found else ()
+
+
+@lru_cache(maxsize=4096)
+def _speaks(name: str) -> bool:
+    return name in ANNOTATIONS or name.startswith(MIG)
+
+
+def read_annotations(containers: Sequence[ContainerAmounts], reader: Reader) -> None:
+    """What annotations ask for: KAI's words, Windlass' own, MIG profiles."""
+    kai = [name for name in (names.FRACTION_KAI, names.MEMORY_KAI) if reader.note(name)]
+    own = [name for name in (names.CARD_MEMORY, names.CARD_COMPUTE) if reader.note(name)]
+    profiles = [name for name in reader.annotations if name.startswith(MIG)]
+    asked = [*kai[:1], *own[:1], *profiles[:1]]
+    if len(kai) > 1:
+        reader.bad(kai[1], reader.note(kai[1]), f"{kai[0]} is given too: keep one of them")
+        return
+    if len(asked) > 1:
+        reader.bad(asked[1], reader.note(asked[1]), f"{asked[0]} is given too: keep one of them")
+        return
+    if asked and reader.asks:
+        reader.bad(
+            asked[0],
+            reader.note(asked[0]),
+            "the containers' limits ask for parts of a card too: keep one of them",
+        )
+        return
+    if asked and not profiles and (whole := _asks_whole(containers)):
+        reader.bad(
+            asked[0],
+            reader.note(asked[0]),
+            f"container {whole[0]} asks for whole cards ({whole[1]}) too: take one of them out",
+        )
+        return
+    if kai:
+        _kai(reader, kai[0])
+    elif own:
+        _own(reader)
+    for name in profiles:
+        _profile_note(reader, name)
+    _lonely(reader, bool(kai), bool(own))
+
+
+def _asks_whole(containers: Sequence[ContainerAmounts]) -> tuple[str, str] | None:
+    """A container that asks for whole GPUs, and the resource."""
+    for container in containers:
+        for name, text in container.amounts:
+            if name == GPU and text != "0":
+                return container.name, name
+    return None
+
+
+def _kai(reader: Reader, name: str) -> None:
+    count = reader.number(names.FRACTION_COUNT_KAI, 1, MOST_CARDS, "must be a whole number of cards from 1")
+    container = reader.note(names.FRACTION_CONTAINER_KAI)
+    text = reader.note(name)
+    if name == names.MEMORY_KAI:
+        mib = reader.number(name, 1, MOST_MIB, "must be MiB of a card's memory, a whole number from 1")
+        if mib is not None:
+            reader.asks.append(Ask(container, count=count or 1, memory_mib=mib, slices=False))
+        return
+    milli = _thousandths(text)
+    if milli is None:
+        reader.bad(name, text, "must be the part of a card, above 0 and at most 1, such as 0.5")
+    else:
+        reader.asks.append(Ask(container, count=count or 1, milli=milli, memory_milli=milli, slices=False))
+
+
+def _thousandths(text: str) -> int | None:
+    """``"0.5"`` → 500, rounded up; ``None`` outside (0, 1]."""
+    if not re.fullmatch(r"\d{0,3}(?:\.\d{0,18})?", text) or not any(c.isdigit() for c in text):
+        return None
+    value = Fraction(text if text[0] != "." else f"0{text}") if text[-1] != "." else Fraction(text[:-1])
+    return -int(-value * WHOLE // 1) if 0 < value <= 1 else None
+
+
+def _own(reader: Reader) -> None:
+    count = reader.number(names.CARD_COUNT, 1, MOST_CARDS, "must be a whole number of cards from 1")
+    percent = reader.number(
+        names.CARD_COMPUTE, 1, PERCENT, "must be percent of a card's compute, from 1 to 100"
+    )
+    mib = _mebibytes(reader, names.CARD_MEMORY)
+    if (mib is None and reader.note(names.CARD_MEMORY)) or (
+        percent is None and reader.note(names.CARD_COMPUTE)
+    ):
+        return
+    milli = (percent or 0) * WHOLE // PERCENT
+    ask = Ask(reader.note(names.CARD_CONTAINER), count=count or 1, milli=milli, memory_mib=mib or 0)
+    sharing = reader.note(names.CARD_SHARING)
+    if sharing not in ("", "any", "shares", "slices"):
+        reader.problems.append(
+            FieldError.not_supported(
+                f"metadata.annotations[{names.CARD_SHARING}]", sharing, ("any", "shares", "slices")
+            )
+        )
+    elif sharing == "slices" and (mib is None or milli):
+        reader.bad(
+            names.CARD_SHARING,
+            sharing,
+            f"a slice is chosen by its memory alone: say {names.CARD_MEMORY}, and not {names.CARD_COMPUTE}",
+        )
+    else:
+        reader.asks.append(
+            replace(
+                ask,
+                slices=sharing != "shares" and mib is not None and not milli,
+                shares=sharing != "slices",
+            )
+        )
+
+
+def _mebibytes(reader: Reader, name: str) -> int | None:
+    """A quantity of memory (``10Gi``) in MiB, rounded up."""
+    text = reader.note(name)
+    if not text:
+        return None
+    try:
+        value = parse(text)
+    except QuantityError as error:
+        reader.problems.append(FieldError(f"metadata.annotations[{name}]", str(error)))
+        return None
+    if value < MIB:
+        reader.bad(name, text, "must be an amount of memory of at least 1Mi, such as 10Gi")
+        return None
+    return -int(-value // MIB)
+
+
+def _profile_note(reader: Reader, name: str) -> None:
+    profile = profile_of(name)
+    if not profile:
+        reader.bad(name, reader.note(name), "is no MIG profile, such as nvidia.com/mig-1g.10gb")
+        return
+    count = reader.number(name, 1, MOST_CARDS, "must be a whole number of slices from 1")
+    if count is not None:
+        reader.asks.append(Ask("", count=count, profile=profile))
+
+
+def _lonely(reader: Reader, kai: bool, own: bool) -> None:
+    """Words that say how much of what nobody asks for."""
+    for present, words, partners in (
+        (
+            kai,
+            (names.FRACTION_COUNT_KAI, names.FRACTION_CONTAINER_KAI),
+            f"{names.FRACTION_KAI} or {names.MEMORY_KAI}",
+        ),
+        (
+            own,
+            (names.CARD_COUNT, names.CARD_CONTAINER, names.CARD_SHARING),
+            f"{names.CARD_MEMORY} or {names.CARD_COMPUTE}",
+        ),
+    ):
+        for name in words:
+            if not present and reader.note(name):
+                reader.bad(name, reader.note(name), f"says nothing without {partners}")
+
+
+def apply_modes(asks: Iterable[Ask], reader: Reader) -> list[Ask]:
+    """``vgpu-mode``: by software (``hami-core``) a card is shared, by ``mig`` it is sliced; absent: either."""
+    asks = list(asks)
+    for name in (names.VGPU_MODE_VOLCANO, names.VGPU_MODE_HAMI):
+        mode = reader.note(name)
+        if not mode:
+            continue
+        if mode == "mig":
+            if any(not ask.memory_mib and not ask.profile for ask in asks):
+                reader.bad(name, mode, "a slice is chosen by its memory: ask for an amount of memory (MiB)")
+            if any(ask.milli for ask in asks):
+                reader.bad(
+                    name, mode, "the compute of a slice goes with its memory: leave the words on cores out"
+                )
+            asks = [replace(ask, slices=True, shares=False) for ask in asks]
+        elif mode in ("hami-core", "mps"):
+            asks = [replace(ask, slices=False, shares=True) for ask in asks]
+        else:
+            reader.problems.append(
+                FieldError.not_supported(f"metadata.annotations[{name}]", mode, ("hami-core", "mig", "mps"))
+            )
+    return asks
+
+
+def read_wishes(reader: Reader) -> Wishes:
+    capability = reader.note(names.CARD_MIN_COMPUTE)
+    match = re.fullmatch(r"(\d{1,2})(?:\.(\d{1,2}))?", capability)
+    if capability and match is None:
+        reader.bad(names.CARD_MIN_COMPUTE, capability, "must be a CUDA compute capability, such as 8.0")
+    wishes = Wishes(
+        models=(*_listed(reader, names.USE_TYPE_HAMI), *_listed(reader, names.CARD_MODEL)),
+        models_not=(*_listed(reader, names.NOT_TYPE_HAMI), *_listed(reader, names.CARD_MODEL_NOT)),
+        uuids=(*_listed(reader, names.USE_UUID_VOLCANO), *_listed(reader, names.USE_UUID_HAMI)),
+        uuids_not=(*_listed(reader, names.NOT_UUID_VOLCANO), *_listed(reader, names.NOT_UUID_HAMI)),
+        min_memory_mib=_mebibytes(reader, names.CARD_MIN_MEMORY) or 0,
+        min_compute=(int(match[1]), int(match[2] or 0)) if match else (0, 0),
+        pack=_policy(reader),
+    )
+    return NO_WISHES if wishes == NO_WISHES else wishes
+
+
+def _listed(reader: Reader, name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for word in reader.note(name).split(",") if word.strip()))
+
+
+def _policy(reader: Reader) -> bool | None:
+    text = reader.note(names.CARD_POLICY_HAMI)
+    if not text:
+        return None
+    if text not in ("binpack", "spread"):
+        reader.problems.append(
+            FieldError.not_supported(
+                f"metadata.annotations[{names.CARD_POLICY_HAMI}]", text, ("binpack", "spread")
+            )
+        )
+    return text == "binpack"

@@ -1,0 +1,174 @@
+"""The words of the field for a part of an accelerator card, or for a card of a kind, read into one record.
+
+Users ask for half a card in many vocabularies: resources in a container's limits (Volcano vGPU, HAMi, Alibaba Cloud
+and Tencent Cloud names, MIG profiles) or annotations of the pod (KAI, Windlass' own). What each word
+means is stated here, once; where a combination contradicts itself, a :class:`FieldError` names the field, the
+reason and what to write instead. Pure: no node is known here.
+
+Units: compute in thousandths of a card, memory in MiB. A request of nothing but whole cards gives no
+:class:`Ask`: it stays an ordinary amount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from windlass.api import annotations as names
+from windlass.api.devices.annotations_read import annotation_words, apply_modes, read_annotations, read_wishes
+from windlass.api.devices.request import GPU, PERCENT, WHOLE, Ask, Asked, ContainerAmounts, Reader, Wishes
+from windlass.api.devices.resource_names import (
+    QGPU,
+    WORDS,
+    is_word,
+    profile_of,
+    read_container,
+    resource_of,
+)
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, is_device, parse
+
+__all__ = [
+    "GPU",
+    "WHOLE",
+    "WORDS",
+    "Ask",
+    "Asked",
+    "ContainerAmounts",
+    "Wishes",
+    "amounts_of",
+    "annotation_words",
+    "containers_asking",
+    "described",
+    "is_word",
+    "profile_of",
+    "read",
+    "resource_of",
+]
+
+
+@lru_cache(maxsize=4096)
+def read(containers: tuple[ContainerAmounts, ...], annotations: tuple[tuple[str, str], ...] = ()) -> Asked:
+    """What a pod asks of cards. ``containers``: those that name any word or device; ``annotations``: those of
+    :func:`annotation_words`. Shared answers: pods of a gang ask alike."""
+    reader = Reader(dict(annotations))
+    for container in containers:
+        read_container(container, reader)
+    read_annotations(containers, reader)
+    wishes = read_wishes(reader)
+    spread = reader.note(names.VGPU_SPREAD_VOLCANO)
+    if spread and spread != "spread":
+        reader.problems.append(
+            FieldError.not_supported(
+                f"metadata.annotations[{names.VGPU_SPREAD_VOLCANO}]", spread, ("spread",)
+            )
+        )
+    asks = apply_modes(_merged(containers, reader), reader)
+    taken: dict[str, int] = {}
+    for ask in asks:
+        for name, units in ask.taken:
+            taken[name] = taken.get(name, 0) + units
+    return Asked(
+        tuple(asks),
+        wishes,
+        bool(spread),
+        tuple(sorted(reader.whole.items())),
+        tuple(sorted(taken.items())),
+        tuple(reader.problems),
+    )
+
+
+def _merged(containers: Sequence[ContainerAmounts], reader: Reader) -> list[Ask]:
+    """Asks of containers that run together; one that ends before may use the cards of the others."""
+    first = {container.name for container in containers if container.init}
+    running = [ask for ask in reader.asks if ask.container not in first]
+    if not first:
+        return running
+    for ask in reader.asks:
+        if ask.container in first and not any(_covers(other, ask) for other in running):
+            reader.problems.append(
+                FieldError.forbidden(
+                    "spec.initContainers",
+                    f"init container {ask.container} asks for more of a card than any container that runs after it: "
+                    "ask for as much there",
+                )
+            )
+    return running
+
+
+def _covers(ask: Ask, smaller: Ask) -> bool:
+    return (
+        ask.resource == smaller.resource
+        and ask.profile == smaller.profile
+        and ask.count >= smaller.count
+        and ask.milli >= smaller.milli
+        and ask.memory_mib >= smaller.memory_mib
+        and ask.memory_milli >= smaller.memory_milli
+    )
+
+
+def described(ask: Ask) -> str:
+    """In words: ``10240 MiB and 30% of the compute of a GPU``, ``2 MIG slices 1g.10gb``."""
+    if ask.profile:
+        return f"MIG slice {ask.profile}" if ask.count == 1 else f"{ask.count} MIG slices {ask.profile}"
+    if ask.milli and ask.milli == ask.memory_milli:
+        what = f"{ask.milli / WHOLE:g}"
+    else:
+        memory = f"{ask.memory_mib} MiB" if ask.memory_mib else f"{ask.memory_milli / 10:g}% of the memory"
+        compute = f"{ask.milli / 10:g}% of the compute"
+        claimed = [memory] if ask.memory_mib or ask.memory_milli else []
+        what = " and ".join([*claimed, *([compute] if ask.milli else [])])
+    card = "GPU" if ask.resource == GPU else ask.resource
+    return f"{what} of a {card}" if ask.count == 1 else f"{what} of each of {ask.count} {card}s"
+
+
+def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerAmounts, ...]:
+    """The containers of a pod's spec that name a device or a word for a part of one."""
+    found = []
+    for key, init in (("initContainers", True), ("containers", False)):
+        for position, container in enumerate(spec.get(key) or ()):
+            resources = container.get("resources") or {}
+            amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+            spoken = tuple(sorted((n, str(v)) for n, v in amounts.items() if is_device(n) or is_word(n)))
+            if spoken:
+                sidecar = container.get("restartPolicy") == "Always"
+                place = f"spec.{key}[{position}].resources.limits"
+                found.append(ContainerAmounts(container.get("name", ""), spoken, init and not sidecar, place))
+    return tuple(found)
+
+
+def containers_asking(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Which containers of a pod (as plain object) ask for cards, and for how many, whole ones included.
+
+    An annotation that names no container means the first one.
+    """
+    spec = pod.get("spec") or {}
+    containers = amounts_of(spec)
+    words = annotation_words((pod.get("metadata") or {}).get("annotations") or {})
+    asked = read(containers, words)
+    first = next((c.get("name", "") for c in spec.get("containers") or ()), "")
+    found: dict[str, int] = {}
+    for ask in asked.asks:
+        name = ask.container or first
+        found[name] = found.get(name, 0) + ask.count
+    speaking = {ask.container for ask in asked.asks}
+    for container in containers:
+        if container.name not in speaking and (cards := _whole_cards(container)):
+            found[container.name] = found.get(container.name, 0) + cards
+    return found
+
+
+def _whole_cards(container: ContainerAmounts) -> int:
+    """How many whole cards a container names; amounts that cannot be read are none."""
+    total = 0
+    for name, text in container.amounts:
+        try:
+            value = int(parse(text))
+        except QuantityError:
+            continue
+        if name in QGPU.cores:
+            total += value // PERCENT
+        elif is_device(name):
+            total += value
+    return total

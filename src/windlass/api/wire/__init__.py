@@ -1,0 +1,1 @@
+"""Wire forms of objects: decoding, protobuf, patch types, schemas, field review."""

@@ -1,0 +1,151 @@
+"""Schemas of custom kinds, read from the CustomResourceDefinitions in ``crds/``.
+
+The same files are installed into a real cluster (``windlass crds``) and drive the embedded server,
+so a field is known, typed and defaulted alike on both. A pod template is an open object in the
+files (as large as all of Volcano's own otherwise); here it is checked as a PodTemplateSpec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from windlass.api.wire import schema
+from windlass.api.wire.schema import CORE, META, Node, Struct
+
+EMBEDDED: Mapping[tuple[str, str], str] = {
+    ("Job", "spec.tasks.template"): f"{CORE}PodTemplateSpec",
+    ("Job", "spec.volumes.volumeClaim"): f"{CORE}PersistentVolumeClaimSpec",
+}
+"""(kind, path without indices) → the built-in struct that an open object there must be."""
+
+_BOUNDS = (
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+    "multipleOf",
+)
+
+
+def crd_texts() -> dict[str, str]:
+    """File name → text of every shipped CustomResourceDefinition, in the order of their names.
+
+    The embedded server serves those of KAI Scheduler, of the coscheduling plug-in and of exporters on nodes, too; in
+    a cluster that has KAI, or the plug-in, or such an exporter, they are its own.
+    """
+    folder = files("windlass.api") / "crds"
+    found = {}
+    for place in (folder, folder / "kai", folder / "coscheduling", folder / "nodes"):
+        for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".yaml"):
+                found[entry.name] = entry.read_text()
+    return found
+
+
+@cache
+def crds() -> tuple[dict[str, Any], ...]:
+    """The shipped CustomResourceDefinitions, parsed once."""
+    from windlass.api.wire import yaml_text
+
+    return tuple(yaml_text.load_one(text)[0] for text in crd_texts().values())
+
+
+@cache
+def _versions() -> dict[tuple[str, str, str], tuple[dict[str, Any], dict[str, Any]]]:
+    found = {}
+    for crd in crds():
+        spec = crd["spec"]
+        for version in spec["versions"]:
+            found[spec["group"], version["name"], spec["names"]["kind"]] = (crd, version)
+    return found
+
+
+@cache
+def struct_for(group: str, version: str, kind: str) -> Struct | None:
+    """The struct of a custom kind; ``None`` where no CustomResourceDefinition declares it."""
+    entry = _versions().get((group, version, kind))
+    if entry is None:
+        return None
+    body = entry[1]["schema"]["openAPIV3Schema"]
+    struct = _struct(body, kind, "")
+    reverse = ".".join(reversed(group.split(".")))
+    struct.name = f"{reverse}.{version}.{kind}"
+    struct.kind = (group, version, kind)
+    fields = struct.fields
+    for name in ("apiVersion", "kind"):
+        fields.setdefault(name, Node("string", go="string"))
+    metadata = Node("struct", go="v1.ObjectMeta")
+    metadata.struct = schema.builtin(f"{META}ObjectMeta")
+    fields["metadata"] = metadata
+    return struct
+
+
+def columns(group: str, version: str, kind: str) -> list[dict[str, Any]]:
+    """``additionalPrinterColumns`` of a custom kind; empty where there are none."""
+    entry = _versions().get((group, version, kind))
+    return entry[1].get("additionalPrinterColumns", []) if entry else []
+
+
+def _struct(body: Mapping[str, Any], kind: str, path: str) -> Struct:
+    def build() -> dict[str, Node]:
+        return {
+            name: node_of(inner, kind, f"{path}.{name}" if path else name)
+            for name, inner in body.get("properties", {}).items()
+        }
+
+    struct = Struct(path or kind, path.rsplit(".", 1)[-1] or kind, build)
+    struct.required = tuple(body.get("required", ()))
+    struct.description = body.get("description", "")
+    return struct
+
+
+def node_of(body: Mapping[str, Any], kind: str, path: str) -> Node:
+    """The node of one JSON schema of a CustomResourceDefinition."""
+    node = Node(_kind(body))
+    embedded = EMBEDDED.get((kind, path))
+    if embedded:
+        node.kind, node.leaf, node.embedded = "struct", None, True
+        node.struct = schema.builtin(embedded)
+    elif node.kind == "struct":
+        node.struct = _struct(body, kind, path)
+    elif node.kind == "map":
+        node.item = node_of(body["additionalProperties"], kind, path)
+    elif node.kind == "list":
+        node.item = node_of(body["items"], kind, path)
+    node.keep_unknown = bool(body.get("x-kubernetes-preserve-unknown-fields")) and not embedded
+    node.nullable = bool(body.get("nullable"))
+    node.enum = tuple(body.get("enum", ()))
+    node.format = body.get("format", "")
+    node.bits = 32 if node.format == "int32" else 64
+    node.default = body.get("default")
+    node.list_type = body.get("x-kubernetes-list-type", "")
+    node.list_keys = tuple(body.get("x-kubernetes-list-map-keys", ()))
+    node.map_type = body.get("x-kubernetes-map-type", "")
+    node.bounds = {name: body[name] for name in _BOUNDS if name in body}
+    node.description = body.get("description", "")
+    return node
+
+
+def _kind(body: Mapping[str, Any]) -> str:
+    if body.get("x-kubernetes-int-or-string"):
+        return "int-or-string"
+    match body.get("type"):
+        case "object":
+            if "properties" in body:
+                return "struct"
+            return "map" if isinstance(body.get("additionalProperties"), Mapping) else "any"
+        case "array":
+            return "list"
+        case str(word):
+            return word
+    return "any"

@@ -1,0 +1,180 @@
+"""What rides along with the scheduler's process: who follows its settings, and the controllers where it does their
+work, too. The controllers hold their own lease also there, so that a change between one process and two never has
+two of them at work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from windlass.app.options import RemoteOptions
+from windlass.app.settings import Values
+from windlass.app.settings_follower import SettingsFile, own_pod
+from windlass.client.client import Client
+from windlass.controllers.manager import ControllerManager
+from windlass.kits.clock import Clock
+from windlass.observe import logs
+from windlass.scheduler.leader.election import LeaseOptions
+from windlass.scheduler.leader.lease_thread import LeaseThread
+from windlass.scheduler.main import Aboard, Companion
+from windlass.scheduler.options import CardPodOptions
+
+CONTROLLERS_LEASE = "windlass-controllers"
+_TIMES = {
+    "scheduler.bindConcurrency": "bind_concurrency",
+    "scheduler.bindConcurrencyMax": "bind_concurrency_max",
+    "scheduler.debounceSeconds": "debounce_seconds",
+    "scheduler.assumeSeconds": "assume_seconds",
+    "scheduler.gangSeconds": "gang_seconds",
+    "scheduler.quietSeconds": "quiet_seconds",
+    "scheduler.rewriteSeconds": "rewrite_seconds",
+    "scheduler.podRewriteSeconds": "pod_rewrite_seconds",
+    "scheduler.estimateSeconds": "estimate_seconds",
+    "scheduler.provisioningClass": "provisioning_class",
+    "scheduler.provisioningRetries": "provisioning_retries",
+    "scheduler.provisioningBackoffSeconds": "provisioning_backoff_seconds",
+    "scheduler.provisioningBackoffMaxSeconds": "provisioning_backoff_max_seconds",
+}
+log = logs.get("settings")
+
+
+def times_of(values: Values) -> dict[str, Any]:
+    """The fields of :class:`SchedulerOptions` that settings name."""
+    return {name: values[path] for path, name in _TIMES.items()}
+
+
+def card_pods_of(values: Values) -> CardPodOptions | None:
+    """How cards are held for those who share them; ``None``: they are not."""
+    image, secrets = str(values["scheduler.reservationImage"]), values["scheduler.reservationPullSecrets"]
+    if not image:
+        return None
+    return CardPodOptions(
+        image,
+        pull_policy=str(values["scheduler.reservationPullPolicy"]),
+        pull_secrets=tuple(secrets) if isinstance(secrets, tuple) else (),
+        runtime_class=str(values["scheduler.reservationRuntimeClass"]),
+        seconds=float(values["scheduler.reservationSeconds"]),  # type: ignore[arg-type]
+        cdi=values["scheduler.deviceNames"] == "cdi",
+    )
+
+
+def workers_of(values: Values) -> int:
+    return int(values["controllers.workers"])  # type: ignore[arg-type]
+
+
+def lease_of(options: RemoteOptions, name: str) -> LeaseOptions:
+    values = options.values
+    return LeaseOptions(
+        name=name,
+        namespace=options.own_namespace,
+        duration_seconds=int(values["leaderElection.leaseSeconds"]),  # type: ignore[arg-type]
+        renew_seconds=float(values["leaderElection.renewSeconds"]),  # type: ignore[arg-type]
+        retry_seconds=float(values["leaderElection.retrySeconds"]),  # type: ignore[arg-type]
+    )
+
+
+@dataclass(slots=True)
+class _Riders:
+    """The controllers in the scheduler's process, if they are there."""
+
+    managers: list[ControllerManager] = field(default_factory=list)
+    elections: list[LeaseThread] = field(default_factory=list)
+
+
+def of_scheduler(options: RemoteOptions) -> tuple[Companion, ...]:
+    found: list[Companion] = []
+    riders = _Riders()
+    if options.values["scheduler.withControllers"]:
+        found.append(lambda aboard: _controllers(options, aboard, riders))
+    if options.settings is not None:
+        found.append(lambda aboard: _follower(options, aboard, riders))
+    return tuple(found)
+
+
+def _common(values: Values, changed: frozenset[str], elections: tuple[LeaseThread, ...]) -> None:
+    """What both processes take over from their settings."""
+    if changed & {"log.level", "log.format"}:
+        logs.configure(style=str(values["log.format"]), level=str(values["log.level"]))
+    if "leaderElection.retrySeconds" in changed:
+        for election in elections:
+            try:
+                election.pace(float(values["leaderElection.retrySeconds"]))  # type: ignore[arg-type]
+            except ValueError as error:
+                log.warning("retrySeconds needs a restart", why=str(error))
+
+
+def _file(options: RemoteOptions, clock: Clock, registry: CollectorRegistry) -> SettingsFile:
+    source = options.settings
+    assert source is not None
+    return SettingsFile(source.path, source.text, source.flags, options.role, clock, registry)
+
+
+def _follower(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Coroutine[Any, Any, None]:
+    file = _file(options, aboard.clock, aboard.registry)
+    service = aboard.service
+
+    def apply(values: Values, changed: frozenset[str]) -> None:
+        _common(values, changed, (aboard.election, *riders.elections))
+        for manager in riders.managers if "controllers.workers" in changed else ():
+            manager.use_workers(workers_of(values))
+        if changed & set(_TIMES):
+            service.adjust(replace(service.options, **times_of(values)))
+
+    return file.run(apply, service.recorder, own_pod(os.environ))
+
+
+def controllers_follower(
+    options: RemoteOptions,
+    manager: ControllerManager,
+    election: LeaseThread,
+    clock: Clock,
+    registry: CollectorRegistry,
+) -> Awaitable[None] | None:
+    """Follows the settings of ``windlass controller``; ``None`` without a file."""
+    if options.settings is None:
+        return None
+    file = _file(options, clock, registry)
+
+    def apply(values: Values, changed: frozenset[str]) -> None:
+        _common(values, changed, (election,))
+        if "controllers.workers" in changed:
+            manager.use_workers(workers_of(values))
+
+    return file.run(apply, manager.recorder, own_pod(os.environ))
+
+
+def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Coroutine[Any, Any, None]:
+    """The controllers on the scheduler's informers, at work while this instance leads."""
+    client = Client(
+        aboard.client.transport, user_agent="windlass-controllers", clock=aboard.clock, rng=aboard.rng
+    )
+    manager = ControllerManager(
+        client,
+        clock=aboard.clock,
+        rng=aboard.rng,
+        embedded=False,
+        informers=aboard.informers,
+        registry=aboard.registry,
+        beside=options.beside,
+        workers=workers_of(options.values),
+        exporter=aboard.exporter,
+    )
+    lease = lease_of(options, CONTROLLERS_LEASE)
+    identity = aboard.election.identity
+    election = LeaseThread(
+        aboard.connection, identity, user_agent="windlass-controllers", clock=aboard.clock, options=lease
+    )
+    riders.managers.append(manager)
+    riders.elections.append(election)
+
+    async def run() -> None:
+        await aboard.leads.wait()
+        if not options.leader_elect:
+            return await manager.run()
+        await election.lead(manager.run, "controllers")
+
+    return run()

@@ -1,0 +1,362 @@
+"""Every failure in one shape: what, why, try; and the exit status that goes with it.
+
+``error[WL-QUEUE-404]: queue "reseach" does not exist`` / ``why: …`` / ``try: …`` on standard error, or the
+same as JSON. Exit status: 0 ok, 1 job failed (the job's own while following), 2 usage, 3 not found,
+4 forbidden, 5 conflict, 6 can never be scheduled, 7 server unreachable, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from windlass.api.errors import StatusError, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.api.resources import Resource
+    from windlass.cli.invocation import Surroundings
+    from windlass.client.blocking import BlockingClient
+
+Answer = TypeVar("Answer")
+OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
+INTERRUPTED = 130
+_DISK_FULL = "WL-STORE-507"
+_NOT_RUNNING = "WL-SERVER-502"
+
+
+def exit_status(error: WindlassError) -> int:
+    """By the number at the end of the code (``api.error_codes``)."""
+    from windlass.api.error_codes import exit_status_of
+
+    return exit_status_of(error.code)
+
+
+def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text, _colour: text) -> str:
+    lines = [f"{paint(f'error[{error.code}]:', 'red')} {error.message}"]
+    if error.evidence:
+        lines.append(f"{paint('why:', 'yellow')} {error.evidence}")
+    lines += [f"{paint('try:', 'green')} {remedy}" for remedy in error.remedies]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def unless_refused(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """What the server answers, or ``otherwise`` where this user may not ask. Raises what else ``ask`` raises."""
+    return _unless((403,), ask, otherwise)
+
+
+def where_served(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """What the server answers, or ``otherwise`` where it does not know the kind or this user may not ask. Raises what
+    else ``ask`` raises."""
+    return _unless((403, 404), ask, otherwise)
+
+
+def _unless(codes: tuple[int, ...], ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    try:
+        return ask()
+    except StatusError as error:
+        if error.code in codes:
+            return otherwise
+        raise
+
+
+def check_box(command: str, flags: str, instead: str) -> None:
+    """``command`` (``up``, ``down``) is of this box alone: who names a cluster by ``flags`` means something else.
+    ``instead``: what does the like to a cluster. Raises :class:`WindlassError`."""
+    if flags and not flags.startswith("--state "):
+        raise WindlassError(
+            "WL-USE-400",
+            f"windlass {command} is about the control plane of this box, and {flags} names a cluster",
+            evidence="nothing was done",
+            remedies=(f"windlass {command}", f"windlass {instead}"),
+        )
+
+
+_OFFLINE = frozenset({"help", "completion", "crds", "version", "--help"})
+_NO_CLUSTER = _OFFLINE | {"up", "down"}
+"""Commands that have nothing to do with which cluster was meant."""
+
+
+def aimed(error: WindlassError, around: Surroundings) -> WindlassError:
+    """The error with remedies that name the cluster or the box that was meant (``--context NAME``, ``--state DIR``), so
+    that they can be copied; and why nothing runs on this box, as far as it can be told.
+
+    Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
+    """
+    evidence, remedies = error.evidence, [aimed_remedy(remedy, around.aim) for remedy in error.remedies]
+    if error.code == _NOT_RUNNING:
+        from windlass.cli.bootstrap import is_full, why_down
+        from windlass.client.kubeconfig import search_path
+
+        if around.box is not None and (told := why_down(around.box)):
+            evidence = told
+        if around.box is not None and is_full(around.box.path):
+            remedies[:0] = [f"df -h {around.box.path}", "make room there before"]
+        if not around.aim and any(file.is_file() for file in search_path()):
+            remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
+    return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
+
+
+def aimed_remedy(remedy: str, flags: str) -> str:
+    """A command line with the flags by which the user named a cluster or a box; other words as they are."""
+    if not flags:
+        return remedy
+    return " && ".join(_aimed_command(part, flags) for part in remedy.split(" && "))
+
+
+def _aimed_command(line: str, flags: str) -> str:
+    command, _, rest = line.partition(" ")
+    box = flags.startswith("--state ")
+    takes, apart = (("windlass",), _OFFLINE) if box else (("windlass", "kubectl"), _NO_CLUSTER)
+    if command not in takes or not rest or "--context" in rest or "--state" in rest:
+        return line
+    if line.startswith("kubectl config "):  # of the file, whichever contexts it has
+        flags = flags.partition("--context ")[0].rstrip()
+    return line if not flags or rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
+
+
+# Words and short names of the kinds in codes and commands.
+_SUBJECTS = {
+    "pods": ("POD", "pod"),
+    "nodes": ("NODE", "node"),
+    "queues": ("QUEUE", "queue"),
+    "jobs": ("JOB", "job"),
+    "podgroups": ("GROUP", "pod group"),
+    "namespaces": ("NAMESPACE", "namespace"),
+}
+
+
+def subject(plural: str) -> tuple[str, str]:
+    """``("QUEUE", "queue")``: the word in the code, and the word in sentences."""
+    return _SUBJECTS.get(plural, ("OBJECT", plural.removesuffix("s") or "object"))
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The names closest to a mistyped one, best first."""
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+
+
+def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
+    """``WL-…-404`` with the nearest names."""
+    word, noun = subject(plural)
+    names = sorted(set(known))
+    close = nearest(name, names)
+    listing = {
+        "queues": "windlass queue ls",
+        "nodes": "windlass node ls",
+        "jobs": "windlass ps",
+        "pods": "windlass get pods -A",
+        "podgroups": "windlass get podgroups -A",
+        "resources": "windlass describe nodes",
+    }.get(plural, f"windlass get {plural}")
+    made = [one for one in names if one.startswith(f"{name}-")]  # the pods of a Deployment, of a Workflow …
+    there = f"{noun}s whose names begin so" if made else f"{noun}s there are"
+    names = made or names
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return WindlassError(
+        f"WL-{word}-404",
+        f'{noun} "{name}" does not exist',
+        evidence=f"{there}: {shown}" if names else f"there is no {noun} at all",
+        remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
+    )
+
+
+def _made_by(plural: str, name: str) -> tuple[str, ...]:
+    """How a user makes what no other command of Windlass makes by itself."""
+    return (f"kubectl create namespace {name}",) if plural == "namespaces" else ()
+
+
+def check_namespace(client: BlockingClient, name: str | None) -> None:
+    """Where nothing is found in a mistyped namespace, the name is what is wrong. Of ``default``, which is always there,
+    nothing is asked. Raises ``WL-NAMESPACE-404``."""
+    from windlass.api.resources import NAMESPACES
+
+    if name and name != "default" and unless_refused(lambda: client.find(NAMESPACES, name), {}) is None:
+        known = unless_refused(lambda: client.list(NAMESPACES).items, [])
+        raise missing("namespaces", name, [item["metadata"]["name"] for item in known])
+
+
+def check_queue(client: BlockingClient, name: str) -> None:
+    """What is done with all of a mistyped queue would be done with nothing. Raises ``WL-QUEUE-404``."""
+    from windlass.api.resources import QUEUES
+
+    if unless_refused(lambda: client.find(QUEUES, name), {}) is None:
+        known = unless_refused(lambda: client.list(QUEUES).items, [])
+        raise missing("queues", name, [item["metadata"]["name"] for item in known])
+
+
+def translate(error: StatusError, client: BlockingClient | None = None) -> WindlassError:
+    """The server's Status as an error with a code and remedies."""
+    plural = str(error.details.get("kind") or "").lower()
+    name = str(error.details.get("name") or "")
+    word, noun = subject(plural if plural.endswith("s") else plural + "s" if plural else "")
+    handlers: dict[int, Callable[[], WindlassError]] = {
+        401: lambda: WindlassError(
+            "WL-AUTH-401",
+            "the server does not know who is asking",
+            evidence=error.message,
+            remedies=("kubectl auth whoami",)
+            if client is not None and not client.connection.unix_socket
+            else ("use the kubeconfig that `windlass status` names", "windlass status"),
+        ),
+        404: lambda: _not_found(error, plural, name, client),
+        409: lambda: _conflict(error, word, noun, name),
+        410: lambda: WindlassError(
+            "WL-OBJECT-410",
+            "the list went out of date while it was being read",
+            evidence=error.message,
+            remedies=("run the command again",),
+        ),
+        413: lambda: WindlassError(
+            "WL-SERVER-413",
+            "the object is larger than the server takes",
+            evidence=error.message,
+            remedies=("keep large data in files or a volume, and name them in the object",),
+        ),
+        422: lambda: _invalid(error, word, noun, name),
+        429: lambda: WindlassError(
+            "WL-SERVER-429",
+            "the server has too much to do",
+            evidence=error.message,
+            remedies=(f"try again in {error.retry_after_seconds or 1} s",),
+        ),
+        507: lambda: WindlassError(
+            "WL-STATE-507",
+            "the control plane's disk is full; nothing was written",
+            evidence=error.message.removeprefix(f"{_DISK_FULL}: "),
+            remedies=("df -h", "free some space, then: windlass up"),
+        ),
+    }
+    full = error.message.startswith(f"{_DISK_FULL}:")  # how the server passes on what the store says
+    handler = handlers.get(507 if full else error.code)
+    if handler is not None:
+        return handler()
+    if error.code == 403:
+        return _forbidden(error, word)
+    if error.code in (400, 405, 406, 415):
+        return WindlassError(
+            f"WL-{word}-400", error.message or "the server did not understand the request", evidence=""
+        )
+    return WindlassError(
+        f"WL-SERVER-{error.code}",
+        error.message or f"the server answered {error.code}",
+        evidence=f"HTTP {error.code} {error.reason}".strip(),
+        remedies=("windlass status", "windlass doctor"),
+    )
+
+
+def _not_found(error: StatusError, plural: str, name: str, client: BlockingClient | None) -> WindlassError:
+    if not plural or not name:
+        if client is not None and (absent := absent_kinds(client)):
+            return _not_installed([resource.qualified for resource in absent])
+        return WindlassError(
+            "WL-OBJECT-404",
+            error.message,
+            evidence="the server does not serve this",
+            remedies=("windlass crds",),
+        )
+    return missing(plural, name, _known(plural, str(error.details.get("group") or ""), client))
+
+
+def absent_kinds(client: BlockingClient) -> list[Resource]:
+    """Of the kinds that Windlass rests on those that the server does not serve. Raises ``Unreachable``, and
+    ``StatusError`` but for one that says so."""
+    from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS
+    from windlass.client.transport import Request
+
+    absent = []
+    for resource in (QUEUES, POD_GROUPS, VOLCANO_JOBS):
+        try:
+            served = client.call(Request("GET", f"/apis/{resource.api_version}"))
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            served = b""
+        if f'"{resource.plural}"'.encode() not in served:
+            absent.append(resource)
+    return absent
+
+
+def _not_installed(absent: list[str]) -> WindlassError:
+    whole = len(absent) > 2
+    return WindlassError(
+        "WL-OBJECT-404",
+        f"this cluster does not have the kinds {', '.join(absent)}",
+        evidence="Windlass is not installed in it"
+        if whole
+        else "it has others of Windlass: half of it is installed",
+        remedies=("windlass install", "windlass plan, which needs none of them"),
+    )
+
+
+def _known(plural: str, group: str, client: BlockingClient | None) -> list[str]:
+    from windlass.api.resources import ALL
+
+    resource = next((r for r in ALL if r.plural == plural and r.group == group), None)
+    if resource is None or client is None:
+        return []
+    try:
+        items = client.list(resource).items
+    except (StatusError, WindlassError):
+        return []
+    return [item["metadata"]["name"] for item in items]
+
+
+def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+    if error.reason == "AlreadyExists":
+        return WindlassError(
+            f"WL-{word}-409",
+            f'{noun} "{name}" exists already',
+            evidence=error.message,
+            remedies=(
+                "choose another name",
+                f"windlass queue set {name} KEY=VALUE changes it"
+                if noun == "queue"
+                else "windlass apply changes what exists",
+            ),
+        )
+    return WindlassError(
+        f"WL-{word}-409",
+        f'{noun} "{name}" was changed by somebody else meanwhile',
+        evidence=error.message,
+        remedies=("run the command again",),
+    )
+
+
+def _invalid(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+    causes = error.details.get("causes") or ()
+    told = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
+    return WindlassError(
+        f"WL-{word}-422",
+        f'{noun} "{name}" is not valid' if name else f"the {noun} is not valid",
+        evidence="; ".join(told) or error.message,
+        remedies=(f"correct {causes[0]['field']}",) if causes and causes[0].get("field") else (),
+    )
+
+
+_RIGHT = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<what>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<space>[^"]+)")?'
+)
+"""As the authorizer of a cluster says it."""
+
+
+def _forbidden(error: StatusError, word: str) -> WindlassError:
+    if "exceeded quota" in error.message:
+        return WindlassError(
+            f"WL-{word}-403",
+            "the namespace's quota does not allow it",
+            evidence=error.message,
+            remedies=("windlass get resourcequota -A",),
+        )
+    remedies: tuple[str, ...] = ()
+    if found := _RIGHT.search(error.message):
+        what = ".".join(filter(None, (found["what"], found["group"])))
+        where = f"-n {found['space']}" if found["space"] else "-A"
+        remedies = (
+            f"kubectl auth can-i {found['verb']} {what} {where}",
+            f"have an administrator of the cluster grant it: {found['verb']} {what}",
+        )
+    return WindlassError(f"WL-{word}-403", "the server refuses it", evidence=error.message, remedies=remedies)

@@ -1,0 +1,1 @@
+"""Installation into a cluster: install, upgrade, adopt, bind guard."""

@@ -1,0 +1,222 @@
+"""``windlass install --adopt kueue``: queues of Kueue become queues of Windlass.
+
+Kueue says which jobs may start, and places nothing. A ClusterQueue is handed over in one write: ``stopPolicy: Hold``,
+what stood there kept beside it. Kueue then admits nothing more to it and lends nothing of it, while what it has
+admitted runs to its end. Its jobs, Workloads and pods are never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from windlass.api.annotations import ADOPTED, ADOPTED_STOP_POLICY, QUEUE_NAME_VOLCANO
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.quantities import QuantityError
+from windlass.api.resources import NAMESPACES, QUEUES, Resource
+from windlass.cli import tables
+from windlass.cli.install.adopt_common import listed
+from windlass.cli.invocation import PausingClock
+from windlass.client.blocking import BlockingClient
+from windlass.model.queues import kueue_import
+from windlass.model.queues.kueue_import import Translation
+
+Json = dict[str, Any]
+MANAGER = "windlass-adopt-kueue"
+_NAMESPACED = ("LocalQueue", "Workload")
+VERSIONS = ("v1beta2", "v1beta1")
+NONE, HOLD = "None", "Hold"
+LOOK_SECONDS = 0.5
+WRITES = 8
+"""So often at most something is written that somebody else changes between reading and writing, as Kueue does."""
+Tell = Callable[[str], None]
+_Wish = tuple[Mapping[str, str | None], str]
+"""Annotations and the stop policy that a ClusterQueue is to have."""
+
+
+def read(client: BlockingClient) -> Translation:
+    """What Kueue's objects of the cluster come to. Raises ``WL-ADOPT-409`` where there are none."""
+    found = [obj for kind in kueue_import.KINDS for obj in _listed(client, kind)]
+    if not any(obj["kind"] == "ClusterQueue" for obj in found):
+        raise WindlassError(
+            "WL-ADOPT-409",
+            "this cluster has no ClusterQueue",
+            evidence=f"none of {kueue_import.GROUP} in {' or '.join(VERSIONS)}",
+            remedies=("kubectl get clusterqueues.kueue.x-k8s.io",),
+        )
+    try:
+        return kueue_import.translate(found)
+    except (QuantityError, ValueError) as error:
+        raise WindlassError("WL-ADOPT-409", f"Kueue's objects cannot be read: {error}") from error
+
+
+def _listed(client: BlockingClient, kind: str) -> list[Json]:
+    for version in VERSIONS:
+        resource = _resource(kind, version)
+        items = listed(client, resource)
+        if items is not None:
+            return [{"apiVersion": resource.api_version, "kind": kind, **obj} for obj in items]
+    return []
+
+
+def _resource(kind: str, version: str) -> Resource:
+    return Resource(kueue_import.GROUP, version, f"{kind.lower()}s", kind, kind in _NAMESPACED)
+
+
+def text(found: Translation) -> str:
+    """The translation for people."""
+    rows = []
+    for queue in found.queues:
+        spec = queue["spec"]
+        amounts = [_amounts(spec.get(name)) for name in ("deserved", "capability")]
+        guarantee = _amounts((spec.get("guarantee") or {}).get("resource"))
+        rows.append([queue["metadata"]["name"], spec["parent"], str(spec["weight"]), *amounts, guarantee])
+    header = ["QUEUE", "PARENT", "WEIGHT", "DESERVED", "CAPABILITY", "GUARANTEE"]
+    notes = "".join(f"note: {note}\n" for note in found.notes)
+    return tables.render(header, rows) + (f"\n{notes}" if notes else "")
+
+
+def _amounts(given: Json | None) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in (given or {}).items()) or "-"
+
+
+def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Iterator[str]:
+    """Make the queues, and name the queue of namespaces that have one LocalQueue; yields what was done.
+
+    May be repeated. A namespace that names a queue already keeps it; a queue that somebody else has made under the name
+    gets Kueue's amounts, which is told.
+    """
+    for queue in found.queues:
+        name = queue["metadata"]["name"]
+        present = client.find(QUEUES, name)
+        client.patch(QUEUES, name, queue, kind="apply", field_manager=MANAGER, force=True, dry_run=dry_run)
+        theirs = present is not None and not _made_here(present)
+        yield f"queue {name} applied{', over one that was there already' if theirs else ''}"
+    for namespace in found.namespaces:
+        name, wanted = namespace["metadata"]["name"], namespace["metadata"]["annotations"]
+        present = client.find(NAMESPACES, name)
+        if present is None or QUEUE_NAME_VOLCANO in (present["metadata"].get("annotations") or {}):
+            continue
+        client.patch(NAMESPACES, name, {"metadata": {"annotations": wanted}}, dry_run=dry_run)
+        yield f"namespace {name}: queue {wanted[QUEUE_NAME_VOLCANO]}"
+
+
+def _made_here(queue: Json) -> bool:
+    return any(one.get("manager") == MANAGER for one in queue["metadata"].get("managedFields") or ())
+
+
+# ---------------------------------------------------------------------- queue by queue
+
+
+def standing(client: BlockingClient) -> str:
+    """Whose each ClusterQueue is, and how many of its workloads Kueue has admitted and holds back."""
+    cells = []
+    for queue in _listed(client, "ClusterQueue"):
+        metadata, status = queue["metadata"], queue.get("status") or {}
+        whose = "windlass" if ADOPTED in (metadata.get("annotations") or {}) else "kueue"
+        counts = [str(status.get(f"{what}Workloads") or 0) for what in ("admitted", "pending")]
+        cells.append([metadata["name"], whose, _stop_policy(queue), *counts])
+    header = ["CLUSTER QUEUE", "WHOSE", "STOP POLICY", "ADMITTED", "WAITING"]
+    return tables.render(header, cells, right=frozenset((3, 4)))
+
+
+def check(client: BlockingClient, names: Collection[str]) -> None:
+    """Raises ``WL-QUEUE-404`` for a ClusterQueue that is not there."""
+    known = {obj["metadata"]["name"] for obj in _listed(client, "ClusterQueue")} if names else ()
+    for name in names:
+        if name not in known:
+            remedy = "kubectl get clusterqueues.kueue.x-k8s.io"
+            raise WindlassError("WL-QUEUE-404", f"there is no ClusterQueue {name}", remedies=(remedy,))
+
+
+def held(client: BlockingClient) -> list[str]:
+    """The ClusterQueues that were handed over."""
+    found = [obj["metadata"] for obj in _listed(client, "ClusterQueue")]
+    return [metadata["name"] for metadata in found if ADOPTED in (metadata.get("annotations") or {})]
+
+
+def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
+    """Hand a ClusterQueue over, and return when Kueue has seen it. May be repeated. Raises ``WL-ADOPT-504``."""
+
+    def taken(queue: Json) -> _Wish | None:
+        if ADOPTED in (queue["metadata"].get("annotations") or {}):
+            return None
+        was = _stop_policy(queue)
+        return {ADOPTED: "true", ADOPTED_STOP_POLICY: was}, HOLD if was == NONE else was
+
+    _write(client, name, taken)
+    queue = _until(client, name, clock, seconds, active=False)
+    status = queue.get("status") or {}
+    tell(
+        f"queue {name}: Kueue admits nothing more; {status.get('admittedWorkloads') or 0} of its workloads run on "
+        f"untouched, {status.get('pendingWorkloads') or 0} that wait stay with Kueue, and wait"
+    )
+
+
+def let_go(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
+    """Give a ClusterQueue back as it was. Raises ``WL-ADOPT-504`` where Kueue does not see it."""
+
+    def as_it_was(queue: Json) -> _Wish:
+        was = (queue["metadata"].get("annotations") or {}).get(ADOPTED_STOP_POLICY) or NONE
+        return {ADOPTED: None, ADOPTED_STOP_POLICY: None}, was
+
+    was = _write(client, name, as_it_was)
+    if was == NONE:
+        _until(client, name, clock, seconds, active=True)
+    tell(f"queue {name}: given back to Kueue, with stopPolicy {was}")
+
+
+def _cluster_queue(client: BlockingClient, name: str) -> Json:
+    return next(obj for obj in _listed(client, "ClusterQueue") if obj["metadata"]["name"] == name)
+
+
+def _stop_policy(queue: Json) -> str:
+    return queue["spec"].get("stopPolicy") or NONE
+
+
+def _write(client: BlockingClient, name: str, wish: Callable[[Json], _Wish | None]) -> str:
+    """One write, of the state of the ClusterQueue that was read or none; where somebody else writes meanwhile, of the
+    one that it has then. Returns the stop policy that it has now."""
+    tries = 0
+    while True:
+        queue = _cluster_queue(client, name)
+        wished = wish(queue)
+        if wished is None:
+            return _stop_policy(queue)
+        notes, policy = wished
+        metadata = {"annotations": notes, "resourceVersion": queue["metadata"]["resourceVersion"]}
+        resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
+        tries += 1
+        try:
+            client.patch(resource, name, {"metadata": metadata, "spec": {"stopPolicy": policy}})
+        except StatusError as error:
+            if error.code != 409 or tries == WRITES:
+                raise
+        else:
+            return policy
+
+
+def _until(client: BlockingClient, name: str, clock: PausingClock, seconds: float, *, active: bool) -> Json:
+    """The ClusterQueue, when Kueue says of it whether it admits (condition ``Active``) as it stands there now."""
+    deadline = clock.monotonic() + seconds
+    while True:
+        queue = _cluster_queue(client, name)
+        said = [c for c in (queue.get("status") or {}).get("conditions") or () if c["type"] == "Active"]
+        if said and _tells(said[0], queue, active):
+            return queue
+        if clock.monotonic() > deadline:
+            words = said[0].get("message", "") if said else "it has no condition Active"
+            raise WindlassError(
+                "WL-ADOPT-504",
+                f"Kueue has not taken notice of ClusterQueue {name}",
+                evidence=f"after {seconds:.0f} s: {words}",
+                remedies=("kubectl -n kueue-system get pods",),
+            )
+        clock.pause(LOOK_SECONDS)
+
+
+def _tells(condition: Json, queue: Json, active: bool) -> bool:
+    """Whether a condition is that of a queue that is stopped, or is not (it may be inactive for other reasons)."""
+    current = condition.get("observedGeneration", 0) >= queue["metadata"].get("generation", 0)
+    stopped = condition["status"] != "True" and condition.get("reason") == "Stopped"
+    return current and stopped is not active

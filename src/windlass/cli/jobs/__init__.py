@@ -1,0 +1,1 @@
+"""Jobs on the command line: run, submit, logs, ps, explain."""

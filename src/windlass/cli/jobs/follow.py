@@ -1,0 +1,378 @@
+"""Following a job from its submission to its end: phases, output of every rank, its exit status.
+
+One thread per stream feeds one queue; the main thread alone decides and prints. A log stream belongs to
+one start of one container, so restarts and job retries are followed too.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api import annotations as names
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.reasons import Explanation
+from windlass.api.resources import POD_GROUPS, PODS
+from windlass.cli import errors
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.job_index import refresh
+from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_words, task_of
+from windlass.cli.jobs.log_lines import LogOptions, Printer
+from windlass.cli.jobs.log_stream import Line, LogFeed
+from windlass.cli.jobs.reasons import exit_words, waiting
+from windlass.cli.jobs.watch import Changes, Watched
+from windlass.cli.text import places
+from windlass.cli.ungrouped_gangs import GANG
+
+HEARTBEAT_TERMINAL_SECONDS = 10.0
+HEARTBEAT_LOG_SECONDS = 60.0
+_DRAIN_SECONDS = 5.0
+_HOPELESS_SECONDS = 3.0
+_RESYNC_SECONDS = 5.0
+_YOUNG_SECONDS = 0.7
+_CUT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """One start of one container."""
+
+    uid: str
+    container: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    start: _Start
+    lines: list[Line]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    start: _Start
+    problem: str = ""
+
+
+class Phases:
+    """What happens before and around the output, on standard error: in place on a terminal."""
+
+    def __init__(self, invocation: Invocation, *, quiet: bool = False) -> None:
+        self._invocation = invocation
+        self._quiet = quiet
+        self._shown = ""
+        self._open = False
+        self._at = 0.0
+
+    def show(self, text: str) -> None:
+        """A phase. On a terminal it replaces the one before; elsewhere it is printed when it is new."""
+        now = self._invocation.clock.monotonic()
+        err = self._invocation.err
+        beat = HEARTBEAT_TERMINAL_SECONDS if err.interactive else HEARTBEAT_LOG_SECONDS
+        if self._quiet or (text == self._shown and now - self._at < beat):
+            return
+        if err.interactive:
+            err.write(f"\r\x1b[K{err.paint(text[: err.width - 1], 'dim')}")
+            self._open = True
+        else:
+            err.line(text)
+        self._shown, self._at = text, now
+
+    def settle(self, text: str = "") -> None:
+        """End the line that is shown in place; ``text`` stays."""
+        if self._open:
+            self._invocation.err.write("\r\x1b[K")
+            self._open = False
+        if text and not self._quiet:
+            self._invocation.err.line(text)
+
+
+class Follower:
+    """Follows one job. :meth:`run` returns its exit status."""
+
+    def __init__(
+        self,
+        invocation: Invocation,
+        job: Job,
+        options: LogOptions,
+        *,
+        phases: Phases,
+        give_up: bool = False,
+        silent: bool = False,
+    ) -> None:
+        self._invocation = invocation
+        self._job = job
+        self._options = options
+        self._phases = phases
+        self._give_up = give_up
+        self._silent = silent
+        self._printer = Printer(invocation.out, options, prefixed=_many(job, options))
+        self._changes = Changes(invocation)
+        self._streams: dict[_Start, str] = {}
+        self._feeds: dict[_Start, LogFeed] = {}
+        self._closed: dict[_Start, float] = {}  # whose output ended, but whose end is not yet seen
+        self._open: set[_Start] = set()
+        self._running_told = job.finished
+        self._hopeless_since: float | None = None
+        self._begun_at = self._looked_at = invocation.clock.monotonic()
+
+    @property
+    def job(self) -> Job:
+        """The job as it was seen last."""
+        return self._job
+
+    def run(self) -> int:
+        """Until the job has ended and all its output is printed. Raises :class:`WindlassError`.
+
+        With ``give_up``, a job that waiting cannot help raises ``WL-JOB-413`` after a few seconds.
+        """
+        with closing(self._changes):
+            self._watch()
+            return self._until_ended()
+
+    def _until_ended(self) -> int:
+        finished_at: float | None = None
+        look = True
+        while True:
+            if look:
+                self._look()
+            now = self._invocation.clock.monotonic()
+            if self._job.finished:
+                finished_at = finished_at or now
+                if not self._open or now - finished_at > _DRAIN_SECONDS:
+                    self._printer.flush()
+                    self._phases.settle()
+                    return self._outcome()
+            look = self._take(finished_at)
+
+    def _outcome(self) -> int:
+        code = self._job.exit_code or 0
+        if self._options.as_json and not self._silent:
+            ended = {"job": self._job.name, "namespace": self._job.namespace, "phase": self._job.phase}
+            self._printer.record({**ended, "exitCode": code})
+        return code
+
+    def _watch(self) -> None:
+        space, job = self._job.namespace, self._job
+        if job.kind == GANG:
+            self._changes.watch(Watched(PODS, space))
+            return
+        itself = Watched(job.resource, space, fields=f"metadata.name={job.name}")
+        if job.kind == "Job":
+            uid = job.obj["metadata"].get("uid")
+            self._changes.watch(
+                itself,
+                Watched(PODS, space, labels=f"{names.JOB_NAME}={job.name}"),
+                Watched(POD_GROUPS, space, fields=f"metadata.name={job.name}-{uid}"),
+            )
+        elif job.kind == "PodGroup":
+            self._changes.watch(itself, Watched(PODS, space))
+        else:
+            self._changes.watch(itself)
+
+    # Looking at the job.
+
+    def _look(self) -> None:
+        found = refresh(self._invocation, self._job)
+        self._looked_at = self._invocation.clock.monotonic()
+        if found is None:
+            self._phases.settle()
+            raise WindlassError(
+                "WL-JOB-410",
+                f'job "{self._job.name}" was deleted',
+                evidence="it is no longer there, so its outcome cannot be told",
+                remedies=("windlass ps",),
+            )
+        self._job = found
+        self._printer.prefixed = _many(found, self._options)
+        for pod in () if self._silent else found.pods:
+            if wanted(pod, self._options):
+                self._begin(pod)
+        self._tell()
+
+    def _tell(self) -> None:
+        job = self._job
+        if job.finished:
+            self._tell_running()
+            return
+        if job.waiting:
+            self._running_told = False
+            if job.explanation is None and not job.condition_message and self._young:
+                return
+            self._phases.show(f"{job.name}: queued in {job.queue}: {waiting(job)}")
+            self._consider_giving_up(job.explanation)
+            return
+        self._hopeless_since = None
+        up = sum(1 for pod in job.pods if pod_phase(pod) != "Pending")
+        if up < job.members:
+            if not job.nodes:
+                self._phases.show(f"{job.name}: {job.state.lower()}")
+                return
+            what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {places(job.nodes)}"
+            self._phases.show(f"{job.name}: starting {what}")
+        else:
+            self._tell_running()
+
+    def _tell_running(self) -> None:
+        """Once, also of a job that had ended by the time it was looked at again."""
+        job = self._job
+        begun = [pod for pod in job.pods if pod_phase(pod) != "Pending"]
+        nodes = job.nodes or Counter(
+            node for pod in begun if (node := (pod.get("spec") or {}).get("nodeName"))
+        )
+        if begun and nodes and not self._running_told:
+            self._running_told = True
+            self._phases.settle(f"{job.name}: running on {places(nodes)}")
+
+    @property
+    def _young(self) -> bool:
+        """So fresh that the scheduler may not have said anything yet."""
+        return self._looked_at - self._begun_at < _YOUNG_SECONDS
+
+    def _consider_giving_up(self, record: Explanation | None) -> None:
+        if not self._give_up or record is None or record.waiting_helps != "no":
+            self._hopeless_since = None
+            return
+        now = self._invocation.clock.monotonic()
+        if self._hopeless_since is None:
+            self._hopeless_since = now
+        if now - self._hopeless_since >= _HOPELESS_SECONDS:
+            self._phases.settle()
+            raise unschedulable(self._job, record)
+
+    # Streams.
+
+    def _begin(self, pod: dict[str, Any]) -> None:
+        for status in _container_statuses(pod, self._options):
+            state = status.get("state") or {}
+            if not state.get("running") and not state.get("terminated"):
+                continue
+            start = _Start(pod["metadata"]["uid"], status["name"], int(status.get("restartCount") or 0))
+            if start in self._feeds and not self._was_cut(start, running=bool(state.get("running"))):
+                continue
+            self._streams[start] = rank_of(pod)
+            name = pod["metadata"]["name"]
+            feed = LogFeed(self._job.namespace, name, start.container, self._options)
+            self._feeds.setdefault(start, feed)
+            self._open.add(start)
+            threading.Thread(target=self._read, args=(start, self._feeds[start]), daemon=True).start()
+
+    def _was_cut(self, start: _Start, *, running: bool) -> bool:
+        """Whether the output ended clearly before the container did: with the server, say."""
+        closed_at = self._closed.get(start)
+        if closed_at is None:
+            return False
+        cut = self._looked_at - closed_at > _CUT_SECONDS
+        if cut or not running:
+            del self._closed[start]
+        return cut
+
+    def _read(self, start: _Start, feed: LogFeed) -> None:
+        """In a thread: one container's output, until it ends."""
+        bells = self._changes.bells
+        problem = ""
+        try:
+            for lines in feed.lines(self._invocation.new_client, self._invocation.clock):
+                bells.put(_Lines(start, lines))
+        except StatusError as error:
+            problem = errors.translate(error).message
+        except WindlassError as error:
+            problem = error.message
+        bells.put(_Ended(start, problem))
+
+    def _take(self, finished_at: float | None) -> bool:
+        """Handle what has arrived, or wait for something. Returns whether the job is to be looked at."""
+        bells = self._changes.bells
+        clock = self._invocation.clock
+        changed = False
+        try:
+            item = bells.get(timeout=self._patience(finished_at))
+            while True:
+                changed = self._handle(item) or changed
+                self._flush_if_due()
+                item = bells.get_nowait()
+        except queue.Empty:
+            self._flush_if_due()
+        return changed or clock.monotonic() - self._looked_at >= _RESYNC_SECONDS or self._waits_shortly
+
+    def _flush_if_due(self) -> None:
+        due = self._printer.due
+        if due is not None and due <= self._invocation.clock.monotonic():
+            self._printer.flush()
+
+    @property
+    def _waits_shortly(self) -> bool:
+        """Whether something is awaited that no event announces."""
+        return self._hopeless_since is not None or self._job.finished or self._young or bool(self._closed)
+
+    def _patience(self, finished_at: float | None) -> float:
+        longest = 0.5 if finished_at is not None else _RESYNC_SECONDS
+        if self._hopeless_since is not None or self._young or self._closed:
+            longest = min(longest, 0.5)
+        due = self._printer.due
+        if due is not None:
+            longest = min(longest, max(0.0, due - self._invocation.clock.monotonic()))
+        return longest
+
+    def _handle(self, item: Any) -> bool:
+        """Returns whether the job has to be looked at again."""
+        if isinstance(item, _Lines):
+            self._phases.settle()
+            now = self._invocation.clock.monotonic()
+            for line in item.lines:
+                self._printer.line(self._streams[item.start], line.time, line.text, now)
+            return False
+        if isinstance(item, _Ended):
+            self._open.discard(item.start)
+            if not item.problem:
+                self._closed[item.start] = self._invocation.clock.monotonic()
+            else:
+                self._phases.settle(f"{self._streams[item.start]}: log: {item.problem}")
+        return True
+
+
+def _many(job: Job, options: LogOptions) -> bool:
+    return options.rank is None and job.members > 1
+
+
+def wanted(pod: dict[str, Any], options: LogOptions) -> bool:
+    """Whether a pod is one of the ranks asked for."""
+    metadata = pod["metadata"]
+    labels = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
+    if options.task is not None and task_of(pod) != options.task:
+        return False
+    if options.rank is None:
+        return True
+    return options.rank in (rank_of(pod), labels.get(names.TASK_INDEX), metadata["name"])
+
+
+def _container_statuses(pod: dict[str, Any], options: LogOptions) -> list[dict[str, Any]]:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    if options.container is not None:
+        return [status for status in statuses if status["name"] == options.container]
+    return statuses
+
+
+def unschedulable(job: Job, record: Explanation) -> WindlassError:
+    """A job that stays where it is unless something changes."""
+    return WindlassError(
+        "WL-JOB-413",
+        f'job "{job.name}" cannot run as it is: {record.message}',
+        evidence=f"{record.code}: {record.facts.meaning} It stays queued.",
+        remedies=(*record.remedies, f"windlass explain {job.name}", f"windlass cancel {job.name}"),
+    )
+
+
+def summary(job: Job) -> str:
+    """One line about how it ended."""
+    if not job.exit_code:
+        return f"{job.name}: completed"
+    failed = job.first_failure
+    if failed is None:
+        return f"{job.name}: {job.phase.lower()}, {exit_words(job.exit_code)}"
+    who = f" ({rank_words(failed[0])} first)" if job.members > 1 else ""
+    return f"{job.name}: {job.phase.lower()}, {exit_words(failed[1], cause_of(*failed))}{who}"

@@ -1,0 +1,192 @@
+"""Log lines of several ranks on their way to the screen: prefix, filter, merge, collapse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from windlass.api.errors import WindlassError
+from windlass.cli.terminal import RANK_COLOURS, Terminal
+from windlass.cli.text import natural
+from windlass.kits import durations
+
+COLLAPSE_SECONDS = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What of which ranks is shown, and how."""
+
+    rank: str | None = None
+    task: str | None = None
+    container: str | None = None
+    since_seconds: int | None = None
+    tail: int | None = None
+    previous: bool = False
+    pattern: re.Pattern[str] | None = None
+    timestamps: bool = False
+    collapse: bool = False
+    as_json: bool = False
+
+
+def pattern_of(text: str | None) -> re.Pattern[str] | None:
+    """Raises :class:`WindlassError` on what is no regular expression."""
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--grep {text!r} is not a regular expression: {error}",
+            evidence=f"at position {error.pos}",
+            remedies=(f"windlass logs JOB --grep {re.escape(text)!r}",),
+        ) from error
+
+
+LONGEST = (1 << 31) - 1
+"""Kubernetes counts such seconds in 32 bits."""
+
+
+def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
+    """``90``, ``90s``, ``1.5h``, ``1h30m``, ``2d`` in whole seconds, given for an option; ``least``: of no fewer.
+    Raises :class:`WindlassError`, which names the option."""
+    try:
+        total = round(durations.parse_long(f"{text}s" if text.isdecimal() else text))
+    except ValueError:
+        raise WindlassError(
+            "WL-USE-400",
+            f"{option} {text}: {text!r} is not a duration",
+            evidence="durations read like 45s, 10m, 1h30m, 2d",
+            remedies=(f"{option} 30m",),
+        ) from None
+    if not least <= total <= LONGEST:
+        raise WindlassError(
+            "WL-USE-400",
+            f"{option} {text}: it is from {least}s to {LONGEST}s",
+            remedies=(f"{option} 30m",),
+        )
+    return total
+
+
+class Splitter:
+    """Bytes to lines; a line without its end is kept until the rest comes or the stream ends."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return [line.decode(errors="replace").removesuffix("\r") for line in lines]
+
+    def end(self) -> list[str]:
+        rest, self._rest = self._rest, b""
+        return [rest.decode(errors="replace")] if rest else []
+
+
+class Printer:
+    """Writes lines with their rank in front, when there is more than one."""
+
+    def __init__(self, out: Terminal, options: LogOptions, *, prefixed: bool) -> None:
+        self._out = out
+        self._options = options
+        self.prefixed = prefixed
+        self._held: dict[str, list[str]] = {}
+        self._held_since = 0.0
+        self._colours: dict[str, str] = {}
+
+    def line(self, rank: str, stamp: str, text: str, now: float) -> None:
+        """One line of a rank; ``stamp`` is when it was written, where that is known."""
+        if self._options.pattern is not None and not self._options.pattern.search(text):
+            return
+        if self._options.as_json:
+            self.record({"rank": rank, "time": stamp, "text": text})
+            return
+        if self._options.timestamps and stamp:
+            text = f"{stamp} {text}"
+        if not (self._options.collapse and self.prefixed):
+            self._write(rank, text, (rank,))
+            return
+        ranks = self._held.get(text)
+        if ranks is not None and rank in ranks:
+            self.flush()  # the same rank says it again: what is held is complete
+            ranks = None
+        if ranks is None:
+            if not self._held:
+                self._held_since = now
+            self._held[text] = ranks = []
+        ranks.append(rank)
+
+    def record(self, value: dict[str, object]) -> None:
+        """A line of JSON."""
+        import msgspec
+
+        self._out.line(msgspec.json.encode(value).decode())
+
+    @property
+    def due(self) -> float | None:
+        """When held lines have to be written, on the clock that ``line`` was told; ``None`` for nothing."""
+        return self._held_since + COLLAPSE_SECONDS if self._held else None
+
+    def flush(self) -> None:
+        held, self._held = self._held, {}
+        for text, ranks in held.items():
+            self._write(ranks[0], text, ranks)
+
+    def _write(self, rank: str, text: str, ranks: Iterable[str]) -> None:
+        if not self.prefixed:
+            self._out.line(text)
+            return
+        together = list(ranks)
+        label = f"[{rank}]" if len(together) == 1 else f"[{span(together)} ×{len(together)}]"
+        colour = self._colours.setdefault(rank, RANK_COLOURS[len(self._colours) % len(RANK_COLOURS)])
+        self._out.line(f"{self._out.paint(label, colour)} {text}")
+
+
+def span(ranks: list[str]) -> str:
+    """``0-3``, ``0,2,5``, ``worker-0..worker-3``: ranks in few characters."""
+    ordered = sorted(ranks, key=natural)
+    numbers = [int(rank) for rank in ordered if rank.isdigit()]
+    if len(numbers) == len(ordered):
+        if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            return f"{numbers[0]}-{numbers[-1]}"
+        return ",".join(map(str, numbers))
+    return f"{ordered[0]}..{ordered[-1]}"
+
+
+def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[str, str, str]]:
+    """Lines of several ranks in the order of their time stamps: ``(rank, time, text)``.
+
+    Each stream gives lines as the API writes them with ``timestamps=true``. A line without a stamp stays
+    with the one before it.
+    """
+    import heapq
+
+    def stamped(rank: str, number: int, chunks: Iterator[bytes]) -> Iterator[tuple[str, int, int, str, str]]:
+        splitter = Splitter()
+        last, count = "", 0
+        for chunk in chunks:
+            for line in splitter.feed(chunk):
+                last, text = split_stamp(line, last)
+                count += 1
+                yield last, number, count, rank, text
+        for line in splitter.end():
+            last, text = split_stamp(line, last)
+            yield last, number, count + 1, rank, text
+
+    feeds = [
+        stamped(rank, number, start())
+        for number, (rank, start) in enumerate(sorted(streams.items(), key=lambda item: natural(item[0])))
+    ]
+    for stamp, _, _, rank, text in heapq.merge(*feeds):
+        yield rank, stamp, text
+
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
+
+
+def split_stamp(line: str, last: str) -> tuple[str, str]:
+    """Time stamp and text; a line without one has the stamp of the line before it, ``last``."""
+    found = _STAMP.match(line)
+    return (found[0][:-1], line[found.end() :]) if found else (last, line)

@@ -1,0 +1,104 @@
+"""One container's output, line by line, taken up again where a broken connection left off.
+
+Lines are asked for with their time stamps; after a break the log is read anew and what was seen already
+is passed over: everything older than the last stamp, and as many lines of that very stamp as were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from windlass.api.errors import WindlassError
+from windlass.cli.invocation import PausingClock
+from windlass.cli.jobs.log_lines import LogOptions, Splitter, split_stamp
+
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
+
+_RETRY_SECONDS = 0.25
+_PATIENCE_SECONDS = 20.0
+"""How long a server that does not answer is asked again before that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``time``: RFC 3339, as the node stamped it; empty where the server gave none."""
+
+    time: str
+    text: str
+
+
+class LogFeed:
+    """:meth:`lines` may be called again after it has ended: it goes on behind the last line."""
+
+    def __init__(self, namespace: str, pod: str, container: str, options: LogOptions) -> None:
+        self._where = (namespace, pod, container)
+        self._options = options
+        self._last = ""
+        self._seen_of_last = 0
+
+    def lines(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[Line]]:
+        """Follow until the container's output ends. Raises :class:`StatusError`, and :class:`WindlassError`
+        when the server stays away."""
+        broken_at: float | None = None
+        while True:
+            client = connect()
+            try:
+                for lines in self._once(client):
+                    broken_at = None
+                    yield lines
+                return
+            except WindlassError:
+                now = clock.monotonic()
+                broken_at = now if broken_at is None else broken_at
+                if now - broken_at >= _PATIENCE_SECONDS:
+                    raise
+            finally:
+                client.close()
+            clock.pause(_RETRY_SECONDS)
+
+    def _once(self, client: BlockingClient) -> Iterator[list[Line]]:
+        namespace, pod, container = self._where
+        resumed_at, seen = self._last, self._seen_of_last
+        fresh = not resumed_at
+        splitter = Splitter()
+        chunks = client.logs(
+            namespace,
+            pod,
+            container=container,
+            follow=True,
+            tail_lines=self._options.tail if fresh else None,
+            since_seconds=self._options.since_seconds if fresh else None,
+            timestamps=True,
+        )
+        stamp, passed = "", 0
+
+        def take(raw: list[str]) -> list[Line]:
+            nonlocal stamp, passed
+            found = []
+            for line in raw:
+                stamp, text = split_stamp(line, stamp)
+                if stamp == resumed_at and passed < seen:
+                    passed += 1
+                    continue
+                if _order(stamp) < _order(resumed_at):
+                    continue
+                if stamp == self._last:
+                    self._seen_of_last += 1
+                else:
+                    self._last, self._seen_of_last = stamp, 1
+                found.append(Line(stamp, text))
+            return found
+
+        for chunk in chunks:
+            if lines := take(splitter.feed(chunk)):
+                yield lines
+        if lines := take(splitter.end()):
+            yield lines
+
+
+def _order(stamp: str) -> str:
+    """Stamps of different precision in the order of time: fractions are cut off at the right, never padded."""
+    return stamp.removesuffix("Z")

@@ -1,0 +1,44 @@
+"""Whether ranks can lie near one another as is asked (``--near LABEL``), before a job is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.cli.errors import nearest
+from windlass.cli.jobs.job_builder import Wish
+
+
+def check_near(wish: Wish) -> None:
+    """Raises :class:`WindlassError` on what is no label's name."""
+    if not wish.near:
+        return
+    from windlass.api.validation.names import qualified_name
+
+    if problems := qualified_name(wish.near):
+        raise WindlassError(
+            "WL-USE-400",
+            f"--near {wish.near!r} is no label of nodes: {problems[0]}",
+            remedies=("--near topology.kubernetes.io/zone",),
+        )
+
+
+def check_domains(wish: Wish, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Whether any node says in which domain of that label it lies. Raises :class:`WindlassError`."""
+    known = {name for node in nodes for name in node["metadata"].get("labels") or {}}
+    if not wish.near or wish.near in known:
+        return
+    ends: dict[str, str] = {}
+    for name in sorted(known):
+        ends.setdefault(name.rpartition("/")[2], name)
+    close = [*nearest(wish.near, known), *(ends[end] for end in nearest(wish.near, ends))]
+    raise WindlassError(
+        "WL-JOB-413",
+        f"no node carries the label {wish.near}, by which all ranks are to lie near one another",
+        evidence="the job was not submitted",
+        remedies=(
+            *(f"--near {name}" for name in dict.fromkeys(close)),
+            f"kubectl label node NODE {wish.near}=VALUE",
+        ),
+    )

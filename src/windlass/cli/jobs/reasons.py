@@ -1,0 +1,212 @@
+"""Where a job runs, or why it waits: in a few words for ``ps``, at length for ``explain``."""
+
+from __future__ import annotations
+
+import re
+
+from windlass.api.generated_names import without_uid
+from windlass.api.quantities import is_device
+from windlass.api.reasons import FACTS, Blocker, Explanation, NodesAsked, Reason
+from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_words, unready
+from windlass.cli.text import about, joined, places, plural, resource_words
+from windlass.kits.timestamps import age
+
+_WHOLE_PODS = ("tasks", "pods")
+"""What a blocker about whole pods of a gang names as its resource."""
+
+SHORT: dict[Reason, str] = {
+    Reason.QUEUE_NOT_FOUND: "no such queue",
+    Reason.QUEUE_CLOSED: "queue is closed",
+    Reason.QUEUE_NOT_LEAF: "queue has children",
+    Reason.MISCONFIGURED: "contradicts itself",
+    Reason.EXCEEDS_CLUSTER: "never: exceeds the cluster",
+    Reason.EXCEEDS_EVERY_NODE: "never: exceeds every node",
+    Reason.EXCEEDS_EVERY_DOMAIN: "never: exceeds every domain",
+    Reason.EXCEEDS_QUEUE_LIMIT: "never: exceeds the queue",
+    Reason.NO_MATCHING_NODE: "no node matches",
+    Reason.ON_HOLD: "on hold",
+    Reason.SCHEDULING_GATED: "gated",
+    Reason.WAITING_FOR_MEMBERS: "pods missing",
+    Reason.WAITING_FOR_QUOTA: "queue limit",
+    Reason.WAITING_FOR_SHARE: "queue share",
+    Reason.NAMESPACE_QUOTA: "namespace quota",
+    Reason.TIME_SHARED: "shares time",
+    Reason.INSUFFICIENT_RESOURCES: "nodes in use",
+    Reason.TOPOLOGY_PLACEMENT_FAILED: "no domain holds it",
+    Reason.DEVICES_FRAGMENTED: "GPUs scattered",
+    Reason.BEHIND_IN_QUEUE: "behind others",
+    Reason.WAITING_FOR_VICTIMS: "room being vacated",
+    Reason.DISRUPTION_BUDGETS: "disruption budgets",
+    Reason.RESERVING_CARD: "shared card being held",
+    Reason.AWAITING_VOLUME: "volume being made",
+    Reason.AWAITING_DEVICE: "device being made ready",
+    Reason.AWAITING_NODE_LOCK: "other pod gets its cards",
+    Reason.BIND_FAILED: "start failed, retrying",
+    Reason.PENDING_EVALUATION: "not looked at yet",
+    Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",
+    Reason.NODE_AFFINITY_MISMATCH: "no node matches",
+    Reason.TAINT_NOT_TOLERATED: "nodes are tainted",
+    Reason.NODE_UNSCHEDULABLE: "nodes are cordoned",
+    Reason.NODE_NOT_READY: "nodes are not ready",
+    Reason.POD_AFFINITY_MISMATCH: "affinity not met",
+    Reason.POD_ANTI_AFFINITY_CONFLICT: "anti-affinity",
+    Reason.HOST_PORT_TAKEN: "host port taken",
+    Reason.TOO_MANY_PODS: "nodes full of pods",
+    Reason.VOLUME_UNAVAILABLE: "volume unavailable",
+    Reason.CLAIM_UNAVAILABLE: "volume claim not usable",
+    Reason.NUMA_ALIGNMENT_FAILED: "no NUMA zone for it",
+    Reason.TOPOLOGY_SPREAD_CONFLICT: "spread would be uneven",
+    Reason.NO_SUITABLE_DEVICE: "no such device",
+    Reason.DEVICE_SHARES_TAKEN: "devices in use",
+    Reason.NODE_OVERLOADED: "nodes are overloaded",
+    Reason.NODE_RESERVED: "nodes kept for other work",
+    Reason.REFUSED_BY_EXTENDER: "refused by the extender",
+}
+
+
+def brief(job: Job) -> str:
+    """Where it runs, why it waits, or how it ended."""
+    if job.finished:
+        text = _ending(job)
+    elif job.waiting:
+        text = waiting(job)
+    else:
+        text = places(job.nodes)
+        if job.state == "Starting":
+            up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
+            text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
+        if held := len(unready(job)):
+            text = f"{text}, {plural(held, 'pod')} not ready"
+    return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def waiting(job: Job) -> str:
+    """``nodes in use, #2, ~5m``: short reason, or the nodes that are asked for it; position, time to the start; ``due``
+    once that has passed."""
+    record = job.explanation
+    if record is None:
+        if job.gates:
+            return f"held by {joined(job.gates)}"
+        unseen = SHORT[Reason.PENDING_EVALUATION]
+        return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
+    asked = f"nodes asked for: {asked_line(record.asked, job.seen)}" if record.asked is not None else ""
+    parts = [asked or _short(record)]
+    if record.position:
+        parts.append(f"#{record.position}")
+    if record.estimate_seconds is not None:
+        parts.append(about(record.estimate_seconds) if record.estimate_seconds else "due")
+    return ", ".join(parts)
+
+
+def asked_line(asked: NodesAsked, now: float) -> str:
+    """``4 x 8 GPUs, accepted 12s ago``."""
+    return f"{asked.what}, {asked.state}{f' {age(now - asked.since)} ago' if asked.since else ''}"
+
+
+def _short(record: Explanation) -> str:
+    if record.code is Reason.INSUFFICIENT_RESOURCES:
+        named = [b for b in record.blockers if b.code is record.code and b.needed]
+        for blocker in named:
+            if blocker.resource in _WHOLE_PODS and blocker.needed != "1":
+                return f"{blocker.available or 0} of {blocker.needed} pods fit"
+        named = [b for b in named if b.resource not in _WHOLE_PODS]
+        for blocker in sorted(named, key=lambda b: not is_device(b.resource)):
+            short = resource_words(blocker.resource, blocker.needed)
+            return f"needs {short}, {blocker.available or 0} free"
+    return SHORT[record.code]
+
+
+def _ending(job: Job) -> str:
+    if job.phase in ("Completed", "Succeeded"):
+        return "exit 0" if job.pods else ""
+    failed = job.first_failure
+    if failed is not None:
+        pod, code = failed
+        who = f"{rank_words(pod)}: " if job.members > 1 else ""
+        return f"{who}{exit_words(code, cause_of(pod, code))}"
+    status = job.obj.get("status") or {}
+    state = status.get("state") or status
+    return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
+
+
+_BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")
+"""What a job controller puts before the words of ``windlass cancel``."""
+
+
+ENDS = {
+    "DeadlineExceeded": "It ran longer than its time limit (--time, activeDeadlineSeconds) and was told to end. What "
+    "it saved at SIGTERM is there; submit it again with more time.",
+    "Evicted": "Its node was drained, or its place went to others. A job of windlass run or submit runs "
+    "again by itself.",
+    "OOMKilled": "It used more memory than its limit (--memory, resources.limits) and was killed. Submit it again with "
+    "more memory.",
+}
+"""What ended a pod, in Kubernetes' words, that was not its own doing."""
+
+
+def exit_words(code: int, cause: str = "") -> str:
+    """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``;
+    ``DeadlineExceeded, exit 0`` for what was ended and left in peace."""
+    if cause and not code:
+        return f"{cause}, exit 0"
+    if cause:
+        return f"exit {code} ({cause})"
+    if 128 < code < 160:
+        import signal
+
+        try:
+            return f"exit {code} ({signal.Signals(code - 128).name})"
+        except ValueError:
+            return f"exit {code}"
+    return f"exit {code}"
+
+
+# The long form.
+
+_ANY_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
+
+
+def verdict(record: Explanation) -> str:
+    """Will it ever run as it is?"""
+    return {
+        "yes": "yes, waiting helps: it starts when what it waits for is free",
+        "no": "no, not as it is: waiting does not help, something has to change",
+        "maybe": "perhaps: something outside the scheduler has to change, by itself or by somebody",
+    }[record.waiting_helps]
+
+
+def blocker_line(blocker: Blocker) -> str:
+    """One obstacle with its numbers."""
+    parts = []
+    if blocker.nodes:
+        parts.append(plural(blocker.nodes, "node"))
+    if blocker.resource in _WHOLE_PODS:
+        several = "pod" if str(blocker.needed) == "1" else "pods"
+        parts.append(f"{blocker.needed} {several} needed at once, {blocker.available or 0} fit")
+    elif blocker.resource:
+        amount = f"needs {blocker.needed or '?'}"
+        if blocker.available != "":
+            amount += f", has {blocker.available}"
+        parts.append(f"{blocker.resource} {amount}")
+    if blocker.detail:
+        parts.append(blocker.detail)
+    return (
+        f"{blocker.code}: {'; '.join(parts)}" if parts else f"{blocker.code}: {FACTS[blocker.code].meaning}"
+    )
+
+
+def group_title(key: str) -> str:
+    """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
+    return without_uid(key.removeprefix("default/").replace("pod:", "", 1))
+
+
+def short_names(text: str) -> str:
+    """Groups in a sentence, as :func:`group_title` calls them."""
+    words = [word.replace("/pod:", "/", 1).removeprefix("default/") for word in text.split(" ")]
+    return " ".join(_ANY_UID.sub("", word) for word in words)
+
+
+def ahead(record: Explanation, most: int = 5) -> str:
+    names = [group_title(name) for name in record.ahead[:most]]
+    more = len(record.ahead) - most
+    return joined([*names, plural(more, "more", "more")] if more > 0 else names)

@@ -1,0 +1,1 @@
+"""Manifests: reading, three-way merge, applying."""

@@ -1,0 +1,51 @@
+"""Finding the kind that a person means."""
+
+from __future__ import annotations
+
+from windlass.api.errors import WindlassError
+from windlass.api.resources import ALIASES, ALL, Resource, find
+from windlass.cli.errors import nearest
+
+
+def resource_of(word: str) -> Resource:
+    """Raises :class:`WindlassError` with the nearest kinds."""
+    found = find(word) or find(word.lower().removesuffix("s"))  # also "vcjobs", the plural of a short name
+    if found is not None:
+        return found
+    known = sorted({name for r in ALL for name in (r.plural, r.singular, *r.short_names)})
+    close = nearest(word, known)
+    raise WindlassError(
+        "WL-KIND-404",
+        f'there is no kind "{word}"',
+        evidence="kinds: " + ", ".join(sorted({r.plural for r in ALL})),
+        remedies=tuple(f"did you mean {match}?" for match in close) or ("windlass get --help",),
+    )
+
+
+def _kinds(word: str) -> list[Resource]:
+    """One kind, or all of a category (``all``, ``volcano``)."""
+    category = [r for r in ALL if word.lower() in r.categories and r not in ALIASES]
+    return category or [resource_of(word)]
+
+
+def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
+    """kubectl's arguments: ``pods``, ``pods a b``, ``pod/a node/b``, ``pods,queues``.
+
+    A ``None`` name means all objects of the kind. Raises :class:`WindlassError`.
+    """
+    if any("/" in word for word in words):
+        for word in words:
+            kind, slash, name = word.partition("/")
+            if not slash or not kind or not name:
+                raise WindlassError(
+                    "WL-USE-400",
+                    f'"{word}" is not KIND/NAME',
+                    evidence="names are given either all as KIND/NAME, or after one KIND",
+                    remedies=("windlass get pod/a pod/b", "windlass get pods a b"),
+                )
+        parts = [word.partition("/") for word in words]
+        return [(resource_of(kind), name) for kind, _, name in parts]
+    kinds = [found for word in words[:1] for kind in word.split(",") if kind for found in _kinds(kind)]
+    if len(words) == 1:
+        return [(kind, None) for kind in kinds]
+    return [(kind, name) for kind in kinds for name in words[1:]]

@@ -1,0 +1,119 @@
+"""Client-side apply: what to send so that an object becomes what its manifest now says.
+
+Three states: *original* (the manifest applied last, kept in an annotation), *modified* (the manifest now) and
+*live* (the server's object). Fields that were in the original and are no longer in the manifest are
+removed; fields that the manifest names are set; everything else is left as somebody else set it. As
+kubectl: a JSON merge patch for custom kinds (lists are whole), a strategic merge patch for built-in ones
+(lists are merged by their key; apimachinery ``strategicpatch.CreateThreeWayMergePatch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.api.wire.schema import Node, Struct
+
+Object = Mapping[str, Any]
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def merge_patch(original: Object, modified: Object, live: Object) -> dict[str, Any]:
+    """A JSON merge patch (RFC 7396); empty when nothing is to be done."""
+    return _maps({}, original, modified, live)
+
+
+def strategic_patch(struct: Struct, original: Object, modified: Object, live: Object) -> dict[str, Any]:
+    """A strategic merge patch for a kind of this shape; empty when nothing is to be done."""
+    return _maps(struct.fields, original, modified, live)
+
+
+def _maps(fields: Mapping[str, Node], original: Object, modified: Object, live: Object) -> dict[str, Any]:
+    """``fields``: what is known of their shapes; of others a list is whole."""
+    patch: dict[str, Any] = {}
+    for key, value in modified.items():
+        node = fields.get(key)
+        if value is None:
+            if key in live:
+                patch[key] = None
+        elif key not in live:
+            patch[key] = value
+        elif isinstance(value, Mapping) and isinstance(live[key], Mapping):
+            _nested(patch, key, node, (original.get(key), value, live[key]))
+        elif isinstance(value, list) and isinstance(live[key], list) and _merges(node):
+            assert node is not None
+            _lists(patch, key, node, (original.get(key), value, live[key]))
+        elif value != live[key]:
+            patch[key] = value
+    for key in original:
+        if key not in modified and key in live:
+            patch[key] = None
+    return patch
+
+
+def _nested(patch: dict[str, Any], key: str, node: Node | None, states: tuple[Any, Any, Any]) -> None:
+    original, modified, live = states
+    if node is not None and "replace" in node.strategy:
+        if modified != live:
+            patch[key] = {**modified, "$patch": "replace"}
+        return
+    inner = _maps(_fields(node), original if isinstance(original, Mapping) else {}, modified, live)
+    if inner:
+        patch[key] = inner
+
+
+def _fields(node: Node | None) -> Mapping[str, Node]:
+    return node.struct.fields if node is not None and node.struct is not None else {}
+
+
+def _merges(node: Node | None) -> bool:
+    return node is not None and "merge" in node.strategy
+
+
+def _lists(patch: dict[str, Any], key: str, node: Node, states: tuple[Any, Any, Any]) -> None:
+    original, modified, live = states
+    original = original if isinstance(original, list) else []
+    if not node.merge_key:
+        _primitive_lists(patch, key, original, modified, live)
+        return
+    if not all(_keyed(items, node.merge_key) for items in (original, modified, live)):
+        if modified != live:
+            patch[key] = [{"$patch": "replace"}, *modified]
+        return
+    name = node.merge_key
+    before, now = {item[name]: item for item in original}, {item[name]: item for item in live}
+    changes: list[Any] = []
+    for item in modified:
+        found = now.get(item[name])
+        if found is None:
+            changes.append(item)
+            continue
+        inner = _maps(_fields(node.item), before.get(item[name], {}), item, found)
+        if inner:
+            changes.append({name: item[name], **inner})
+    wanted = {item[name] for item in modified}
+    changes += [{name: gone, "$patch": "delete"} for gone in before if gone not in wanted and gone in now]
+    order = [item[name] for item in modified]
+    if changes:
+        patch[key] = changes
+    if changes or order != [item[name] for item in live if item[name] in wanted]:
+        patch[f"$setElementOrder/{key}"] = [{name: value} for value in order]
+
+
+def _keyed(items: Sequence[Any], key: str) -> bool:
+    """Whether every item has the merge key, and no two the same one."""
+    values = [item.get(key) for item in items if isinstance(item, Mapping)]
+    return len(values) == len(items) == len({str(v) for v in values}) and None not in values
+
+
+def _primitive_lists(
+    patch: dict[str, Any], key: str, original: list[Any], modified: list[Any], live: list[Any]
+) -> None:
+    added = [value for value in modified if value not in live]
+    removed = [value for value in original if value not in modified and value in live]
+    if added:
+        patch[key] = added
+    if removed:
+        patch[f"$deleteFromPrimitiveList/{key}"] = removed
+    if (added or removed) and len(modified) > 1:
+        patch[f"$setElementOrder/{key}"] = modified

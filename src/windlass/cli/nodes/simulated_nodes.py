@@ -1,0 +1,149 @@
+"""The shape of simulated nodes, from the command line; the node agent plays their pods."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from windlass.api import quantities
+from windlass.api.devices import node_annotation, numa_annotations
+from windlass.api.devices.models import find_model
+from windlass.api.errors import WindlassError
+from windlass.api.simulated_node import node_object
+from windlass.node.devices import labels
+from windlass.node.devices.simulated import SimulationError, simulated_cards
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_UNKNOWN_MEMORY_MIB = 81_920
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What each simulated node has."""
+
+    gpus: int = 8
+    cpu: str = "64"
+    memory: str = "256Gi"
+    product: str = "Simulated-GPU"
+    cards: str = ""
+    """Cards one by one, ``4xA100-40GB+mig,1xT4``; then ``gpus`` and ``product`` count for nothing."""
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[dict[str, str], ...] = ()
+    resources: dict[str, str] = field(default_factory=dict)
+    zones: int = 0
+    """NUMA zones, among which CPUs, memory and cards are parted evenly; 0: none are told of."""
+    policy: str = "none"
+    """The Topology Manager's policy."""
+    scope: str = "container"
+
+
+def node_of(name: str, shape: Shape) -> dict[str, Any]:
+    """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
+    for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
+        _check(resource, amount)
+    words = shape.cards or (str(shape.gpus) if shape.zones and shape.gpus else "")
+    listed = _in_zones(_cards(name, words), shape.zones) if words else ()
+    amounts = {resource: str(count) for resource, count in labels.amounts(listed).items()}
+    model = find_model(shape.product)
+    node = node_object(
+        name,
+        cpu=shape.cpu,
+        memory=shape.memory,
+        gpus=0 if listed else shape.gpus,
+        product=shape.product,
+        gpu_memory_mib=model.memory_mib if model is not None else _UNKNOWN_MEMORY_MIB,
+        labels={**labels.aliases(listed), **labels.labels(listed), **shape.labels},
+        taints=shape.taints,
+        resources={**amounts, **shape.resources},
+    )
+    notes = {node_annotation.CARDS: node_annotation.write(listed)} if listed else {}
+    if shape.zones:
+        notes[numa_annotations.NUMA] = numa_annotations.write(_record(shape))
+    if notes:
+        node["metadata"]["annotations"] = notes
+    return node
+
+
+def _in_zones(listed: tuple[node_annotation.Card, ...], count: int) -> tuple[node_annotation.Card, ...]:
+    """The cards, each in its zone: as many in each, in their order."""
+    if not count:
+        return listed
+    return tuple(replace(card, numa=at * count // len(listed)) for at, card in enumerate(listed))
+
+
+def _record(shape: Shape) -> numa_annotations.NodeRecord:
+    cpus = quantities.to_units("cpu", shape.cpu) // 1000
+    memory = quantities.to_units("memory", shape.memory)
+    if cpus < shape.zones:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--zones {shape.zones}: a node of {cpus} CPUs has not as many",
+            remedies=(f"--zones {cpus}", f"--cpu {shape.zones}"),
+        )
+    bounds = [at * cpus // shape.zones for at in range(shape.zones + 1)]
+    return numa_annotations.NodeRecord(
+        tuple(
+            numa_annotations.ZoneRecord(
+                number,
+                numa_annotations.cpu_text(range(bounds[number], bounds[number + 1])),
+                memory // shape.zones,
+                tuple(10 if other == number else 21 for other in range(shape.zones)),
+            )
+            for number in range(shape.zones)
+        ),
+        shape.policy,
+        shape.scope,
+    )
+
+
+def _cards(name: str, words: str) -> tuple[node_annotation.Card, ...]:
+    try:
+        return simulated_cards(f"simulated:{words}", name)
+    except SimulationError as error:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--cards {words!r}: {str(error).replace('simulated:', '')}",
+            remedies=("--cards 8xH100-80GB", "--cards 2xA100-40GB+mig", "--cards 2xMODEL:24GiB"),
+        ) from error
+
+
+def _check(name: str, amount: str) -> None:
+    try:
+        units = quantities.to_units(name, amount)
+    except quantities.QuantityError as error:
+        raise WindlassError("WL-USE-400", f"{name}={amount}: {error}") from error
+    if units < 0:
+        raise WindlassError("WL-USE-400", f"{name}={amount} is less than nothing")
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise WindlassError("WL-USE-400", f"--label {text!r} is not KEY=VALUE", remedies=("--label zone=a",))
+    return key, value
+
+
+def parse_resource(text: str) -> tuple[str, str]:
+    name, equals, amount = text.partition("=")
+    if not equals or not name or not amount:
+        raise WindlassError(
+            "WL-USE-400", f"--resource {text!r} is not NAME=AMOUNT", remedies=("--resource rdma/roce_v2=1",)
+        )
+    return name, amount
+
+
+def parse_taint(text: str) -> dict[str, str]:
+    """``key=value:Effect`` or ``key:Effect``."""
+    found = re.fullmatch(r"([^=:]+)(?:=([^:]*))?:(\w+)", text)
+    if found is None or found[3] not in _EFFECTS:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--taint {text!r} is not KEY=VALUE:EFFECT",
+            evidence=f"effects: {', '.join(_EFFECTS)}",
+            remedies=("--taint dedicated=gpu:NoSchedule",),
+        )
+    taint = {"key": found[1], "effect": found[3]}
+    return taint | {"value": found[2]} if found[2] else taint

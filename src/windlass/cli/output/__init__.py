@@ -1,0 +1,1 @@
+"""Output formats: JSON, YAML, JSONPath, server tables, progress."""

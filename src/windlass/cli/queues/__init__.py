@@ -1,0 +1,1 @@
+"""Tables and checks of queues."""

@@ -1,0 +1,61 @@
+"""Whether the limits of queues that would be different are such as a server takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api import quantities
+from windlass.api.errors import FieldError, WindlassError
+from windlass.api.validation import queue as rules
+from windlass.api.validation.collector import Collector
+from windlass.api.validation.queue_tree import ROOT, QueueTree, against_children, against_parent, root_changes
+from windlass.model.queues.engine_queue import shown
+from windlass.spi.objects import Dialect, Queue, Resources
+
+
+def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> None:
+    """Raises :class:`WindlassError` on what is wrong with a queue, by itself or beside those above and below it, and
+    was not before. What KAI's queues deserve is bound by nothing."""
+    then, now = _tree(before), _tree(after)
+    for name, queue in after.items():
+        was = before.get(name)
+        if queue == was or queue.dialect is Dialect.KAI:
+            continue
+        known = _problems(then, name) if was is not None else []
+        wrong = [problem for problem in _problems(now, name) if problem not in known]
+        if name == ROOT:
+            wrong += root_changes(then.specs.get(name, {}), now.specs[name])
+        if wrong:
+            raise WindlassError(
+                "WL-QUEUE-422",
+                f'queue "{shown(name, False)}" would not be valid',
+                evidence="; ".join(f"{problem.field}: {problem.message}" for problem in wrong),
+                remedies=("windlass queue ls", "windlass what-if --help"),
+            )
+
+
+def _tree(queues: Mapping[str, Queue]) -> QueueTree:
+    return QueueTree({name: _spec(one) for name, one in queues.items() if one.dialect is not Dialect.KAI})
+
+
+def _spec(queue: Queue) -> dict[str, Any]:
+    return {
+        "parent": queue.parent,
+        "capability": _written(queue.capability),
+        "deserved": _written(queue.deserved),
+        "guarantee": {"resource": _written(queue.guarantee)},
+    }
+
+
+def _problems(tree: QueueTree, name: str) -> list[FieldError]:
+    """By itself; if nothing is wrong so far, beside others."""
+    found = Collector()
+    rules.queue({"metadata": {"name": name}, "spec": tree.specs[name]}, None, found)
+    if found.errors or name == ROOT:
+        return found.errors
+    return [*against_parent(tree, name), *against_children(tree, name)]
+
+
+def _written(amounts: Resources) -> dict[str, Any]:
+    return {name: quantities.from_units(name, units) for name, units in amounts.items()}

@@ -1,0 +1,372 @@
+"""Queues with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from windlass.api import quantities
+from windlass.api.annotations import QUEUE_SHARE
+from windlass.api.errors import StatusError
+from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
+from windlass.api.views import DEFAULT_SCHEDULER, decode_kai_queue
+from windlass.cli import resources
+from windlass.cli.errors import unless_refused
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.job_index import fetch
+from windlass.cli.jobs.jobs import Job
+from windlass.cli.text import natural
+from windlass.engine.decision import QueueUsage
+from windlass.engine.diagnosis.share_messages import lending
+from windlass.model.queues.engine_queue import KAI, kai_queue_of, shown
+from windlass.spi.objects import Queue
+
+
+@dataclass(slots=True)
+class Share:
+    """One queue of Volcano's. Amounts in engine units; ``waiting`` is what its waiting jobs ask for.
+
+    ``key`` tells the queues of both APIs apart, ``name`` and ``parent_name`` are what people are shown.
+    ``record``: what the scheduler says of the queue's share; empty if it has said nothing. ``borrowed``:
+    resource → lender → units.
+    """
+
+    obj: dict[str, Any]
+    shown: str = ""
+    above: str = ""
+    record: dict[str, Any] = field(default_factory=dict)
+    borrowed: dict[str, dict[str, int]] = field(default_factory=dict)
+    amounts: dict[str, resources.Vector] = field(default_factory=dict)
+    running: int = 0
+    pending: int = 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self.obj.get("spec") or {}
+
+    @property
+    def key(self) -> str:
+        return self.obj["metadata"]["name"]
+
+    @property
+    def name(self) -> str:
+        return self.shown or self.key
+
+    @property
+    def full_name(self) -> str:
+        """As kubectl writes it."""
+        return f"queue.{QUEUES.group}/{self.obj['metadata']['name']}"
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """Resources of which it deserves any amount."""
+        return ()
+
+    @property
+    def parent_name(self) -> str:
+        return self.above or self.parent
+
+    @property
+    def borrowed_gpus(self) -> str:
+        """The accelerators that it holds of what others are due; ``-`` for none."""
+        held = {name: sum(lenders.values()) for name, lenders in self.borrowed.items()}
+        shown = resources.cards_text(held)
+        return "-" if shown == "0" else shown
+
+    @property
+    def why(self) -> dict[str, str]:
+        """Resource → how its fair share came about."""
+        return dict(self.record.get("why") or {})
+
+    @property
+    def parent(self) -> str:
+        return self.spec.get("parent") or ("" if self.key == "root" else "root")
+
+    @property
+    def state(self) -> str:
+        return (self.obj.get("status") or {}).get("state") or "Open"
+
+    @property
+    def weight(self) -> float:
+        return int(self.spec.get("weight") or 1)
+
+    @property
+    def priority(self) -> int:
+        return int(self.spec.get("priority") or 0)
+
+    def take_told(self) -> None:
+        """What the scheduler says that it holds and asks for, and how many gangs its status counts."""
+        status = self.obj.get("status") or {}
+        held, asked = (resources.vector(self.record.get(which)) for which in ("allocated", "requested"))
+        self.amounts |= {"allocated": held, "requested": asked, "waiting": _beyond(asked, held)}
+        self.running = int(status.get("running") or 0)
+        self.pending = sum(int(status.get(which) or 0) for which in ("pending", "inqueue"))
+
+    def gpus(self, which: str) -> str:
+        vector = self.amounts.get(which) or {}
+        named = any(quantities.is_device(name) for name in vector)
+        if which in ("capability", "guarantee", "deserved") and not named:
+            return "any" if which == "deserved" and any(map(quantities.is_device, self.unlimited)) else "-"
+        if which == "fair_share" and not self.record:
+            return "-"
+        return resources.cards_text(vector)
+
+    def text(self, which: str) -> str:
+        vector = self.amounts.get(which) or {}
+        return ",".join(f"{k}={quantities.from_units(k, v)}" for k, v in sorted(vector.items())) or "-"
+
+    def as_record(self) -> dict[str, Any]:
+        quantity = {
+            which: {name: quantities.from_units(name, units) for name, units in vector.items()}
+            for which, vector in self.amounts.items()
+        }
+        return {
+            "name": self.name,
+            "parent": self.parent_name or None,
+            "state": self.state,
+            "weight": self.weight,
+            "priority": self.priority,
+            "reclaimable": self.spec.get("reclaimable", True),
+            **quantity,
+            "borrowed": {
+                name: {lender: quantities.from_units(name, units) for lender, units in lenders.items()}
+                for name, lenders in self.borrowed.items()
+            },
+            "why": self.why,
+            "running": self.running,
+            "pending": self.pending,
+        }
+
+
+class KaiShare(Share):
+    """One queue of KAI's; what it holds and asks for is what the scheduler says."""
+
+    @property
+    def _queue(self) -> Queue:
+        return kai_queue_of(decode_kai_queue(msgspec.json.encode(self.obj)))
+
+    @property
+    def key(self) -> str:
+        return KAI + self.obj["metadata"]["name"]
+
+    @property
+    def full_name(self) -> str:
+        return f"queue.{KAI_QUEUES.group}/{self.obj['metadata']['name']}"
+
+    @property
+    def parent(self) -> str:
+        parent = self.spec.get("parentQueue")
+        return KAI + parent if parent else ""
+
+    @property
+    def weight(self) -> float:
+        weights = self._queue.surplus_weights
+        return next((weights[name] for name in weights if quantities.is_device(name)), 1)
+
+    @property
+    def priority(self) -> int:
+        return self._queue.priority
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        return self._queue.unlimited
+
+    def read(self) -> None:
+        """Take the amounts from the object and from what the scheduler says."""
+        queue = self._queue
+        self.amounts = {
+            "guarantee": {},
+            "deserved": dict(queue.deserved),
+            "capability": dict(queue.capability),
+            "allocated": resources.vector(self.record.get("allocated")),
+            "requested": resources.vector(self.record.get("requested")),
+        }
+        self.amounts["waiting"] = _beyond(self.amounts["requested"], self.amounts["allocated"])
+
+
+def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> list[Share]:
+    """Every queue with what it holds and what waits in it; parents include their children. Where this user may not see
+    the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
+    gets the same of queues that do not exist, by their names."""
+    shares, kai = volcano_shares(invocation), _kai(invocation)
+    everything = unless_refused(lambda: fetch(invocation, None), None)
+    if everything is None:
+        for share in shares.values():
+            share.take_told()
+        _sum_up(shares)
+    going = [job for job in everything or () if not job.finished]
+    nodes = _nodes_of_parts(invocation, going)
+    every = {**shares, **{share.key: share for share in kai}}
+    for job in going:
+        if invocation.target.remote and _of_the_cluster(job):
+            continue
+        _count(every, job, nodes)
+        if nowhere is not None and job.queue not in every and KAI + job.queue not in every:
+            _count(nowhere | {job.queue: nowhere.setdefault(job.queue, _absent(job.queue))}, job, nodes)
+    found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
+    both = len({isinstance(share, KaiShare) for share in found}) > 1
+    for share in found:
+        share.shown, share.above = shown(share.key, both), shown(share.parent, both)
+        share.amounts["fair_share"] = resources.vector(share.record.get("fairShare"))
+    told = any(share.record for share in found)
+    for key, lenders in lending([_usage(share) for share in found] if told else []).items():
+        share = next(share for share in found if share.key == key)
+        share.borrowed = {
+            name: {shown(lender, both): units for lender, units in each.items()}
+            for name, each in lenders.items()
+        }
+    return found
+
+
+def _absent(name: str) -> Share:
+    """A queue of which there is only the name."""
+    share = Share({"metadata": {"name": name}})
+    share.amounts = {which: {} for which in ("allocated", "requested", "waiting")}
+    return share
+
+
+def _sum_up(shares: Mapping[str, Share]) -> None:
+    """Give those above what is counted below: a queue's status counts its own gangs only."""
+    own = {key: (share.running, share.pending) for key, share in shares.items()}
+    for key, (running, pending) in own.items():
+        for share in above(shares[key], shares):
+            if share.key != key:
+                share.running += running
+                share.pending += pending
+
+
+def above(share: Share, shares: Mapping[str, Share]) -> Iterator[Share]:
+    """The queues above one, the nearest first and each once; itself, too, where it is below itself."""
+    key, seen = share.parent, set[str]()
+    while key in shares and key not in seen:
+        seen.add(key)
+        yield shares[key]
+        key = shares[key].parent
+
+
+def volcano_shares(invocation: Invocation) -> dict[str, Share]:
+    """Volcano's queues by name, with what is stated of them and nothing of what they hold."""
+    shares = {}
+    for queue in invocation.client.list(QUEUES).items:
+        spec = queue.get("spec") or {}
+        share = Share(queue, record=_record(queue))
+        share.amounts = {
+            "guarantee": resources.vector((spec.get("guarantee") or {}).get("resource")),
+            "deserved": resources.vector(spec.get("deserved")),
+            "capability": resources.vector(spec.get("capability")),
+            "allocated": {},
+            "requested": {},
+            "waiting": {},
+        }
+        shares[share.key] = share
+    return shares
+
+
+def _kai(invocation: Invocation) -> list[KaiShare]:
+    """KAI's queues, where the server knows the kind."""
+    try:
+        found = [KaiShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
+    except StatusError as error:
+        if error.code in (
+            403,
+            404,
+        ):  # who may see kinds only by name is told 403 of those that are not served
+            return []
+        raise
+    for share in found:
+        share.read()
+    return found
+
+
+def _implied(share: Share, shares: Mapping[str, Share], kai: Sequence[Share]) -> bool:
+    """Whether Volcano's root and default are there only because they always are."""
+    return bool(kai) and set(shares) <= {"root", "default"} and not share.running and not share.pending
+
+
+def _record(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What the scheduler has written on the queue."""
+    try:
+        record = msgspec.json.decode((obj["metadata"].get("annotations") or {}).get(QUEUE_SHARE, "{}"))
+    except msgspec.DecodeError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _beyond(requested: resources.Vector, held: resources.Vector) -> resources.Vector:
+    return {name: units - held.get(name, 0) for name, units in requested.items() if units > held.get(name, 0)}
+
+
+def _usage(share: Share) -> QueueUsage:
+    which = share.amounts
+    return QueueUsage(
+        share.key,
+        share.parent,
+        which["guarantee"],
+        which["deserved"],
+        which["capability"],
+        which["fair_share"],
+        which["allocated"],
+        which["requested"],
+        unlimited=share.unlimited,
+    )
+
+
+def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, Mapping[str, Any]]:
+    """The nodes by name, whose cards say what part of them an amount of memory is: none where nobody has a part of
+    a card, or this user may not see nodes."""
+    held = [pod for job in found for pod in job.pods if resources.holds_resources(pod)]
+    if not any(resources.parts_text(pod) for pod in held):
+        return {}
+    found = unless_refused(lambda: invocation.client.list(NODES).items, [])
+    return {node["metadata"]["name"]: node for node in found}
+
+
+def _of_the_cluster(job: Job) -> bool:
+    """Whether the cluster's own scheduler places the pods: they are in no queue. On a box it is Windlass."""
+    return bool(job.pods) and all(
+        (pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER for pod in job.pods
+    )
+
+
+def _count(shares: Mapping[str, Share], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Enter a job in its queue and those above."""
+    bound = [pod for pod in job.pods if resources.holds_resources(pod)]
+    held = resources.total(resources.of_pod(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)
+    asked = job.request
+    left = _beyond(asked, resources.total(map(resources.of_pod, bound)))
+    name, seen = job.queue, set()
+    if job.names_kai_queue and KAI + name in shares:
+        name = KAI + name
+    while name in shares and name not in seen:
+        seen.add(name)
+        share = shares[name]
+        share.running += 1 if held or not job.waiting else 0
+        share.pending += 1 if job.waiting else 0
+        if isinstance(share, KaiShare):  # its amounts are what the scheduler says
+            name = share.parent
+            continue
+        for which, vector in (("allocated", held), ("requested", asked), ("waiting", left)):
+            share.amounts[which] = quantities.add(share.amounts[which], vector)
+        name = share.parent
+
+
+def depths(shares: Sequence[Share]) -> list[tuple[Share, int]]:
+    """Parents before their children, with the depth of each."""
+    children: dict[str, list[Share]] = {}
+    known = {share.key for share in shares}
+    for share in shares:
+        parent = share.parent if share.parent in known and share.parent != share.key else ""
+        children.setdefault(parent, []).append(share)
+    ordered: list[tuple[Share, int]] = []
+
+    def walk(parent: str, depth: int) -> None:
+        for share in sorted(children.get(parent, ()), key=lambda one: natural(one.name)):
+            ordered.append((share, depth))
+            walk(share.key, depth + 1)
+
+    walk("", 0)
+    placed = {share.key for share, _ in ordered}
+    return ordered + [(share, 0) for share in shares if share.key not in placed]

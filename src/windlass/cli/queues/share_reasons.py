@@ -1,0 +1,69 @@
+"""Why queues have the shares they have, and from whom they borrow, below the tree of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from windlass.api import quantities
+from windlass.cli.queues.queues import KaiShare, Share
+
+
+def reasons(shares: Sequence[Share], resource: str = "") -> Iterator[str]:
+    """Lines about one resource; none where the scheduler has said nothing of any share."""
+    resource = resource or _resource(shares)
+    told = [share for share in shares if _says(share, resource)]
+    if not told:
+        return
+    yield ""
+    yield f"Fair shares of {resource}:"
+    width = max(len(share.name) for share in told)
+    for share in told:
+        yield f"  {share.name:<{width}}  {share.why.get(resource) or '0: it asks for nothing'}"
+        if loan := _loan(share, resource):
+            yield f"  {'':<{width}}  {loan}"
+    if split := _split(shares, resource):
+        yield ""
+        yield split
+
+
+def _resource(shares: Sequence[Share]) -> str:
+    """The accelerators that most queues speak of, of several those that most are due of; else CPUs."""
+    counts: dict[str, int] = {}
+    due: dict[str, int] = {}
+    for share in shares:
+        for name in (*share.why, *share.borrowed, *share.amounts["deserved"]):
+            if quantities.is_device(name):
+                counts[name] = counts.get(name, 0) + 1
+                due[name] = due.get(name, 0) + share.amounts["fair_share"].get(name, 0)
+    return min(counts, key=lambda name: (-counts[name], -due[name], name)) if counts else "cpu"
+
+
+def _says(share: Share, resource: str) -> bool:
+    return bool(share.record) and (resource in share.why or resource in share.borrowed)
+
+
+def _loan(share: Share, resource: str) -> str:
+    lenders = share.borrowed.get(resource)
+    if not lenders:
+        return ""
+    total = quantities.from_units(resource, sum(lenders.values()))
+    parts = [f"{quantities.from_units(resource, units)} of {lender}" for lender, units in lenders.items()]
+    return f"borrows {total}: {', '.join(parts)}"
+
+
+def _split(shares: Sequence[Share], resource: str) -> str:
+    """How the roots of both APIs share the cluster; empty where there is one API."""
+    roots = [share for share in shares if not share.parent]
+    kai = [share for share in roots if isinstance(share, KaiShare)]
+    others = [share for share in roots if not isinstance(share, KaiShare)]
+    if not kai or not others:
+        return ""
+
+    def part(some: Sequence[Share]) -> str:
+        units = sum(share.amounts["fair_share"].get(resource, 0) for share in some)
+        return quantities.from_units(resource, units)
+
+    return (
+        f"Both APIs share the cluster: of {resource}, KAI's roots are due {part(kai)} together and Volcano's "
+        f"root {part(others)}."
+    )

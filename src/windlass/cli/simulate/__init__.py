@@ -1,0 +1,1 @@
+"""Simulation on the command line: sim, plan, what-if, defrag."""

@@ -1,0 +1,182 @@
+"""What ``windlass defrag`` reads and prints: a cluster → what is stranded, and a plan of moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.nodes.stranded import SENTENCES
+from windlass.cli.simulate import live_cluster
+from windlass.cli.simulate.plan import enter
+from windlass.cli.text import plural
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.engine.nodes.view import TableView
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.delta_builder import OF_NODES
+from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, load
+from windlass.plugins.devices.stranding import strandings
+from windlass.sim.packing.defragment_plan import Gain, plan
+
+
+def report(invocation: Invocation, files: Sequence[str], budget: float, everybody: bool) -> dict[str, Any]:
+    """The document. Raises :class:`~windlass.api.errors.WindlassError`, ``StatusError``, ``Unreachable``."""
+    model = ClusterModel(EVERY_SCHEDULER)
+    if files:
+        for name in files:
+            enter(model, name, Counted())
+    else:
+        load(model, live_cluster.objects(invocation.client, invocation.warn))
+    now = invocation.clock.now()
+    deltas = model.take(now)
+    found = plan(deltas, now, budget / 100.0, everybody=everybody, fixed=dict(_fixed(model)))
+    engine = Engine(EngineConfig(), ())
+    engine.apply(deltas)
+    view = TableView(engine.world.table)
+    lost = strandings(((cls.needs, cls.tasks) for cls in engine.world.classes), view)
+    takes = view.ready() & ~view.unschedulable()
+    nodes = [
+        {"node": name, "idleGpus": int(lost.idle[at]) / 1000, "strandedGpus": _gpus(lost.reasons(at))}
+        for at, name in enumerate(view.names())
+        if name and takes[at] and lost.reasons(at)
+    ]
+    return {
+        "idleGpus": int(lost.idle[takes].sum()) / 1000,
+        "closedGpus": int(lost.idle[~takes].sum()) / 1000,
+        "fragmentedGpus": round(float(lost.fragmented[takes].sum()) / 1000, 3),
+        "strandedGpus": _sum(node["strandedGpus"] for node in nodes),
+        "nodes": nodes,
+        "budgetPercent": budget,
+        "runningGpus": found.running_gpus,
+        "runningPods": found.running_pods,
+        "movablePods": found.movable_pods,
+        "stayingPods": dict(found.staying),
+        "smallestMovableGpus": found.least_gpus,
+        "fitsWithoutMovesGpus": found.fit_gpus,
+        "movedGpus": round(found.moved_gpus, 3),
+        "movedPods": sum(len(gain.moves) for gain in found.gains),
+        "gainedGpus": round(found.gained_gpus, 3),
+        "gains": [_gain(gain) for gain in found.gains],
+    }
+
+
+def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
+    """The pods that stay wherever they are, and why."""
+    for key, pod in model.pods.items():
+        owner = pod.controller
+        if owner is None:
+            yield key, "orphan"
+        elif owner.kind in OF_NODES:
+            yield key, "node"
+        elif any(_stays_allocated(model, claim.key, key) for claim in model.claims.claims_of(pod)):
+            yield key, "claim"
+
+
+def _stays_allocated(model: ClusterModel, claim: str, user: str) -> bool:
+    """Whether a ResourceClaim has other users than one pod: its devices stay where they are without that one."""
+    others = [model.pods[key] for key in model.claims.users_of(claim) if key != user and key in model.pods]
+    return any(pod.node_name and not pod.finished for pod in others)
+
+
+def _gpus(reasons: Mapping[str, int]) -> dict[str, float]:
+    return {name: milli / 1000 for name, milli in reasons.items()}
+
+
+def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in parts:
+        for name, gpus in part.items():
+            found[name] = round(found.get(name, 0.0) + gpus, 3)
+    return found
+
+
+def _gain(gain: Gain) -> dict[str, Any]:
+    moves = [{"pod": m.pod, "from": m.source, "to": m.target, "gpus": m.gpus} for m in gain.moves]
+    return {
+        "node": gain.node,
+        "gpus": gain.gpus,
+        "cpu": gain.cpu,
+        "waits": bool(gain.waits),
+        "pod": gain.waits,
+        "moves": moves,
+    }
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """For people: what is stranded and why, then the moves."""
+    lines = [f"{_gpus_are(found['idleGpus'])} idle, {found['fragmentedGpus']:g} of them fragmented.\n"]
+    if found["closedGpus"]:
+        lines.append(f"{_gpus_are(found['closedGpus'])} idle on nodes that are cordoned or not ready.\n")
+    for name, gpus in sorted(found["strandedGpus"].items(), key=lambda item: -item[1]):
+        lines.append(f"  {gpus:g} stranded: {SENTENCES[name]}\n")
+    if found["nodes"]:
+        rows = [
+            [n["node"], f"{n['idleGpus']:g}", " ".join(f"{g:g} {r}" for r, g in n["strandedGpus"].items())]
+            for n in found["nodes"]
+        ]
+        lines.append(tables.render(["NODE", "IDLE", "STRANDED"], rows, right=frozenset((1,))))
+    if not found["gains"]:
+        return "".join([*lines, *_no_moves(found)])
+    rows = [
+        [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", _room(gain)]
+        for gain in found["gains"]
+        for move in gain["moves"]
+    ]
+    lines.append(tables.render(["MOVE", "FROM", "TO", "GPUS", "MAKES ROOM FOR"], rows, right=frozenset((3,))))
+    lines.append(
+        f"{plural(found['movedPods'], 'pod')} with {found['movedGpus']:g} of {found['runningGpus']:g} running GPUs "
+        f"would move; {found['gainedGpus']:g} idle {_become(found['gainedGpus'])} usable.\n"
+    )
+    return "".join(lines)
+
+
+STAYING = {
+    "unasked": 'of owners who agreed to no move (annotation windlass.dev/movable: "true" on the pod or its group)',
+    "gang": "in a group of several, which is not moved in part",
+    "orphan": "made by nobody who would make them anew elsewhere",
+    "node": "of a DaemonSet or static: part of their node",
+    "firm": "not to be preempted",
+    "pinned": 'not safe to evict (annotation cluster-autoscaler.kubernetes.io/safe-to-evict: "false")',
+    "foreign": "placed by another scheduler",
+    "unsettled": "only coming or going",
+    "claim": "among the users of a ResourceClaim that others hold where it is",
+    "budget": "of a PodDisruptionBudget that lets none go now",
+}
+"""Why a pod stays where it is, as a line goes on after how many these are."""
+
+
+def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why nothing would help, as far as it is known, and what to try."""
+    running, smallest = found["runningGpus"], found["smallestMovableGpus"]
+    allowed = found["budgetPercent"] / 100 * running
+    yield (
+        f"No moves within {found['budgetPercent']:g}% of the running GPUs ({round(allowed, 3):g} of {running:g})"
+        f" would help: of {plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
+    )
+    if found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
+        yield f"  {found['idleGpus']:g} idle GPUs, all there are, can be had by pods of the usual kinds as it is\n"
+    for reason, count in found["stayingPods"].items():
+        yield f"  {count} {'is' if count == 1 else 'are'} {STAYING[reason]}\n"
+    if smallest is not None and smallest > allowed:
+        percent = ceil(100 * smallest / running)
+        yield (
+            f"The smallest that may be moved and has GPUs has {smallest:g}, more than that: "
+            f"windlass defrag --plan --budget {percent}\n"
+        )
+    if "unasked" in found["stayingPods"]:
+        yield "What would help if all work agreed: windlass defrag --plan --everybody\n"
+
+
+def _gpus_are(gpus: float) -> str:
+    return "1 GPU is" if gpus == 1 else f"{gpus:g} GPUs are"
+
+
+def _become(gpus: float) -> str:
+    return "GPU becomes" if gpus == 1 else "GPUs become"
+
+
+def _room(gain: Mapping[str, Any]) -> str:
+    return f"{gain['gpus']:g} on {gain['node']}{' for ' + gain['pod'] if gain['waits'] else ''}"

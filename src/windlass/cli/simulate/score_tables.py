@@ -1,0 +1,140 @@
+"""The table of scores for a job: how the nodes rank for its pods, opinion by opinion.
+
+It is made here, from the cluster as it stands, with the scheduler's own engine and configuration. Pods of the
+job that have a node are taken as if they had none, so that the table of a job that has just been placed is
+the one that it was placed by, as far as nothing else has moved since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from windlass.api import annotations, resources
+from windlass.api.errors import StatusError
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs.jobs import Job, pod_phase
+from windlass.cli.text import plural
+
+if TYPE_CHECKING:
+    from windlass.engine.placement.score_table import ScoreTable
+    from windlass.spi.configuration import SchedulerConfig
+
+Object = dict[str, Any]
+SHOWN = 10
+"""Nodes that the table for people has at most."""
+
+
+def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[ScoreTable, ...]]:
+    """The policy in force, and a table for each kind of pods of the job."""
+    from windlass.cli.simulate.live_cluster import policy
+    from windlass.engine.config import EngineConfig
+    from windlass.model import scheduler_config
+    from windlass.model.cluster import snapshot
+    from windlass.model.cluster.cluster_model import ClusterModel
+    from windlass.model.cluster.engine_factory import make_engine
+    from windlass.model.pods.device_exclusion import exclusive_rules
+
+    text = policy(invocation.client, on_box=not invocation.target.remote)
+    config = scheduler_config.parse(text).config if text else scheduler_config.SchedulerConfig()
+    model = ClusterModel(
+        snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)
+    )
+    engine = make_engine(config, lambda _: None, base=EngineConfig(actions=("allocate",)))
+    model.read_labels(engine.reads, images=engine.reads_images)
+    mine = {_key(pod) for pod in job.pods if pod_phase(pod) not in ("Succeeded", "Failed")}
+    snapshot.load(model, _objects(invocation, mine))
+    now = invocation.clock.now()
+    engine.apply(model.take(now))
+    engine.settle(now)
+    groups = dict.fromkeys(filter(None, (model.group_of(key) for key in sorted(mine))))
+    return config, _merged(table for group in groups for table in engine.scores(group))
+
+
+def _merged(found: Iterable[ScoreTable]) -> tuple[ScoreTable, ...]:
+    """Kinds of pods that the nodes rank the same for are one."""
+    merged: dict[tuple[Any, Any], ScoreTable] = {}
+    for table in found:
+        key = (table.columns, table.nodes)
+        before = merged.get(key)
+        merged[key] = replace(table, pods=table.pods + (before.pods if before else 0))
+    return tuple(merged.values())
+
+
+def _objects(invocation: Invocation, mine: set[str]) -> Iterator[tuple[str, Object]]:
+    from windlass.model.cluster import snapshot
+
+    for kind in snapshot.KINDS:
+        version, _, name = kind.rpartition("/")
+        resource = resources.by_kind(version, name)
+        if resource is None:
+            continue
+        try:
+            items = invocation.client.list(resource).items
+        except StatusError as error:
+            if error.code != 404:  # a cluster without that API
+                raise
+            continue
+        for item in items:
+            obj = {**item, "apiVersion": version, "kind": name}
+            if resource is resources.PODS and _key(obj) in mine:
+                obj = _unplaced(obj)
+            yield f"{name} {obj['metadata']['name']}", obj
+
+
+def _key(pod: Object) -> str:
+    return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
+
+
+def _unplaced(pod: Object) -> Object:
+    metadata = dict(pod["metadata"])
+    notes = metadata.get("annotations") or {}
+    metadata["annotations"] = {key: text for key, text in notes.items() if key != annotations.DEVICES}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    return {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def as_records(found: Sequence[ScoreTable]) -> list[Object]:
+    """The tables for programs: all nodes, best first."""
+    return [
+        {
+            "pods": table.pods,
+            "scores": [
+                {"plugin": column.plugin, "part": column.part, "weight": column.weight}
+                for column in table.columns
+            ],
+            "nodes": [
+                {
+                    "node": row.node,
+                    "fits": row.fits,
+                    "total": round(row.total, 4),
+                    "points": [round(points, 4) for points in row.points],
+                }
+                for row in table.nodes
+            ],
+        }
+        for table in found
+    ]
+
+
+def as_text(found: Sequence[ScoreTable]) -> str:
+    """The tables for people: what each score adds (its weight times its points), best nodes first."""
+    parts = []
+    for table in found:
+        header = ["NODE", "FITS", "TOTAL", *(f"{c.title} ×{c.weight:g}" for c in table.columns)]
+        rows = [
+            [
+                row.node,
+                "yes" if row.fits else "no",
+                f"{row.total:.1f}",
+                *(f"{c.weight * points:.1f}" for c, points in zip(table.columns, row.points, strict=True)),
+            ]
+            for row in table.nodes[:SHOWN]
+        ]
+        parts.append(f"scores for {plural(table.pods, 'pod')}, weight times points:\n")
+        parts.append(tables.render(header, rows, right=frozenset(range(2, len(header)))))
+        if len(table.nodes) > SHOWN:
+            parts.append(f"and {plural(len(table.nodes) - SHOWN, 'more node')}; -o json lists all\n")
+    return "".join(parts)

@@ -1,0 +1,170 @@
+"""Reports, pictures and lists of jobs of ``windlass sim run`` as files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from errno import EACCES, EDQUOT, EISDIR, ENOSPC, ENOTDIR
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.api.errors import WindlassError
+from windlass.api.text_files import STDIN
+from windlass.cli.invocation import Invocation
+from windlass.cli.simulate import sim_tables
+from windlass.cli.text import plural
+from windlass.kits.files import is_stream, write_named
+from windlass.sim.replay.metrics import Metrics
+from windlass.sim.replay.outcome import Outcome
+from windlass.sim.report import charts, joblist
+from windlass.sim.report.page import Text, page
+from windlass.sim.report.study import Study, study
+
+_ANOTHER = "windlass sim run --report report.html --plots plots --per-job jobs.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is kept of every replay: for pictures, and lines of what became of each job."""
+
+    drawn: bool = False
+    listed: bool = False
+
+
+class Kept(NamedTuple):
+    """Of one replay."""
+
+    study: Study | None
+    lines: Sequence[str]
+
+
+def keep(wanted: Wanted, metrics: Metrics, outcome: Outcome, seed: int) -> Kept:
+    """What is wanted of a replay, which may go then."""
+    return Kept(
+        study(metrics, outcome) if wanted.drawn else None,
+        list(joblist.lines(metrics.policy, outcome, seed)) if wanted.listed else (),
+    )
+
+
+class Reports:
+    """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
+
+    def __init__(
+        self, report: str | None, plots: str | None, per_job: str | None = None, read: Sequence[str] = ()
+    ) -> None:
+        """``read``: files that are read, none of which may be written."""
+        if STDIN in (report, plots, per_job):
+            raise WindlassError(
+                "WL-USE-400",
+                "- cannot be written: it is no name of a file here",
+                remedies=("/dev/stdout", "./- for a file of this name"),
+            )
+        _refuse_twice([name for name in (report, per_job) if name], read)
+        self._report = Path(report) if report else None
+        self._plots = Path(plots) if plots else None
+        self._per_job = Path(per_job) if per_job else None
+        self._studies: list[Study] = []
+        self._jobs: list[str] = []
+        self._draws = self._report is not None or self._plots is not None
+        self.wanted = Wanted(self._draws, self._per_job is not None)
+        if self._draws:
+            _require_pictures()
+        try:
+            if self._plots is not None:
+                if self._plots.exists() and not self._plots.is_dir():
+                    raise NotADirectoryError(ENOTDIR, "it is a file, not a folder", str(self._plots))
+                self._plots.mkdir(parents=True, exist_ok=True)
+                _try_out(self._plots)
+            for path in (self._report, self._per_job):
+                if path is not None:
+                    _prepare(path)
+        except OSError as error:
+            raise _unwritable(str(error.filename), error) from error
+
+    def take(self, kept: Kept) -> None:
+        """What was kept of a replay, in the order in which it is told."""
+        if kept.study is not None:
+            self._studies.append(kept.study)
+        self._jobs += kept.lines
+
+    def write(
+        self,
+        title: str,
+        about: Sequence[str],
+        results: Sequence[Metrics],
+        policies: Mapping[str, str],
+        invocation: Invocation,
+    ) -> None:
+        """All files, each whole or not at all; says where they are. ``policies``: name → what it does."""
+        pictures = charts.pictures(self._studies) if self._draws else []
+        if self._plots is not None:
+            for picture in pictures:
+                for form in ("svg", "png"):
+                    _write(self._plots / f"{picture.name}.{form}", picture.render(form))
+            invocation.err.line(f"{2 * len(pictures)} pictures in {self._plots}")
+        if self._report is not None:
+            header, rows = sim_tables.side_by_side(results)
+            text = Text(title, about, header, rows, policies, sim_tables.explained(results))
+            _write(self._report, page(text, pictures))
+            invocation.err.line(f"report in {self._report}")
+        if self._per_job is not None:
+            _write(self._per_job, "".join([joblist.header(), *self._jobs]))
+            invocation.err.line(f"{plural(len(self._jobs), 'line')} in {self._per_job}")
+
+
+def _refuse_twice(written: Sequence[str], read: Sequence[str]) -> None:
+    """Raises :class:`WindlassError` where one file would take the place of another, or of what is read."""
+    taken = {os.path.realpath(name): f"it is what {name} names, which is read" for name in read}
+    for name in written:
+        place = os.path.realpath(name)
+        if place in taken and not is_stream(Path(name)):
+            raise WindlassError(
+                "WL-USE-400", f"{name} cannot be written", evidence=taken[place], remedies=(_ANOTHER,)
+            )
+        taken[place] = "two files of this name are to be written"
+
+
+def _require_pictures() -> None:
+    """Raises :class:`WindlassError` where nothing could be drawn."""
+    try:
+        charts.require()
+    except charts.PlotsMissing as error:
+        raise WindlassError(
+            "WL-USE-400", str(error), evidence="import matplotlib", remedies=(charts.INSTALL,)
+        ) from None
+
+
+def _write(path: Path, what: str | bytes) -> None:
+    try:
+        write_named(path, what)
+    except OSError as error:
+        raise _unwritable(str(path), error) from error
+
+
+def _unwritable(name: str, error: OSError) -> WindlassError:
+    full = error.errno in (ENOSPC, EDQUOT)
+    return WindlassError(
+        "WL-USE-400",
+        f"{name} cannot be written",
+        evidence=error.strerror or "",
+        remedies=(f"df -h {Path(name).parent}" if full else _ANOTHER,),
+    )
+
+
+def _prepare(path: Path) -> None:
+    """Raises ``OSError`` where nothing can be written under this name."""
+    if path.is_dir():
+        raise IsADirectoryError(EISDIR, "it is a folder", str(path))
+    if not is_stream(path):
+        folder = Path(os.path.realpath(path)).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        _try_out(folder)
+    elif not os.access(path, os.W_OK):
+        raise PermissionError(EACCES, "it cannot be written to", str(path))
+
+
+def _try_out(folder: Path) -> None:
+    """Raises ``OSError`` where no file can be made in a folder; better now than after hours of work."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(EACCES, "no file can be made in it", str(folder))

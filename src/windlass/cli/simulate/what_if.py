@@ -1,0 +1,415 @@
+"""What ``windlass what-if`` reads and prints: a cluster, or a dump of one → who would start sooner or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.api.quantities import QuantityError
+from windlass.cli import tables
+from windlass.cli.errors import missing, nearest
+from windlass.cli.invocation import Invocation
+from windlass.cli.output.progress import progress
+from windlass.cli.queues.limit_checks import check_limits
+from windlass.cli.simulate import plan
+from windlass.cli.simulate.foreign_pods import Bystanders, bystanders
+from windlass.cli.simulate.policy_paths import refuse_folder
+from windlass.cli.simulate.restarting_gangs import jobs_of, restarts
+from windlass.cli.simulate.sim_record import history_of, kept_of
+from windlass.cli.text import about, natural, plural
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.engine.timesharing import counts_text
+from windlass.kits import durations
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.delta_builder import OF_NODES
+from windlass.model.cluster.engine_factory import make_engine
+from windlass.model.cluster.run_time_traits import shapes_in
+from windlass.model.groups.podgroups import job_title
+from windlass.model.pods.device_exclusion import exclusive_rules
+from windlass.model.queues.engine_queue import shown
+from windlass.predict.history import History
+from windlass.scheduler import configuration
+from windlass.scheduler.estimates.run_times import learns
+from windlass.scheduler.estimates.time_share_counts import KEY as COUNTS
+from windlass.sim.replay.policies import KAI, VOLCANO
+from windlass.sim.whatif import changes
+from windlass.sim.whatif.compare import Band, Comparison, Draws, Shift, World, compare, kind_of
+from windlass.sim.whatif.play_forward import OVER, RUNS, State, state_of
+from windlass.sim.whatif.run_times import RunTimes, learn
+from windlass.spi.configuration import BACKFILLS, SchedulerConfig, foreign_queue
+from windlass.spi.objects import Task
+
+NAMED = {"default": "", "volcano-like": VOLCANO, "kai-like": KAI} | {
+    name: f"configurations:\n- name: backfill\n  arguments:\n    reservations: {name}\n" for name in BACKFILLS
+}
+"""Configurations that ``--policy`` knows by name."""
+QUIET = EngineConfig(reports=False)
+SHOWN = 20
+STOPPED = 0.5
+"""Who is stopped in more of the samples is said to be stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``now``: Unix seconds. ``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``,
+    ``remove``: as on the command line. ``policy``: another configuration, a name of :data:`NAMED` or a file.
+    ``run_time``: of work of which nothing is known. ``horizon``: how far is looked ahead."""
+
+    now: float
+    files: Sequence[str] = ()
+    config: str = ""
+    drain: Sequence[str] = ()
+    add: Sequence[str] = ()
+    quota: Sequence[str] = ()
+    policy: str = ""
+    remove: Sequence[str] = ()
+    samples: int = 20
+    seed: int = 0
+    run_time: str = ""
+    horizon: str = "720h"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``said``: what is different. ``both``: both APIs have queues."""
+
+    said: Sequence[str]
+    comparison: Comparison
+    both: bool
+    running: Ends
+    waiting: Ends
+    others: Bystanders
+
+
+@dataclass(slots=True)
+class Ends:
+    """How many groups there are, and of how many of them nobody knows an end."""
+
+    count: int = 0
+    unknown: int = 0
+
+
+def answer(invocation: Invocation, question: Question) -> Answer:
+    """Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
+    changed = _changes(question)
+    unknown = _seconds("--run-time", question.run_time) if question.run_time else None
+    until = _seconds("--horizon", question.horizon)
+    now = question.now
+    request = plan.Request(question.files, question.config, now)
+    on_box = not invocation.target.remote
+    if question.files:
+        found = plan.loaded(request, invocation.warn)
+    else:
+        found = plan.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
+    found.model.withheld = plan.quotas_of(found.counted).withheld
+    learned = None if question.files else kept_of(invocation.client, on_box)
+    jobs = found.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
+    counts = ((learned or {}).get("data") or {}).get(COUNTS)
+    before = _world(found, found.parsed.config, now, counts)
+    shapes = shapes_in(found.model, before.state.groups)
+    run_times = RunTimes(_history(found, question, learned), unknown, shapes)
+    after = before
+    if question.policy:
+        after = _world(found, _policy(question.policy, invocation.warn), now, counts)
+    for state in (before.state, after.state):
+        state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
+        state.restarts |= restarts(jobs)
+    after = World(after.state.copy(), after.engine) if question.policy else before.changing()
+    for change in changed:
+        _make(change, after.state)
+    check_limits(before.state.queues, after.state.queues)
+    _leave_with_nodes(found.model, before.state, after.state)
+    for text in question.add:
+        for shape in changes.unlike(before.state, text):
+            invocation.warn(f"no node is like {shape}: it has no labels, and CPU and memory without limit")
+    draws = Draws(run_times, question.samples, question.seed, until)
+    with progress(invocation, "what-if", question.samples) as tell:
+        comparison = compare(before, after, draws, tell)
+    said = [change.said for change in changed]
+    said += [f"with policy {question.policy}"] if question.policy else []
+    others = bystanders(before.state, after.state)
+    return Answer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times), others)
+
+
+def _changes(question: Question) -> list[changes.Change]:
+    makers: Sequence[tuple[Iterable[str], Callable[[str], changes.Change]]] = (
+        (question.add, changes.add),  # first: like those that go, too
+        (question.quota, changes.set_quota),
+        (dict.fromkeys(question.remove), changes.remove_job),  # what is said twice goes once
+        (dict.fromkeys(question.drain), changes.drain),
+    )
+    try:
+        found = [make(text) for texts, make in makers for text in texts]
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+    if not found and not question.policy:
+        raise WindlassError(
+            "WL-USE-400",
+            "nothing would be different",
+            remedies=("windlass what-if --drain node7", "windlass what-if --add 4xH100:8"),
+        )
+    return found
+
+
+def _make(change: changes.Change, state: State) -> None:
+    try:
+        change.make(state)
+    except changes.ChangeError as error:
+        if error.kind == "jobs":
+            raise _no_such_job(error) from None
+        raise missing(error.kind, error.name, error.known) from None
+    except QuantityError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+
+
+def _no_such_job(error: changes.ChangeError) -> WindlassError:
+    """It may be there, and have ended."""
+    shown = ", ".join(error.known[:8]) + (f" and {len(error.known) - 8} more" if len(error.known) > 8 else "")
+    return WindlassError(
+        "WL-JOB-404",
+        f'no job "{error.name}" runs or waits',
+        evidence=f"jobs that do: {shown}" if shown else "nothing runs and nothing waits",
+        remedies=(*(f"did you mean {one}?" for one in nearest(error.name, error.known)), "windlass ps"),
+    )
+
+
+def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
+    """Pods of DaemonSets and static pods go with their node, and come nowhere else."""
+    for key, pod in model.pods.items():
+        owner = pod.controller
+        place = before.tasks[key].node if key in before.tasks else ""
+        if owner is not None and owner.kind in OF_NODES and place and place not in after.nodes:
+            task = after.tasks.pop(key, None)
+            if task is not None and not any(one.group == task.group for one in after.tasks.values()):
+                after.groups.pop(task.group, None)
+
+
+def _policy(name: str, warn: plan.Warn) -> SchedulerConfig:
+    if name in NAMED:
+        return configuration.parse(NAMED[name], name).config if NAMED[name] else SchedulerConfig()
+    refuse_folder(name, "windlass what-if --policy easy")
+    try:
+        return plan.read_config(name, warn).config
+    except WindlassError as error:
+        if error.code != "WL-USE-400":
+            raise
+        raise WindlassError(
+            "WL-USE-404",
+            f'there is no policy "{name}", and no file of that name',
+            evidence="policies: " + ", ".join(NAMED),
+            remedies=("windlass what-if --policy easy", "windlass what-if --policy scheduler.conf"),
+        ) from None
+
+
+def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str | None) -> World:
+    """The state as a scheduler with this configuration is told of it. ``counts``: what time-sharing has counted there,
+    by which it goes where it can."""
+    model = found.model
+
+    def engine() -> Engine:
+        made = make_engine(policy, lambda _: None, base=QUIET)
+        counts_text.offer(made.world.sharing, counts, now)
+        return made
+
+    reads = engine()
+    model.read_labels(reads.reads, images=reads.reads_images)
+    model.configure(
+        tiers=bool(policy.tiers), exclusive=exclusive_rules(policy), foreign_queue=foreign_queue(policy)
+    )
+    model.resend()
+    return World(state_of(model.take(now), now), engine)
+
+
+def _history(found: plan.Loaded, question: Question, learned: Mapping[str, Any] | None) -> History:
+    if not learns(found.parsed.config):
+        return History()
+    if not question.files:
+        return history_of(learned, found.model)
+    history = History()
+    learn(history, found.model)
+    return history
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = durations.parse_long(text)
+    except ValueError as error:
+        raise WindlassError(
+            "WL-USE-400", f"{option}: {error}", remedies=(f"windlass what-if {option} 2h",)
+        ) from None
+    if seconds <= 0:
+        raise WindlassError(
+            "WL-USE-400",
+            f"{option}: {text} is no time: more than 0s is needed",
+            remedies=(f"windlass what-if {option} 2h",),
+        )
+    return seconds
+
+
+def _ends(state: State, run_times: RunTimes) -> tuple[Ends, Ends]:
+    """Of what runs, and of what waits."""
+    running, waiting = Ends(), Ends()
+    tasks: dict[str, list[Task]] = {key: [] for key in sorted(state.groups.keys() & state.alive())}
+    for task in state.tasks.values():
+        if task.group in tasks and task.state not in OVER:
+            tasks[task.group].append(task)
+    for key, some in tasks.items():
+        ends = running if any(task.state in RUNS for task in some) else waiting
+        ends.count += 1
+        if all(task.run_limit is None for task in some) and run_times.draw(state.groups[key], "") is None:
+            ends.unknown += 1
+    return running, waiting
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def document(found: Answer) -> dict[str, Any]:
+    """For programs; seconds, ``null`` for never."""
+    comparison = found.comparison
+    return {
+        "apiVersion": "windlass.dev/v1alpha1",
+        "kind": "WhatIf",
+        "changes": list(found.said),
+        "samples": comparison.samples,
+        "runningWithoutKnownEnd": found.running.unknown,
+        "running": found.running.count,
+        "waitingWithoutKnownEnd": found.waiting.unknown,
+        "waiting": found.waiting.count,
+        "podsOfOthers": found.others.pods,
+        "gpusOfOthers": found.others.gpus,
+        "totals": {
+            **{kind: comparison.count(kind) for kind in ("sooner", "later")},
+            "same": _unchanged(comparison),
+        }
+        | {"stopped": sum(1 for shift in comparison.shifts if _stopped(shift))},
+        "jobs": [_record(shift, found.both) for shift in comparison.shifts],
+    }
+
+
+def _record(shift: Shift, both: bool) -> dict[str, Any]:
+    namespace, _, name = job_title(shift.group).partition("/")
+    return {
+        "namespace": namespace,
+        "job": name,
+        "queue": shown(shift.queue, both),
+        "gpus": shift.gpus,
+        "running": shift.runs,
+        "change": kind_of(shift),
+        "before": _band(shift.before),
+        "after": _band(shift.after),
+        "laterSeconds": _band(shift.later),
+        "moreStops": round(shift.stops, 3),
+    }
+
+
+def _band(band: Band) -> dict[str, float | None]:
+    values = {"p10": band.low, "p50": band.middle, "p90": band.high}
+    return {name: None if isinf(value) else round(value, 1) for name, value in values.items()}
+
+
+def as_text(found: Answer) -> str:
+    """For people: who changes most first."""
+    comparison = found.comparison
+    told = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
+    told.sort(key=lambda shift: (-abs(shift.later.middle), natural(shift.group)))
+    lines = [f"{', '.join(found.said)}: {plural(comparison.samples, 'sample')} of run times\n"]
+    if told:
+        rows = [
+            [
+                job_title(shift.group),
+                shown(shift.queue, found.both),
+                f"{shift.gpus:g}",
+                _when(shift.before, shift.runs),
+                _when(shift.after, shift.runs and not _stopped(shift)),
+                _shift(shift),
+            ]
+            for shift in told[:SHOWN]
+        ]
+        lines.append(
+            tables.render(
+                ["JOB", "QUEUE", "GPUS", "STARTS NOW IN", "THEN IN", "WHICH IS"], rows, right=frozenset({2})
+            )
+        )
+        if len(told) > SHOWN:
+            lines.append(f"and {len(told) - SHOWN} more (-o json)\n")
+    counts = [f"{comparison.count(kind)} {kind}" for kind in ("sooner", "later")]
+    lines.append(f"{', '.join(counts)}, {_unchanged(comparison)} as before\n")
+    stopped = sum(1 for shift in told if _stopped(shift))
+    if stopped:
+        lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
+    lines += [*_unknown_ends(found), found.others.words()]
+    return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
+
+
+def _unknown_ends(found: Answer) -> Iterator[str]:
+    """Why something never starts, as a rule: what is before it never ends."""
+    if not found.running.count and not found.waiting.count:
+        yield "nothing runs and nothing waits\n"
+    for ends, what, when in ((found.running, "run", ""), (found.waiting, "wait", " once started")):
+        if ends.unknown:
+            one = (
+                "has no known end and{} never ends"
+                if ends.unknown == 1
+                else "have no known end and{} never end"
+            )
+            who = f"{ends.unknown} of {plural(ends.count, 'job')} that {what}{'s' if ends.count == 1 else ''}"
+            yield f"{who} {one.format(when)} here; --run-time 2h assumes one\n"
+
+
+def _unchanged(comparison: Comparison) -> int:
+    """How many would start as they do, and not be stopped."""
+    return sum(1 for shift in comparison.shifts if kind_of(shift) == "same" and not _stopped(shift))
+
+
+def _stopped(shift: Shift) -> bool:
+    """Whether the change has it stopped, as a rule."""
+    return shift.runs and shift.stops >= STOPPED
+
+
+def _when(band: Band, runs: bool) -> str:
+    """``~2h (~1h to ~3h)``; the band is left out where it is no wider than it is told."""
+    if runs and not band.high:
+        return "runs"
+    low, middle, high = map(_time, (band.low, band.middle, band.high))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _time(seconds: float) -> str:
+    if isinf(seconds):
+        return "never"
+    return "now" if seconds < 1 else about(seconds)
+
+
+def _shift(shift: Shift) -> str:
+    if _stopped(shift):
+        return f"stopped, {'never again' if isinf(shift.after.middle) else _apart(shift)}"
+    return _apart(shift)
+
+
+def _apart(shift: Shift) -> str:
+    kind = kind_of(shift)
+    if kind == "same":
+        return "begins anew at once"
+    if isinf(shift.later.middle):
+        never = "never again" if shift.runs else "never starts"
+        return "only then" if shift.later.middle < 0 else never
+    parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
+    same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
+    low, middle, high = about(parts[0]), about(abs(shift.later.middle)), about(parts[1])
+    if low == high and same_side:
+        return f"{middle} {kind}"
+    band = f"{low} to {high}" if same_side else f"{_signed(shift.later.low)} to {_signed(shift.later.high)}"
+    return f"{middle} {kind} ({band})"
+
+
+def _signed(seconds: float) -> str:
+    if isinf(seconds):
+        return "never" if seconds > 0 else "only then"
+    if abs(seconds) < 1:
+        return "as before"
+    return f"{about(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"

@@ -1,0 +1,160 @@
+"""Carrying out :class:`~windlass.controllers.effects.Effects` against an API server.
+
+Every action may be repeated: what is there already, or gone already, counts as done if it is the same
+object. What cannot be done is told to the caller as a :class:`Failure`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import Resource
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
+from windlass.client.informers import key_of
+from windlass.client.responses import is_another, is_missing
+from windlass.controllers.effects import Action, Create, Delete, Effects, Patch, Update, controller_of
+from windlass.controllers.expectations import Written
+
+PARALLEL = 16
+"""Actions of one stage that are under way at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``conflict``: somebody was faster, look again soon. Else the server's words or the network's."""
+
+    action: Action
+    conflict: bool
+    message: str
+    refused: bool = False
+    """The server said no to this very request; repeating it alone will not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    written: tuple[Written, ...]
+    failures: tuple[Failure, ...]
+
+
+class Performer:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = asyncio.Semaphore(PARALLEL)
+
+    async def perform(self, effects: Effects) -> Outcome:
+        """All stages in order, up to and including the first in which an action failed."""
+        written: list[Written] = []
+        for stage in effects.stages:
+            results = await self._stage(stage)
+            written += [result for result in results if isinstance(result, Written)]
+            failures = tuple(result for result in results if isinstance(result, Failure))
+            if failures:
+                return Outcome(tuple(written), failures)
+        return Outcome(tuple(written), ())
+
+    async def _stage(self, stage: tuple[Action, ...]) -> list[Written | Failure | None]:
+        if len(stage) == 1:
+            return [await self._try(stage[0])]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._in_slot(action)) for action in stage]
+        return [task.result() for task in tasks]
+
+    async def _in_slot(self, action: Action) -> Written | Failure | None:
+        async with self._slots:
+            return await self._try(action)
+
+    async def _try(self, action: Action) -> Written | Failure | None:
+        try:
+            return await self._do(action)
+        except StatusError as problem:
+            conflict = problem.code == 409 and problem.reason == "Conflict"
+            refused = problem.code in (400, 403, 409, 413, 422) and not conflict
+            return Failure(action, conflict, problem.message, refused)
+        except Unreachable as problem:
+            return Failure(action, False, problem.message)
+
+    async def _do(self, action: Action) -> Written | None:
+        match action:
+            case Create():
+                return await self._create(action)
+            case Update():
+                return await self._update(action)
+            case Patch():
+                return await self._patch(action)
+            case Delete():
+                return await self._delete(action)
+
+    async def _create(self, action: Create) -> Written:
+        resource, obj = action.resource, action.object
+        metadata = obj["metadata"]
+        try:
+            return _written(resource, await self._client.create(resource, obj, metadata.get("namespace")))
+        except StatusError as problem:
+            if problem.reason != "AlreadyExists":
+                raise
+            present = await self._client.find(resource, metadata["name"], metadata.get("namespace"))
+            if present is None or not _same_controller(obj, present):
+                raise
+            return _written(resource, present)
+
+    async def _update(self, action: Update) -> Written | None:
+        try:
+            answer = await self._client.update(action.resource, action.object, subresource=action.subresource)
+        except StatusError as problem:
+            if not is_missing(problem):
+                raise
+            return None
+        return _written(action.resource, answer)
+
+    async def _patch(self, action: Patch) -> Written | None:
+        body = dict(action.patch)
+        identity = {"uid": action.uid, "resourceVersion": action.resource_version}
+        identity = {name: value for name, value in identity.items() if value}
+        if identity:
+            body["metadata"] = {**(body.get("metadata") or {}), **identity}
+        try:
+            answer = await self._client.patch(
+                action.resource, action.name, body, action.namespace, subresource=action.subresource
+            )
+        except StatusError as problem:
+            if not is_missing(problem):
+                raise
+            return None
+        return _written(action.resource, answer)
+
+    async def _delete(self, action: Delete) -> Written | None:
+        key = key_of(action.namespace or "", action.name)
+        gone = Written(action.resource, key, action.uid or "", "", gone=True)
+        try:
+            await self._client.delete(
+                action.resource,
+                action.name,
+                action.namespace,
+                propagation=action.propagation,
+                grace_seconds=action.grace_seconds,
+                uid=action.uid,
+                resource_version=action.resource_version,
+            )
+        except StatusError as problem:
+            if is_missing(problem) or is_another(problem):
+                return gone if action.uid else None
+            raise
+        return gone if action.uid else None
+
+
+def _written(resource: Resource, answer: Mapping[str, Any]) -> Written:
+    metadata = answer["metadata"]
+    key = key_of(metadata.get("namespace") or "", metadata["name"])
+    return Written(resource, key, metadata.get("uid", ""), metadata.get("resourceVersion", ""))
+
+
+def _same_controller(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
+    ours, theirs = controller_of(wanted), controller_of(present)
+    if ours is None:
+        return theirs is None
+    return theirs is not None and theirs.get("uid") == ours.get("uid")

@@ -1,0 +1,266 @@
+"""The one decision of a look at a job: which transition, if any, and why.
+
+A Command goes before the policies, the policies before the facts. At most one transition is made per
+look, so that each is written (with the resourceVersion of what was looked at) before its
+consequences are carried out: a restart happens once, whenever the controller is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from windlass.controllers.vcjob.members import Members
+from windlass.controllers.vcjob.policies import (
+    POD_EVICTED,
+    Answer,
+    answers,
+    happenings,
+    target_of,
+    targeted,
+)
+from windlass.controllers.vcjob.spec import JobSpec
+from windlass.controllers.vcjob.state_machine import (
+    ACTIONS,
+    RESTARTABLE,
+    TARGETED,
+    Phase,
+    Scope,
+    Transition,
+    Trigger,
+    follow,
+)
+from windlass.controllers.vcjob.status import EVERYTHING, UNSUCCEEDED, Counts, JobState, enter
+
+Json = dict[str, Any]
+COMMAND_ISSUED = "CommandIssued"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a transition happens; ``targets`` of a partial restart, ``command`` the Command's uid."""
+
+    trigger: Trigger
+    reason: str
+    message: str
+    targets: frozenset[str] = frozenset()
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``state`` after the decision; ``cause`` None: no transition. ``next_due``: seconds to a policy's turn.
+
+    ``refused``: what is to be said about Commands that change nothing.
+    """
+
+    state: JobState
+    cause: Cause | None = None
+    refused: tuple[str, ...] = ()
+    next_due: float | None = None
+
+
+def decide(
+    spec: JobSpec,
+    state: JobState,
+    pods: Members,
+    counts: Counts,
+    *,
+    group: Json | None,
+    commands: Sequence[Json],
+    now: float,
+) -> Decision:
+    """``counts`` of the pods as they are; ``group`` None where it is missing or of an earlier version."""
+    if state.phase is None:
+        return Decision(enter(state, Phase.PENDING, now, "", ""), Cause(Trigger.CLEARED, "", ""))
+    refused: list[str] = []
+    for command in commands:
+        if command["metadata"].get("uid") == state.command:
+            continue
+        cause, problem = _of_command(command, state)
+        if cause is not None:
+            return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+        refused.append(problem)
+    next_due = None
+    if state.phase in RESTARTABLE:
+        state = replace(state, timers=_live_timers(state, pods))
+        found = answers(spec, happenings(spec, state, pods, group, now))
+        cause = _of_policy(state, [answer for answer in found if answer.due <= now])
+        if cause is not None:
+            return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+        waiting = [answer for answer in found if answer.due > now]
+        next_due = min((answer.due - now for answer in waiting), default=None)
+        timers = {
+            a.happening.pod: float(int(a.happening.since))
+            for a in waiting
+            if a.happening.event == POD_EVICTED
+        }
+        state = replace(state, timers=timers)
+    cause = _of_facts(spec, state, counts)
+    if cause is not None:
+        return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+    return Decision(state, None, tuple(refused), next_due)
+
+
+def _of_command(command: Json, state: JobState) -> tuple[Cause | None, str]:
+    name, action = command["metadata"]["name"], command.get("action") or ""
+    assert state.phase is not None
+    if action not in ACTIONS or action in TARGETED:
+        return None, f"command {name}: {action or 'no action'} is no action for a job"
+    trigger = Trigger(action)
+    if _changes(state, trigger) is None:
+        return None, f"command {name}: {action} changes nothing while the job is {state.phase}"
+    words = command.get("message") or command.get("reason") or ""
+    message = f"{action} by command {name}" + (f": {words}" if words else "")
+    return Cause(trigger, COMMAND_ISSUED, message, command=command["metadata"].get("uid", "")), ""
+
+
+def _of_policy(state: JobState, due: list[Answer]) -> Cause | None:
+    for answer in due:
+        trigger = answer.action
+        if _changes(state, trigger) is None:
+            continue
+        message = f"{answer.happening.describe()}: {trigger} by policy"
+        if trigger not in TARGETED:
+            return Cause(trigger, answer.happening.event, message)
+        # All parts that are due are restarted together, as one retry.
+        targets = frozenset(target_of(a) for a in due if a.action in TARGETED)
+        if targets <= state.targets:
+            continue
+        return Cause(trigger, answer.happening.event, message, targets)
+    return None
+
+
+def _changes(state: JobState, trigger: Trigger) -> Transition | None:
+    assert state.phase is not None
+    transition = follow(state.phase, trigger)
+    if transition is not None and transition.scope is Scope.ALL and EVERYTHING in state.targets:
+        return None
+    return transition
+
+
+def _live_timers(state: JobState, pods: Members) -> dict[str, float]:
+    """An eviction is forgotten when the pod runs again."""
+    return {
+        name: since
+        for name, since in state.timers.items()
+        if not (name in pods and pods[name].phase == "Running" and not pods[name].deleting)
+    }
+
+
+def _of_facts(spec: JobSpec, state: JobState, counts: Counts) -> Cause | None:
+    fact = _fact(spec, state, counts)
+    if fact is None or state.phase is None or follow(state.phase, fact) is None:
+        return None
+    reason, message = "", ""
+    if fact is Trigger.TOO_FEW_SUCCEEDED:
+        reason, message = "PodFailed", _shortfall(spec, counts)
+    elif fact is Trigger.RETRIES_SPENT:
+        reason, message = _spent(spec, state)
+    elif fact is Trigger.STALLED:
+        reason, message = "PodPending", f"{counts.pending} of {spec.replicas} pods are pending"
+    elif fact in (Trigger.CLEARED, Trigger.QUIET):
+        reason, message = state.reason, state.message
+    return Cause(fact, reason, message)
+
+
+def _fact(spec: JobSpec, state: JobState, counts: Counts) -> Trigger | None:
+    match state.phase:
+        case Phase.PENDING:
+            return Trigger.STARTED if counts.started >= spec.min_available else None
+        case Phase.RUNNING:
+            return _running_fact(spec, counts)
+        case Phase.RESTARTING:
+            if state.retries >= spec.max_retry:
+                return Trigger.RETRIES_SPENT
+            if counts.doomed == 0 and spec.replicas - counts.terminating >= spec.min_available:
+                return Trigger.CLEARED
+        case Phase.ABORTING | Phase.TERMINATING | Phase.COMPLETING:
+            if counts.pending == counts.running == counts.terminating == counts.unknown == 0:
+                return Trigger.QUIET
+    return None
+
+
+def _running_fact(spec: JobSpec, counts: Counts) -> Trigger | None:
+    """Volcano's order: minSuccess first, then the end of all pods, then the fall below the minimum."""
+    if spec.replicas == 0:
+        return None
+    if spec.min_success is not None and counts.succeeded >= spec.min_success:
+        return Trigger.ENOUGH_SUCCEEDED
+    if counts.finished == spec.replicas:
+        return Trigger.TOO_FEW_SUCCEEDED if _falls_short(spec, counts) else Trigger.ENOUGH_SUCCEEDED
+    if counts.pending > spec.replicas - spec.min_available:
+        return Trigger.STALLED
+    return None
+
+
+def _falls_short(spec: JobSpec, counts: Counts) -> bool:
+    if spec.min_available >= spec.task_minimum:
+        for task in spec.tasks:
+            phases = counts.by_task.get(task.name)
+            if phases is not None and phases.get("Succeeded", 0) < task.min_available:
+                return True
+    needed = spec.min_available if spec.min_success is None else spec.min_success
+    return counts.succeeded < needed
+
+
+def _shortfall(spec: JobSpec, counts: Counts) -> str:
+    for task in spec.tasks:
+        done = counts.by_task.get(task.name, {}).get("Succeeded", 0)
+        if spec.min_available >= spec.task_minimum and done < task.min_available:
+            return (
+                f"task {task.name}: {done} of {task.replicas} pods succeeded, {task.min_available} are needed"
+            )
+    needed = spec.min_available if spec.min_success is None else spec.min_success
+    return f"{counts.succeeded} of {spec.replicas} pods succeeded, {needed} are needed"
+
+
+def _spent(spec: JobSpec, state: JobState) -> tuple[str, str]:
+    cause = f"; the last cause: {state.message}" if state.message else ""
+    return "MaxRetryReached", f"retryCount {state.retries} has reached maxRetry {spec.max_retry}{cause}"
+
+
+def _apply(spec: JobSpec, state: JobState, cause: Cause, pods: Members, now: float) -> JobState:
+    assert state.phase is not None
+    transition = follow(state.phase, cause.trigger)
+    assert transition is not None
+    before = state.phase
+    moved = enter(state, transition.phase, now, cause.reason, cause.message)
+    if transition.phase is before:
+        moved = replace(moved, since=state.since)
+    if transition.retry:
+        moved = replace(moved, retries=moved.retries + 1)
+    if cause.command:
+        moved = replace(moved, command=cause.command)
+    moved = _aim(moved, transition, cause.targets, pods, spec)
+    if moved.phase is Phase.RESTARTING and before is not Phase.RESTARTING and moved.retries >= spec.max_retry:
+        # The last retry keeps what has finished, for its logs: straight to Failed.
+        reason, message = _spent(spec, moved)
+        moved = replace(enter(moved, Phase.FAILED, now, reason, message), targets=frozenset())
+    return moved
+
+
+def _aim(
+    state: JobState, transition: Transition, targets: frozenset[str], pods: Members, spec: JobSpec
+) -> JobState:
+    """What a restart replaces; outside a restart nothing is aimed at."""
+    if transition.phase is not Phase.RESTARTING:
+        timers = state.timers if transition.phase in RESTARTABLE else {}
+        return replace(state, targets=frozenset(), timers=timers)
+    if transition.scope is Scope.ALL:
+        return replace(state, targets=frozenset({EVERYTHING}), version=state.version + 1, known={}, timers={})
+    if transition.scope is Scope.UNSUCCEEDED:
+        return replace(state, targets=frozenset({UNSUCCEEDED}), timers={})
+    merged = state.targets | targets
+    hit = {name for name, member in pods.items() if targeted(member, merged)}
+    hit |= {target.removeprefix("pod/") for target in merged if target.startswith("pod/")}
+    timers = {name: since for name, since in state.timers.items() if name not in hit}
+    known = {
+        task.name: frozenset(
+            i for i in state.known.get(task.name, ()) if spec.pod_name(task.name, i) not in hit
+        )
+        for task in spec.tasks
+        if f"task/{task.name}" not in merged
+    }
+    return replace(state, targets=merged, known=known, timers=timers)

@@ -1,0 +1,97 @@
+"""Whose turn it is among those who claim room: the queue tree walked from the top to a leaf, then its first bucket.
+
+So it is in ``allocate`` (:mod:`windlass.engine.queueing.queue_order`), too: at every level siblings are compared, each
+with the step of whoever would be next below it. As nothing changes while claims fail, an order holds until one
+succeeds; only those queues are placed anew of which the next is another one now.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.engine.groups.next_step import whole_step
+from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.queues.tree import QueueEntry
+from windlass.spi.plugins import QueueOrder
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A queue under which somebody claims. ``line``: its own buckets, by the places of their first groups; ``below``:
+    the queues under it, by their keys. Both are heaps."""
+
+    queue: QueueEntry | None
+    line: list[tuple[Any, int, Bucket]] = field(default_factory=list)
+    below: list[tuple[Any, float, str, _Branch]] = field(default_factory=list)
+
+    def first(self) -> Bucket:
+        branch = self
+        while branch.below:
+            branch = branch.below[0][-1]
+        return branch.line[0][-1]
+
+
+class Lines:
+    """Gives the buckets one by one. The last one is :meth:`left` with those that have not been given."""
+
+    def __init__(self, buckets: Iterable[Bucket], orders: Sequence[QueueOrder]) -> None:
+        self._orders = orders
+        self._top = _Branch(None)
+        branches: dict[str, _Branch] = {}
+        for at, bucket in enumerate(buckets):
+            head = bucket.head()
+            if head is not None:
+                line = self._branch(bucket.queue, branches).line
+                heapq.heappush(line, (head.order_key, at, bucket))
+        self._sort(self._top)
+
+    def _branch(self, queue: QueueEntry, branches: dict[str, _Branch]) -> _Branch:
+        """The branch of a queue, made now, with those above it, if nobody has stood there yet."""
+        branch = branches.get(queue.name)
+        if branch is None:
+            branch = branches[queue.name] = _Branch(queue)
+            above = self._top if queue.parent is None else self._branch(queue.parent, branches)
+            above.below.append(((), 0.0, queue.name, branch))
+        return branch
+
+    def _sort(self, branch: _Branch) -> None:
+        """Place all queues below one, the deepest first."""
+        for *_, child in branch.below:
+            self._sort(child)
+        if len(branch.below) > 1:
+            branch.below = [self._placed(child) for *_, child in branch.below]
+            heapq.heapify(branch.below)
+
+    def _placed(self, branch: _Branch) -> tuple[Any, float, str, _Branch]:
+        queue, head = branch.queue, branch.first().head()
+        if queue is None:
+            raise ValueError("the top has no place")
+        view = whole_step(head, head.step) if head is not None and head.step is not None else None
+        key = tuple([order.queue_key(queue, view) for order in self._orders])
+        return key, queue.spec.created, queue.name, branch
+
+    def __iter__(self) -> Iterator[Bucket]:
+        while self._top.below:
+            trail = [self._top]
+            while trail[-1].below:
+                trail.append(trail[-1].below[0][-1])
+            yield trail[-1].line[0][-1]
+            heapq.heappop(trail[-1].line)
+            for above, branch in zip(reversed(trail[:-1]), reversed(trail[1:]), strict=True):
+                if not (branch.line or branch.below):
+                    heapq.heappop(above.below)
+                elif len(above.below) > 1:
+                    heapq.heapreplace(above.below, self._placed(branch))
+
+    def left(self) -> list[Bucket]:
+        """The last one that was given, and those that have not been, by queue."""
+        found: list[Bucket] = []
+        branches = [self._top]
+        while branches:
+            branch = branches.pop()
+            found += [bucket for *_, bucket in sorted(branch.line)]
+            branches += [child for *_, child in branch.below]
+        return found

@@ -1,1 +1,0 @@
-"""Who waits, in which order, and who has the last word."""

@@ -1,0 +1,1 @@
+"""Backfill: reservations, forecast of free capacity, aging."""

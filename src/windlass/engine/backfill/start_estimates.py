@@ -1,0 +1,69 @@
+"""The estimated start of a group that waits, for explanations.
+
+Made for the first groups of a queue at once, and kept until the engine is told something new or decides
+something. Groups ahead that cannot run as they are do not count; what other queues do is not foreseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windlass.engine.backfill.forecast import Forecast, Forecaster
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.queueing.queue_position import Positions
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Statement
+
+DEPTH = 32
+"""So many groups of a queue get an estimate."""
+_SHOWN = 3
+
+
+class Estimates:
+    def __init__(self, world: World, forecaster: Forecaster, positions: Positions) -> None:
+        self._world = world
+        self._forecaster = forecaster
+        self._positions = positions
+        self._stamp = -1
+        self._found: dict[str, dict[str, Forecast]] = {}
+
+    def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
+        """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said, or something has
+        been told of those who wait that no cycle has looked at yet."""
+        world = self._world
+        if not world.timed or group.queue is None or group.step is None:
+            return None, ""
+        if self._stamp != world.stamp:
+            self._stamp = world.stamp
+            self._found.clear()
+        queue = group.queue.name
+        if queue not in self._found:
+            ahead = [world.groups[key] for key in self._positions.in_order(group.queue, now)]
+            able = [one for one in ahead if one.step is not None][:DEPTH]
+            abreast = world.dirty.keys().isdisjoint([one.key for one in able])
+            self._found[queue] = self._forecaster.plan(statement, able, now) if abreast else {}
+        forecast = self._found[queue].get(group.key)
+        if forecast is None:
+            return None, ""
+        learned = {key: world.groups[key].spec.learned for key in forecast.after if key in world.groups}
+        return max(forecast.start - now, 0.0), _basis(forecast, {k: why for k, why in learned.items() if why})
+
+
+def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
+    """``when ns/a and ns/b end, as their owners estimate``. ``learned``: group → on which earlier runs its end
+    rests."""
+    if not forecast.after:
+        return "it fits now, and goes when its turn comes"
+    shown = list(forecast.after[-_SHOWN:])
+    more = len(forecast.after) - len(shown)
+    shown += [f"{more} more"] if more else []
+    names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    one = len(forecast.after) == 1
+    verb = "ends" if one else "end"
+    if not learned:
+        return f"when {names} {verb}, as {'its owner estimates' if one else 'their owners estimate'}"
+    last = next(key for key in reversed(forecast.after) if key in learned)
+    if one:
+        return f"when {names} {verb}, as learned {learned[last]}"
+    others = " and their owners estimate" if len(learned) < len(forecast.after) else ""
+    return f"when {names} {verb}, as learned{others} (of {last} {learned[last]})"

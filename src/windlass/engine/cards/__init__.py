@@ -1,1 +1,0 @@
-"""The cards of one node: parts, slices, and which of them a pod gets."""

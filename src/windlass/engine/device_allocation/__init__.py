@@ -1,0 +1,1 @@
+"""Device allocation: counts and picks devices of nodes for task classes."""

@@ -1,0 +1,1 @@
+"""Device tables of a node: shares, MIG instances, DRA devices."""

@@ -1,0 +1,1 @@
+"""Diagnosis: why a group is pending, and what would help."""

@@ -1,0 +1,70 @@
+"""What to ask for instead, where no node has cards of the kind that a task asks for.
+
+Told from the kinds of cards of the nodes that match, whoever has them. Invariant: nothing is advised that no
+card of these nodes has.
+"""
+
+from __future__ import annotations
+
+from windlass.engine.devices.need_on_device import wishes
+from windlass.engine.devices.share_table import Card, Kit
+from windlass.engine.diagnosis.device_messages import wish
+from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+from windlass.engine.state.cluster_state import World
+from windlass.spi.devices import DeviceNeed
+
+_NAMED = 8
+
+
+def advice_on_cards(verdict: NodesVerdict, world: World) -> list[str]:
+    """A sentence or two for each need that no matching node's cards serve, even if free."""
+    needs = verdict.cls.needs.devices
+    if not needs:
+        return []
+    cards = world.table.cards
+    codes = sorted({code for code in cards.kit_of[verdict.matching].tolist() if code >= 0})
+    kits = [cards.kits[code] for code in codes]
+    found: list[str] = []
+    for need in needs:
+        if not need.by_name and not any(_serves(need, kit) for kit in kits):
+            found += _instead(need, [card for kit in kits for card in kit.cards if card.usable])
+            found.append(f"Add a node with {wish(need)}.")
+    return found
+
+
+def _serves(need: DeviceNeed, kit: Kit) -> bool:
+    return len(wishes(need, kit, ("",) * len(kit.cards))) >= need.count
+
+
+def _instead(need: DeviceNeed, cards: list[Card]) -> list[str]:
+    """The first thing about the need that no card has."""
+    cards = [card for card in cards if not need.resource or card.device.resource == need.resource]
+    if not cards:
+        return [f"No matching node has a card of {need.resource}."] if need.resource else []
+    models = sorted({card.device.model for card in cards if card.device.model})
+    if need.models:
+        words = [word.casefold() for word in need.models]
+        cards = [card for card in cards if any(word in card.device.model.casefold() for word in words)]
+        if not cards:
+            return [f"Name a model that nodes have: {_some(models)}."] if models else []
+    if need.profile:
+        profiles = {p.name: p.memory_mib for card in cards if card.geometry for p in card.geometry.profiles}
+        if not profiles:
+            return ["No card of these nodes is sliced: ask for a share of one, or for a whole one."]
+        if need.profile in profiles:
+            return []
+        return [
+            f"Ask for a slice that cards here have: {_some(sorted(profiles, key=lambda n: (profiles[n], n)))}."
+        ]
+    largest = max(card.device.memory_mib for card in cards)
+    if max(need.memory_mib, need.min_memory_mib) > largest > 0:
+        return [f"Ask for at most {largest} MiB of a card's memory."]
+    compute = max(card.device.compute for card in cards)
+    if need.min_compute > compute > (0, 0):
+        return [f"Ask for compute capability {compute[0]}.{compute[1]} at most."]
+    return []
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

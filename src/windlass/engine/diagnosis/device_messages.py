@@ -1,0 +1,153 @@
+"""What the cards of the nodes say to a class of tasks, in findings and in words."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.api.reasons import Reason
+from windlass.engine.devices.assignment import Glance
+from windlass.engine.devices.whole_device_table import WHOLE
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, Joint
+from windlass.spi.plugins import Finding
+from windlass.spi.quantities import from_units
+
+_NAMED = 4
+"""So many devices are named one by one."""
+
+
+def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[Finding]:
+    """The obstacles of cards on these rows: too few cards of the kind, on the empty node too; too little left
+    of them now. ``lasting``: the former alone."""
+    needs, seats = cls.needs, cls.seats
+    where = rows.tolist()
+    ever = seats.empty_counts(where, needs) > 0
+    now = seats.counts(where, needs) > 0
+    blocked = np.flatnonzero(~ever if lasting else ~ever | ~now).tolist()
+    lasts: dict[int, list[int]] = {}
+    short: dict[int, list[tuple[int, Glance]]] = {}
+    together: list[int] = []
+    looks: dict[int, list[Glance]] = {}
+    held: list[bool] = ever.tolist()
+    for empty in (False, True):
+        ats = [at for at in blocked if held[at] != empty]
+        said = seats.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
+        looks.update(zip(ats, said, strict=True))
+    for at in blocked:
+        told = False
+        for number, glance in enumerate(looks[at]):
+            if glance.taking < glance.need.count:
+                told = True
+                if ever[at]:
+                    short.setdefault(number, []).append((at, glance))
+                else:
+                    lasts.setdefault(number, []).append(at)
+        if not told:
+            together.append(at)
+    found = [
+        Finding(Reason.NO_SUITABLE_DEVICE, _mask(len(rows), ats), detail=f"needs {wish(needs.devices[n])}")
+        for n, ats in sorted(lasts.items())
+    ]
+    found += [
+        Finding(
+            Reason.DEVICE_SHARES_TAKEN,
+            _mask(len(rows), [at for at, _ in glances]),
+            detail=f"needs {wish(needs.devices[n])}; {_left([glance for _, glance in glances])}",
+        )
+        for n, glances in sorted(short.items())
+    ]
+    if together:
+        detail = "needs all of it at once" if len(needs.devices) > 1 else "other work is promised the cards"
+        found.append(Finding(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), together), detail=detail))
+    return found
+
+
+def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[at] = True
+    return mask
+
+
+def _left(glances: list[Glance]) -> str:
+    """What is left on the freest card of these nodes."""
+    need = glances[0].need
+    if need.joint is not None:
+        cards = max(glance.cards for glance in glances)
+        return f"not all of it at once is free beside what others have of the {cards} devices that could serve it"
+    if need.count > 1:
+        most = max(glance.taking for glance in glances)
+        return f"at most {most} of {need.count} cards have that"
+    if need.profile:
+        return "no card has a place for it"
+    told = []
+    if need.milli:
+        told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
+    if need.memory_mib or (need.memory_milli and not need.milli):
+        told.append(f"{max(g.mib for g in glances)} MiB")
+    crowded = max(glance.crowded for glance in glances)
+    if crowded and not any(glance.milli or glance.mib for glance in glances):
+        return "as many share each card as its device plug-in serves"
+    left = f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
+    return (
+        f"{left}; as many share {crowded} cards of a node as its device plug-in serves" if crowded else left
+    )
+
+
+def wish(need: DeviceNeed, whole: str = "a whole") -> str:
+    """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for. ``whole``: how one is had of which no
+    part is named."""
+    if need.joint is not None:
+        return _joined(need.joint)
+    kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
+    if need.profile:
+        text = f"a {need.profile} slice of a {kind} card"
+    elif need.whole:
+        text = f"{whole} {kind} card"
+    elif need.milli:
+        text = f"{need.milli / WHOLE:g} of a {kind} card"
+    elif need.memory_milli:
+        text = f"{need.memory_milli / WHOLE:g} of the memory of a {kind} card"
+    else:
+        text = f"a {kind} card"
+    if need.memory_mib:
+        text += f" with {need.memory_mib} MiB of its memory"
+    if need.min_memory_mib:
+        text += f" of at least {need.min_memory_mib} MiB"
+    if need.min_compute > (0, 0):
+        text += f" of compute capability {need.min_compute[0]}.{need.min_compute[1]} or more"
+    if len(need.uuids) > _NAMED:
+        text += f" ({len(need.uuids)} of the cluster's)"
+    elif need.uuids:
+        text += f" ({', '.join(need.uuids)})"
+    return f"{need.count} times {text}" if need.count > 1 else text
+
+
+def _joined(joint: Joint) -> str:
+    """What claims ask for together."""
+    asked = [
+        " or else ".join(_option(option) for option in options)
+        for requests in joint.claims
+        for options in requests
+    ]
+    tied = [f"that {'differ' if rule.distinct else 'agree'} in {rule.attribute}" for rule in joint.rules]
+    return ", ".join([" and ".join(asked), *dict.fromkeys(tied)])
+
+
+def _option(option: DeviceOption) -> str:
+    text = wish(option.need, _part(option.parts[0][1]) if option.parts else "a whole")
+    if option.every:
+        text = f"every device of a node like {text}"
+    return f"a look at {text}" if option.admin else text
+
+
+def _part(draws: Draws) -> str:
+    """``memory 30Gi of one``: what of a card that claims share."""
+    told = [f"{name.rpartition(':')[2]} {_amount(units)}" for name, units, _ in draws]
+    return f"{' and '.join(told)} of one" if told else "a share of one"
+
+
+def _amount(units: int) -> str:
+    """``units``: billionths."""
+    whole, rest = divmod(units, 10**9)
+    return f"{units / 10**9:g}" if rest else from_units("memory", whole)

@@ -1,0 +1,242 @@
+"""What the domains of a topology say to a group: which were tried, and what each lacks.
+
+There is a verdict where something is required and no domain of the required level could take all that is missing,
+by counting. Tighter levels cannot either, then; what the best of their domains would take is told too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windlass.api.reasons import Blocker, NearMiss, Reason
+from windlass.engine.diagnosis.node_diagnosis import held_empty
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import Part, Step
+from windlass.engine.nodes.table import PODS
+from windlass.engine.placement.domain_selector import Demand, Nearness, held_rows
+from windlass.engine.placement.topology_domains import DomainSums, Tree
+from windlass.engine.state.cluster_state import World
+from windlass.spi.nodes import IntArray
+from windlass.spi.quantities import from_units
+from windlass.spi.topology import NODE_NAME, TopologyNeed
+
+NAMED = 8
+"""So many domains are named, those that lack least."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainsVerdict:
+    """``fitting``: the most that one domain takes now; ``ever``: if it were empty. ``coarser``: the domain of a
+    coarser level that would take all of it now, and that level, in words."""
+
+    code: Reason
+    sentence: str
+    blockers: tuple[Blocker, ...]
+    nearest: NearMiss | None
+    need: TopologyNeed
+    wanted: int
+    fitting: int
+    ever: int
+    coarser: tuple[str, str] | None = None
+
+
+def judge_domains(world: World, nearness: Nearness, group: GroupEntry, step: Step) -> DomainsVerdict | None:
+    """Judge what a group's next step asks of domains, and what its parts ask; ``None`` if counts are not in the
+    way."""
+    need = group.spec.topology
+    if need is not None and need.required >= 0:
+        demand = Demand.of(step.runs, max(step.members, 1))
+        found = _Judge(world, nearness, need, demand, held_rows(group)).verdict("")
+        if found is not None:
+            return found
+    for part in _lacking(step):
+        below = group.near_parts.get(part.name)
+        if below is None or below.required < 0:
+            continue
+        held = held_rows(group, part.name)
+        found = _Judge(world, nearness, below, Demand.of_part(part), held).verdict(part.name)
+        if found is not None and (step.root is not None or step.options[:1] == [part]):
+            return found
+    return None
+
+
+def _lacking(step: Step) -> list[Part]:
+    """All parts of a step, from the top."""
+    found: list[Part] = []
+    left = [step.root] if step.root is not None else list(step.options)
+    while left:
+        part = left.pop(0)
+        found.append(part)
+        if part.needed == len(part.parts):
+            left += part.parts
+    return found
+
+
+class _Judge:
+    def __init__(
+        self, world: World, nearness: Nearness, need: TopologyNeed, demand: Demand, held: list[int]
+    ) -> None:
+        self._world = world
+        self._nearness = nearness
+        self._need = need
+        self._demand = demand
+        self._held = held
+        self._tree: Tree = nearness.forest.of(need)
+
+    def verdict(self, part: str) -> DomainsVerdict | None:
+        need, demand = self._need, self._demand
+        level = need.required
+        codes = self._codes(level)
+        room = self._room(level)
+        if len(codes) and int(room[codes].max()) >= demand.members:
+            return None
+        ever = self._ever(level)
+        fitting = int(room[codes].max()) if len(codes) else 0
+        most = int(ever[codes].max()) if len(codes) else 0
+        never = most < demand.members + len(self._held)
+        code = Reason.EXCEEDS_EVERY_DOMAIN if never else Reason.TOPOLOGY_PLACEMENT_FAILED
+        order = codes[np.lexsort((codes, -ever[codes] if never else -room[codes]))][:NAMED]
+        return DomainsVerdict(
+            code,
+            self._sentence(part, codes, order, room, ever, never=never),
+            (*self._summary(code, codes, fitting), *self._each(code, order, room, ever)),
+            self._nearest(order, room) if len(order) else None,
+            need,
+            demand.members,
+            fitting,
+            most,
+            self._coarser(),
+        )
+
+    def _codes(self, level: int) -> IntArray:
+        """The domains that come into question: with members there is at most one."""
+        if self._held:
+            common = self._tree.common(level, self._held)
+            return np.array([common] if common else [], dtype=np.int64)
+        return np.arange(1, len(self._tree.names[level]), dtype=np.int64)
+
+    def _room(self, level: int) -> IntArray:
+        """Per domain, how many it takes now; where NUMA zones matter, no more than they would take empty."""
+        room = self._nearness.room(self._tree, level, self._demand)
+        if any(
+            cls.needs.zones is not None for cls in self._demand.classes
+        ):  # counted by amounts alone so far
+            room = np.minimum(room, self._ever(level))
+        return self._by_amounts(level, room, used=True)
+
+    def _ever(self, level: int) -> IntArray:
+        """Per domain, how many it would take if it were empty."""
+        found = np.zeros(len(self._tree.names[level]), dtype=np.int64)
+        for cls, there in self._demand.classes.items():
+            most = self._tree.sums(level, self._empty(cls), self._matching(cls))
+            found += most if len(self._demand.classes) == 1 else np.minimum(most, there + len(self._held))
+        return self._by_amounts(level, found, used=False)
+
+    def _by_amounts(self, level: int, room: IntArray, *, used: bool) -> IntArray:
+        """Counts of several classes are of each for itself: together they fit no more often than the least that all
+        of them ask for. ``used``: beside those that are there."""
+        if len(self._demand.classes) == 1:
+            return room
+        requests = [dict(cls.needs.node_request) for cls in self._demand.classes]
+        sums = DomainSums(self._world.table, self._tree, level, np.arange(1, len(room), dtype=np.int64))
+        found = room.copy()
+        for name in set[str](requests[0]).intersection(*requests[1:]):
+            units = min(request[name] for request in requests)
+            if units > 0:
+                free = sums.allocatable(name) - (sums.used(name) if used else 0)
+                found[1:] = np.minimum(found[1:], np.maximum(free // units, 0))
+        return found
+
+    def _matching(self, cls: TaskClass) -> IntArray:
+        cls.refresh()
+        table = self._world.table
+        return np.flatnonzero(table.live[: self._tree.height] & cls.static[: self._tree.height])
+
+    def _empty(self, cls: TaskClass) -> IntArray:
+        return held_empty(self._world, cls, self._matching(cls))
+
+    # ------------------------------------------------------------------ words
+
+    def _sentence(
+        self, part: str, codes: IntArray, order: IntArray, room: IntArray, ever: IntArray, *, never: bool
+    ) -> str:
+        tree, need, members = self._tree, self._need, self._demand.members
+        level = need.levels[need.required].shown
+        full = level if level == need.topology else f"{level} ({need.topology})"
+        whose = f" of sub-group {part}" if part else ""
+        pods = f"{members} {'pod' if members == 1 else 'pods'}{whose}"
+        more = f" more beside the {len(self._held)} that run" if self._held else ""
+        single = need.levels[need.required].label == NODE_NAME
+        where = "on one node" if single else f"in one domain of {full}"
+        if not len(codes) and self._held:
+            return f"Its {len(self._held)} running pods{whose} lie in no one domain of {level}, which is required."
+        if not len(codes):
+            if level == need.topology:
+                return f"No node carries the label {level}, by which its pods must lie together."
+            return f"No node is in a domain of {full}, which is required."
+        names = tree.names[need.required]
+        if never:
+            best = int(order[0])
+            return (
+                f"{pods}{more} must lie {where}; of {len(codes)} none would "
+                f"hold them even if empty: {names[best]} would hold {int(ever[best])}."
+            )
+        listed = ", ".join(f"{names[code]} holds {int(room[code])}" for code in order[:4].tolist())
+        rest = f", {len(codes) - 4} others hold no more" if len(codes) > 4 else ""
+        return f"{pods}{more} must lie {where}; of {len(codes)} none holds them now: {listed}{rest}."
+
+    def _summary(self, code: Reason, codes: IntArray, fitting: int) -> list[Blocker]:
+        """The required level, then the tighter ones that were tried before it."""
+        need, tree = self._need, self._tree
+        found = []
+        for level in sorted(need.tried()):
+            inside = codes if level == need.required else self._codes(level)
+            nodes = int((tree.codes[level] > 0).sum())
+            best = fitting
+            if level != need.required:
+                room = self._room(level)
+                best = int(room[inside].max()) if len(inside) else 0
+            words = f"the most that one domain of {need.levels[level].shown} takes, of {len(inside)}"
+            found.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), words))
+        return found
+
+    def _each(self, code: Reason, order: IntArray, room: IntArray, ever: IntArray) -> list[Blocker]:
+        tree, level = self._tree, self._need.required
+        shown = ever if code is Reason.EXCEEDS_EVERY_DOMAIN else room
+        return [
+            Blocker(
+                code,
+                len(tree.scope(level, one).rows),
+                "tasks",
+                str(self._demand.members),
+                str(int(shown[one])),
+                f"{self._need.levels[level].shown} {tree.names[level][one]}",
+            )
+            for one in order.tolist()
+        ]
+
+    def _nearest(self, order: IntArray, room: IntArray) -> NearMiss:
+        """The best domain, and what it lacks: amounts where they are short in sum, else room on single nodes."""
+        tree, level, code = self._tree, self._need.required, int(order[0])
+        sums = DomainSums(self._world.table, tree, level, np.array([code], dtype=np.int64))
+        lacks = []
+        for name, units in self._demand.request().items():
+            short = units - int(sums.allocatable(name)[0] - sums.used(name)[0])
+            if name != PODS and short > 0:
+                lacks.append(f"{from_units(name, short)} {name}")
+        left = self._demand.members - int(room[code])
+        pods = "1 pod" if left == 1 else f"{left} pods"
+        return NearMiss(tree.names[level][code], ", ".join(lacks) or f"nodes with room for {pods} more")
+
+    def _coarser(self) -> tuple[str, str] | None:
+        need, tree = self._need, self._tree
+        for level in range(need.required - 1, -1, -1):
+            codes = self._codes(level)
+            room = self._room(level)
+            able = codes[room[codes] >= self._demand.members] if len(codes) else codes
+            if len(able):
+                return tree.names[level][int(able[0])], need.levels[level].shown
+        return None

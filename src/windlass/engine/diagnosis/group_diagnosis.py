@@ -1,0 +1,513 @@
+"""Why a group waits: all of it, and true.
+
+Three layers, all always looked at: the group itself (on hold, short of members, pausing), its queue
+(missing, closed, limits), and the nodes (every obstacle on every node, asked of every policy; what an
+empty cluster could hold). The most severe decides the code; the others are listed with their numbers.
+
+A verdict on the nodes is kept per class while the node table stands still, so ten thousand groups that
+wait for the same are diagnosed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
+from windlass.engine.backfill.forecast import Forecaster
+from windlass.engine.backfill.start_estimates import Estimates
+from windlass.engine.diagnosis import messages
+from windlass.engine.diagnosis.domain_diagnosis import DomainsVerdict, judge_domains
+from windlass.engine.diagnosis.holders import Holders
+from windlass.engine.diagnosis.node_diagnosis import NodesVerdict, Wanted, judge_nodes
+from windlass.engine.diagnosis.remedies import of_domains, remedies_for
+from windlass.engine.diagnosis.smallest_change import SmallestChange
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import PENDING, GroupEntry, passing_time, promised
+from windlass.engine.groups.next_step import Shortage, Step, least_in_sum, next_step, whole_step
+from windlass.engine.nodes.table import RELEASING
+from windlass.engine.nodes.view import TableView
+from windlass.engine.pending.scheduling_queue import Bucket, ParkingLot
+from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.placement.placer import Placer
+from windlass.engine.queueing.enqueue import closed_reason
+from windlass.engine.queueing.queue_position import Positions
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Statement
+from windlass.engine.victims import budget_blockers
+from windlass.spi.plugins import Refusal
+from windlass.spi.quantities import from_units
+
+_ORDER = {reason: position for position, reason in enumerate(Reason)}
+_Verdicts = dict[tuple[int, Wanted], NodesVerdict]
+_CLASSES_JUDGED = 8
+"""Of a group with more classes than this, the first ones are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One reason of the group as a whole, with a sentence and the figures behind it."""
+
+    code: Reason
+    sentence: str
+    blockers: tuple[Blocker, ...] = ()
+    remedies: tuple[str, ...] = ()
+    """What would do, where whoever refuses says it; else it follows from the code."""
+
+    @property
+    def severity(self) -> tuple[int, int]:
+        return FACTS[self.code].tier, _ORDER[self.code]
+
+
+class Diagnosis:
+    def __init__(
+        self,
+        world: World,
+        lot: ParkingLot,
+        placer: Placer,
+        allocation: Allocation,
+        statement: Statement,
+    ) -> None:
+        self._world = world
+        self._lot = lot
+        self._placer = placer
+        self._allocation = allocation
+        self._statement = statement
+        self._positions = Positions(world, _waits)
+        self._who_holds = Holders(world)
+        ungated = Allocation(world.table, world.policies, placer, gated=False)
+        self._changes = SmallestChange(world, placer, allocation, ungated)
+        self._estimates = Estimates(world, Forecaster(world, allocation), self._positions)
+        self._verdicts: _Verdicts = {}
+        self._plain: dict[tuple[int, int, bool], Explanation] = {}
+        """What is said where the nodes alone are in the way: by verdict, of this version of the table."""
+        self._version = -1
+        self._lasting: _Verdicts = {}
+        self._shape = -1
+        self._totals: dict[str, int] = {}
+        """What all nodes have, by resource, while they are ``_counted``."""
+        self._counted = -1
+
+    def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
+        """The explanation of a group that waits, or has lost members; ``None`` if nothing of it does.
+
+        ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
+        needed; otherwise groups of one parked bucket share the explanation made when it was parked.
+        """
+        if not (in_full or self._world.config.reports):
+            return None
+        if not _waits(group):
+            return self.diagnose(group, now, in_full=in_full) if group.bereft() else None
+        if in_full:
+            return self._completed(group, self.diagnose(group, now, in_full=True), now)
+        bucket = group.bucket
+        if bucket is None or not bucket.parked or bucket.explanation is None or _personal(group, bucket):
+            return self.diagnose(group, now)
+        return bucket.explanation
+
+    # ------------------------------------------------------------------ putting it together
+
+    def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
+        """All that keeps a waiting group from its next step."""
+        if promised(group):
+            return self._of_promises(group)
+        step = next_step(group) if group.group is not None else None
+        obstacles = self._of_group(group, step, now) + self._of_queue(group)
+        verdicts: list[NodesVerdict] = []
+        domains: DomainsVerdict | None = None
+        if isinstance(step, Step):
+            obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
+            obstacles += self._of_sharing(group, now)
+            verdicts = self._verdicts_on_nodes(group, step)
+            obstacles += self._of_sum(group, step, verdicts)
+            if (
+                not (obstacles or in_full or group.near)
+                and len(verdicts) == 1
+                and (said := _says(verdicts[0]))
+            ):
+                return self._of_nodes_alone(group, step, verdicts[0], said)
+            domains = self._of_domains(group, step)
+            if domains is not None:
+                obstacles.append(Obstacle(domains.code, domains.sentence, domains.blockers))
+            obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles), in_full=in_full)
+        elif group.pending:
+            verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
+            obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
+        if not isinstance(step, Step):
+            obstacles += self._of_minimum(group)
+        if not obstacles:
+            return _not_yet()
+        obstacles.sort(key=lambda obstacle: obstacle.severity)
+        first = obstacles[0]
+        nearest = next((NearMiss(*v.nearest) for v in verdicts if v.nearest is not None), None)
+        if domains is not None and first.code is domains.code:
+            nearest = domains.nearest
+        codes = [o.code for o in obstacles if not o.remedies]
+        remedies = (
+            *dict.fromkeys(remedy for obstacle in obstacles for remedy in obstacle.remedies),
+            *remedies_for(codes, group, self._world, verdicts, step),
+            *budget_blockers.remedies(_stopped(group)),
+        )
+        return Explanation(
+            code=first.code,
+            message=" ".join(obstacle.sentence for obstacle in obstacles),
+            blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
+            nearest=nearest,
+            holders=self._holders(group, step, verdicts) if in_full else (),
+            remedies=remedies if domains is None else (*of_domains(domains, group), *remedies),
+            nodes_considered=int(self._world.table.live.sum()),
+        )
+
+    def _of_nodes_alone(
+        self, group: GroupEntry, step: Step, verdict: NodesVerdict, obstacle: Obstacle
+    ) -> Explanation:
+        """One explanation for all groups that the same verdict on the nodes keeps waiting, and nothing else."""
+        key = (id(verdict), group.held_members, group.timed)
+        known = self._plain.get(key)
+        if known is None:
+            known = self._plain[key] = Explanation(
+                code=obstacle.code,
+                message=obstacle.sentence,
+                blockers=tuple(dict.fromkeys(obstacle.blockers)),
+                nearest=NearMiss(*verdict.nearest) if verdict.nearest else None,
+                remedies=remedies_for([obstacle.code], group, self._world, [verdict], step),
+                nodes_considered=int(self._world.table.live.sum()),
+            )
+        return known
+
+    def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
+        """With what only the group itself is told: its position, its estimated start, what would admit it."""
+        position, ahead = self._positions.find(group, now)
+        step = next_step(group) if group.group is not None else None
+        changes = self._changes.find(self._statement, group, step)
+        seconds, basis = None, ""
+        if explanation.waiting_helps != "no":
+            seconds, basis = self._estimates.find(self._statement, group, now)
+        return replace(
+            explanation,
+            position=position,
+            ahead=ahead,
+            estimate_seconds=seconds,
+            estimate_basis=basis,
+            estimate_at=now if seconds is not None else 0.0,
+            changes=changes,
+        )
+
+    # ------------------------------------------------------------------ the group
+
+    def _of_promises(self, group: GroupEntry) -> Explanation:
+        """Room is kept for it on nodes that others are leaving; or others leave what keeps it from them."""
+        table = self._world.table
+        names = table.names
+        tasks = Counter(names[entry.promised] for entry in promised(group))
+        blockers = tuple(
+            Blocker(Reason.WAITING_FOR_VICTIMS, nodes=1, resource="tasks", needed=str(n), detail=name)
+            for name, n in sorted(tasks.items())
+        )
+        return Explanation(
+            code=Reason.WAITING_FOR_VICTIMS,
+            message=messages.promises(
+                sorted(tasks.items()),
+                there=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in promised(group)),
+            ),
+            blockers=blockers,
+            nodes_considered=int(self._world.table.live.sum()),
+        )
+
+    def _of_group(self, group: GroupEntry, step: Step | Shortage | None, now: float) -> list[Obstacle]:
+        spec = group.group
+        if spec is None:
+            return [_obstacle(Reason.WAITING_FOR_MEMBERS, messages.unknown_group(group.key))]
+        found = []
+        if spec.held:
+            found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
+        refusal = self._world.gate.refusal(group)
+        if refusal is not None:
+            found.append(_refused(refusal))
+        if not group.tasks and (refusal is not None or self._of_queue(group)):
+            return found  # nobody creates its pods before it is let in
+        if group.refusal is not None:
+            found.append(_refused(group.refusal))
+        elif group.not_before > now:
+            sentence = messages.bind_failed(group.failure, group.failures, group.not_before - now)
+            found.append(_obstacle(Reason.BIND_FAILED, sentence))
+        if not group.tasks and not group.ready():
+            step = Shortage("", spec.min_member, 0, 0)
+        if isinstance(step, Shortage):
+            code = Reason.SCHEDULING_GATED if _gates_decide(step) else Reason.WAITING_FOR_MEMBERS
+            blocker = Blocker(
+                code,
+                resource=step.role or step.part or "tasks",
+                needed=str(step.needed),
+                available=str(step.there),
+            )
+            found.append(Obstacle(code, messages.shortage(step), (blocker,)))
+        return found
+
+    def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
+        """That it was suspended for others that share time, or that they lose more by a suspension than it gains."""
+        sharing = self._world.sharing
+        account = sharing.accounts.get(group.key)
+        if account is None or account.started is not None:
+            return []
+        if not account.stint.suspensions:
+            spared = sharing.outweighed(account, now)
+            if spared is None:
+                return []
+            saved = spared - now if now < spared < inf else None
+            return [_obstacle(Reason.TIME_SHARED, messages.outweighed(saved))]
+        turn = sharing.next_turn(account, now)
+        left = None if turn is None else max(turn - now, 0.0)
+        sentence = messages.suspended(account.stint.suspensions, account.stint.attained, left)
+        return [_obstacle(Reason.TIME_SHARED, sentence)]
+
+    def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
+        """A gang that still lacks members: what it says that it needs against all that the nodes have, so
+        that it is known before its pods are made that they would wait for ever."""
+        spec = group.group
+        if spec is None or not spec.min_resources or group.active:
+            return []
+        return self._beyond_all(spec.min_resources)
+
+    def _of_sum(self, group: GroupEntry, step: Step, verdicts: Sequence[NodesVerdict]) -> list[Obstacle]:
+        """A gang of several classes, of each of which the nodes hold a task: whether they hold the whole."""
+        if step.extra or len(verdicts) < 2 or any(v.never is not None for v in verdicts):
+            return []
+        return self._beyond_all(least_in_sum(group, step))
+
+    def _beyond_all(self, needs: Mapping[str, int]) -> list[Obstacle]:
+        """That all nodes together, even empty, have less than is needed."""
+        short = []
+        for name, units in sorted(needs.items()):
+            there = self._there(name)
+            if units > there:
+                needed, available = from_units(name, units), from_units(name, there)
+                short.append(Blocker(Reason.EXCEEDS_CLUSTER, 0, name, needed, available))
+        if not short:
+            return []
+        return [Obstacle(Reason.EXCEEDS_CLUSTER, messages.minimum(short), tuple(short))]
+
+    def _there(self, resource: str) -> int:
+        """What all nodes have of it, in units."""
+        table = self._world.table
+        if self._counted != table.shape:
+            self._totals.clear()
+            self._counted = table.shape
+        if resource not in self._totals:
+            view = TableView(table, np.flatnonzero(table.live[: table.height]))
+            self._totals[resource] = int(view.allocatable(resource).sum())
+        return self._totals[resource]
+
+    # ------------------------------------------------------------------ the queue
+
+    def _of_queue(self, group: GroupEntry) -> list[Obstacle]:
+        queue = group.queue
+        if queue is None:
+            return []
+        reason = closed_reason(queue)
+        if reason is None:
+            return []
+        missing = next((a.name for a in queue.path if a.missing), queue.name)
+        codes = {"missing": Reason.QUEUE_NOT_FOUND, "parent-missing": Reason.QUEUE_NOT_FOUND}
+        codes |= {"not-leaf": Reason.QUEUE_NOT_LEAF, "closed": Reason.QUEUE_CLOSED}
+        shut = next((a for a in queue.path if a.spec.state != "Open"), queue)
+        sentence = {
+            "missing": f"Queue {queue.name} does not exist.",
+            "parent-missing": f"Queue {missing}, above queue {queue.name}, does not exist.",
+            "not-leaf": f"Queue {queue.name} has queues below it; work goes into one of those.",
+            "closed": f"Queue {shut.name} is {shut.spec.state.value.lower()} and takes no new work.",
+        }[reason]
+        return [_obstacle(codes[reason], sentence, detail=missing if "missing" in reason else shut.name)]
+
+    def _of_limits(self, group: GroupEntry, step: Step) -> list[Obstacle]:
+        """What the queues and policies say against the whole step."""
+        return [_refused(refusal) for refusal in self._allocation.refusals_of(group, whole_step(group, step))]
+
+    # ------------------------------------------------------------------ the nodes
+
+    def _verdicts_on_nodes(
+        self, group: GroupEntry, step: Step | Shortage | None, *, lasting: bool = False
+    ) -> list[NodesVerdict]:
+        """One verdict per class that waits, in task order. Of a gang of one class, on all that is missing;
+        else on a single task of each. ``lasting``: one that was made since the nodes changed last will do,
+        for a gang that is still getting its members and is looked at with each of them."""
+        classes: dict[TaskClass, str] = {}
+        for entry in group.waiting():
+            if entry.cls not in classes:
+                classes[entry.cls] = entry.task.role
+                if len(classes) in (len(group.pending_classes), _CLASSES_JUDGED):
+                    break
+        if isinstance(step, Step) and len(classes) == 1:
+            (cls,) = classes
+            held = 0
+            if not step.extra:
+                held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
+            return [self._verdict(cls, Wanted(step.members, held))]
+        cache = self._lasting if lasting else self._verdicts
+        return [self._verdict(cls, Wanted(1, 0, role, lasting), cache) for cls, role in classes.items()]
+
+    def _verdict(self, cls: TaskClass, wanted: Wanted, cache: _Verdicts | None = None) -> NodesVerdict:
+        table = self._world.table
+        if self._version != table.version:
+            self._verdicts.clear()
+            self._plain.clear()
+            self._version = table.version
+        if self._shape != table.shape:
+            self._lasting.clear()
+            self._shape = table.shape
+        cache = self._verdicts if cache is None else cache
+        found = cache.get((cls.number, wanted))
+        if found is None:
+            found = cache[cls.number, wanted] = judge_nodes(self._world, self._placer, cls, wanted)
+        return found
+
+    def _of_nodes(
+        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, certain: bool, in_full: bool
+    ) -> list[Obstacle]:
+        found = []
+        for verdict in verdicts:
+            obstacle = _says(verdict)
+            if obstacle is not None:
+                found.append(obstacle)
+        if not found and not certain and group.bucket is not None and group.bucket.parked:
+            found.append(self._together(group, step, verdicts, in_full=in_full))
+        return found
+
+    def _of_domains(self, group: GroupEntry, step: Step) -> DomainsVerdict | None:
+        """What the domains say that it has to lie in."""
+        if not group.near:
+            return None
+        return judge_domains(self._world, self._allocation.nearness, group, step)
+
+    def _together(
+        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, in_full: bool
+    ) -> Obstacle:
+        """Every pod fits on its own, all of them do not: say how many do, and ``in_full`` what keeps the next away."""
+        reached = self._allocation.attempt(self._statement, group, step)
+        self._statement.rollback()
+        near = group.near and self._allocation.nearness.requires(group)
+        code = Reason.TOPOLOGY_PLACEMENT_FAILED if near else Reason.INSUFFICIENT_RESOURCES
+        sentence = messages.not_together(reached.reached, step.members, near=near)
+        blocker = Blocker(
+            code,
+            resource="tasks",
+            needed=str(step.members),
+            available=str(reached.reached),
+            detail="placed together",
+        )
+        further = self._beside(group, step, reached.reached) if in_full and not group.near else None
+        if further is not None:
+            sentence = f"{sentence} {messages.one_more(further.sentence)}"
+            verdicts = [further]
+        blockers = tuple(b for verdict in verdicts for b in verdict.blockers if b.resource != "tasks")
+        return Obstacle(code, sentence, (blocker, *blockers))
+
+    def _beside(self, group: GroupEntry, step: Step, placed: int) -> NodesVerdict | None:
+        """What the nodes say to one more pod of the step where so many are placed; ``None`` if they take it."""
+        verdict = None
+        if (
+            placed
+            and self._allocation.attempt(self._statement, group, Step(list(step.runs), placed, {})).done
+        ):
+            left = next((entry.cls for entry in group.waiting()), None)
+            if left is not None:
+                verdict = judge_nodes(self._world, self._placer, left, Wanted(1))
+        self._statement.rollback()
+        return verdict if verdict is not None and (verdict.never or verdict.now) else None
+
+    def _holders(
+        self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]
+    ) -> tuple[str, ...]:
+        """Who holds what is missing."""
+        refusals: list[Refusal] = []
+        if isinstance(step, Step):
+            refusals = self._allocation.refusals_of(group, whole_step(group, step))
+        return self._who_holds.find(group, verdicts, refusals)
+
+
+def _says(verdict: NodesVerdict) -> Obstacle | None:
+    return _never(verdict) or _now(verdict)
+
+
+def _waits(group: GroupEntry) -> bool:
+    """Whether anything of the group is still to be placed or to come."""
+    if group.pending:
+        return True
+    if not group.tasks:
+        return group.group is not None and not group.ready()
+    if len(group.tasks) == group.active:
+        return False
+    return any(e.state is PENDING for e in group.tasks.values())
+
+
+def _personal(group: GroupEntry, bucket: Bucket) -> bool:
+    """Whether groups of the bucket wait for reasons of their own."""
+    return bucket.strict or (group.timed and bool(bucket.waits.kept_for))
+
+
+def _of_reservations(group: GroupEntry) -> list[Obstacle]:
+    """That the room it could have is kept for somebody else, or that nobody may pass."""
+    bucket = group.bucket
+    if bucket is not None and bucket.strict and (head := bucket.head()) is not None and head is not group:
+        return [_obstacle(Reason.BEHIND_IN_QUEUE, messages.behind(head.key), head.key)]
+    kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
+    if not kept_for:
+        return []
+    sentence = messages.kept(kept_for, passing_time(group), group.spec.learned)
+    return [_obstacle(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
+
+
+def _stopped(group: GroupEntry) -> list[budget_blockers.Stop]:
+    """The budgets that alone stopped its claims; in a strict line only the first claims."""
+    bucket = group.bucket
+    if bucket is None or not bucket.stopped or (bucket.strict and bucket.head() is not group):
+        return []
+    return budget_blockers.all_stops(bucket.stopped)
+
+
+def _of_budgets(group: GroupEntry) -> list[Obstacle]:
+    found = _stopped(group)
+    if not found:
+        return []
+    return [
+        Obstacle(Reason.DISRUPTION_BUDGETS, budget_blockers.sentence(found), budget_blockers.blockers(found))
+    ]
+
+
+def _not_yet() -> Explanation:
+    return Explanation(Reason.PENDING_EVALUATION, "It has not been looked at yet.")
+
+
+def _gates_decide(shortage: Shortage) -> bool:
+    return shortage.gated > 0 and shortage.there + shortage.gated >= shortage.needed
+
+
+def _obstacle(code: Reason, sentence: str, detail: str = "") -> Obstacle:
+    return Obstacle(code, sentence, (Blocker(code, detail=detail),))
+
+
+def _refused(refusal: Refusal) -> Obstacle:
+    resource = refusal.resource
+    needed = from_units(resource, refusal.needed) if resource else ""
+    available = from_units(resource, refusal.available) if resource else ""
+    blocker = Blocker(
+        refusal.code, resource=resource, needed=needed, available=available, detail=refusal.detail
+    )
+    return Obstacle(refusal.code, messages.refusal(refusal), (blocker,), refusal.remedies)
+
+
+def _never(verdict: NodesVerdict) -> Obstacle | None:
+    """That no waiting helps: the nodes, even empty, do not hold it."""
+    if verdict.never is None:
+        return None
+    return Obstacle(verdict.never, verdict.sentence, verdict.blockers)
+
+
+def _now(verdict: NodesVerdict) -> Obstacle | None:
+    if verdict.now is None:
+        return None
+    return Obstacle(verdict.now, verdict.sentence, verdict.blockers)

@@ -1,0 +1,95 @@
+"""Who holds what a group needs.
+
+Asked for many groups in a row while nothing changes, so the sums are kept: on the nodes' verdict, and
+per queue and resource until the engine is told something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.state.cluster_state import World
+from windlass.spi.plugins import Refusal
+
+_TASKS_LOOKED_AT = 512
+
+
+class Holders:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._in_queues: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._stamp = -1
+
+    def find(
+        self, group: GroupEntry, verdicts: Sequence[NodesVerdict], refusals: Sequence[Refusal]
+    ) -> tuple[str, ...]:
+        """The groups that hold what is short, on the nodes and then in the queues; most of it first."""
+        limit = self._world.config.explain_holders
+        on_nodes = [self._on_nodes(verdict) for verdict in verdicts]
+        in_queues = [self._in_queue(refusal) for refusal in refusals]
+        found = (*_most(on_nodes, group.key, limit), *_most(in_queues, group.key, limit))
+        return tuple(dict.fromkeys(found))[:limit]
+
+    def _on_nodes(self, verdict: NodesVerdict) -> Mapping[str, int]:
+        """Group → how much of what is short it holds on nodes that would do otherwise.
+
+        At most a few hundred tasks are looked at, node by node in the order of their names.
+        """
+        if verdict.held_by is not None:
+            return verdict.held_by
+        held = verdict.held_by = {}
+        short = _short(verdict)
+        if verdict.now is None or not short:
+            return held
+        table = self._world.table
+        looked_at = 0
+        for row in sorted(verdict.matching.tolist(), key=table.names.__getitem__):
+            for entry in table.tasks[row].values():
+                looked_at += 1
+                units = sum(entry.cls.request.get(name, 0) for name in short)
+                if units and entry.group is not None:
+                    held[entry.group.key] = held.get(entry.group.key, 0) + units
+            if looked_at > _TASKS_LOOKED_AT:
+                break
+        return held
+
+    def _in_queue(self, refusal: Refusal) -> Mapping[str, int]:
+        """Group → how much of the refused resource it holds in the queue that refuses, or below it."""
+        if refusal.permanent or not refusal.resource:
+            return {}
+        if self._stamp != self._world.stamp:
+            self._stamp = self._world.stamp
+            self._in_queues.clear()
+        key = (refusal.queue, refusal.resource)
+        if key not in self._in_queues:
+            self._in_queues[key] = self._count(refusal.queue, refusal.resource)
+        return self._in_queues[key]
+
+    def _count(self, queue: str, resource: str) -> Mapping[str, int]:
+        held = {}
+        for entry in self._world.queues:
+            if queue not in (ancestor.name for ancestor in entry.path):
+                continue
+            for group in entry.groups.values():
+                tasks = group.tasks.values() if group.active or group.releasing else ()
+                units = sum(task.cls.request.get(resource, 0) for task in tasks if task.row >= 0)
+                if units:
+                    held[group.key] = units
+        return held
+
+
+def _short(verdict: NodesVerdict) -> list[str]:
+    """What is short on some node, or on all together; pods only if nothing else is."""
+    short = dict.fromkeys((*verdict.short, *(name for name, _ in verdict.scarce)))
+    return [name for name in short if name != "pods"] or list(short)
+
+
+def _most(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:
+    total: dict[str, int] = {}
+    for held in sums:
+        for key, units in held.items():
+            if key != own:
+                total[key] = total.get(key, 0) + units
+    return sorted(total, key=lambda key: (-total[key], key))[:limit]

@@ -1,0 +1,266 @@
+"""The sentences of explanations. Plain, with numbers, each true on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from windlass.api.reasons import FACTS, Blocker, Reason
+from windlass.engine.diagnosis.device_messages import wish
+from windlass.engine.groups.next_step import Shortage
+from windlass.kits import durations
+from windlass.spi.plugins import Finding, Refusal
+from windlass.spi.quantities import from_units
+
+if TYPE_CHECKING:
+    from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+    from windlass.engine.feasibility.task_class import TaskClass
+
+PODS = "pods"
+_PER_NODE = {
+    Reason.NODE_SELECTOR_MISMATCH: "do not match the node selector",
+    Reason.NODE_AFFINITY_MISMATCH: "do not match the required node affinity",
+    Reason.TAINT_NOT_TOLERATED: "have a taint that is not tolerated",
+    Reason.NODE_UNSCHEDULABLE: "are cordoned",
+    Reason.NODE_NOT_READY: "are not ready",
+    Reason.POD_AFFINITY_MISMATCH: "are outside the pod affinity's domain",
+    Reason.POD_ANTI_AFFINITY_CONFLICT: "are excluded by pod anti-affinity",
+    Reason.HOST_PORT_TAKEN: "have the host port in use",
+    Reason.TOO_MANY_PODS: "hold as many pods as they may",
+    Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
+    Reason.CLAIM_UNAVAILABLE: "are of no use without the claim",
+    Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
+    Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that serve it",
+    Reason.NO_SUITABLE_DEVICE: "have too few cards of the kind",
+    Reason.DEVICE_SHARES_TAKEN: "have no card with as much left",
+    Reason.NODE_OVERLOADED: "are loaded above the threshold",
+    Reason.NODE_RESERVED: "are kept for other work",
+    Reason.REFUSED_BY_EXTENDER: "are refused by the extender",
+}
+
+_SINGULAR = {"attach": "attaches", "do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
+
+_ZONES_TOLD = 3
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def short_meaning(code: Reason) -> str:
+    return FACTS[code].meaning.rstrip(".").lower()
+
+
+def amounts(items: Sequence[tuple[str, int]]) -> str:
+    """``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is not worth mentioning."""
+    told = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
+    return ", ".join(told) or "nothing in particular"
+
+
+def asked(cls: TaskClass) -> str:
+    """What a task of the class asks for; parts of cards by what is asked of them."""
+    if not cls.needs.devices:
+        return amounts(cls.items)
+    plain = [item for item in cls.node_items if item[0] != PODS]
+    return ", ".join([*([amounts(plain)] if plain else []), *(wish(need) for need in cls.needs.devices)])
+
+
+def unknown_group(key: str) -> str:
+    return f"The group {key}, which its pods name, does not exist yet."
+
+
+def bind_failed(failure: str, failures: int, seconds: float) -> str:
+    again = f"it is tried again in {max(1, round(seconds))} s"
+    reason = failure.rstrip(".") or "no reason was given"
+    return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
+
+
+def behind(holder: str) -> str:
+    """Nobody may pass ``holder``."""
+    return f"It waits behind {holder}: in this order nobody passes the first."
+
+
+def unsure(running: str, others: int, learned: str) -> str:
+    """No room can be kept, as it cannot be told when ``running`` and so many others end. ``learned``: on which earlier
+    runs it rests what is known."""
+    names = f"{running} and {others} more" if others else running
+    verb = "end" if others else "ends"
+    return (
+        f"it cannot be told when {names} {verb}: fewer than half of the earlier runs were within a factor of two of "
+        f"their median (of {running} {learned})"
+    )
+
+
+def kept(holder: str, estimate: float | None, learned: str = "") -> str:
+    """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known; on which
+    earlier runs that rests."""
+    room = f"The nodes have room for it, but that is kept for {holder}, which comes first"
+    if estimate is None:
+        return f"{room}; it is not known how long this group runs, so it may not pass."
+    if learned:
+        return f"{room}; this group, which may run for {estimate:.0f} s ({learned}), might not have ended by then."
+    return f"{room}; this group, which runs for {estimate:.0f} s, might not have ended by then."
+
+
+def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str:
+    """A group that shares time was suspended; ``turn_seconds``: when it may claim room of another one
+    at the earliest, if that is known."""
+    often = "once" if times == 1 else f"{times} times"
+    text = (
+        f"It shares time: it has run for {durations.write(ran_seconds)} and was suspended {often} for others"
+    )
+    if turn_seconds is None:
+        return f"{text}; it runs again when one of them ends."
+    turn = f"in {durations.write(turn_seconds)} at the earliest"
+    return f"{text}; it runs again when one of them ends, or ranks below it, {turn}."
+
+
+def outweighed(saved_seconds: float | None) -> str:
+    """Whom a group that shares time could suspend would lose more than that is worth; ``saved_seconds``: in which time
+    one of them has saved its work, if that is known."""
+    text = (
+        "It shares time: whoever ranks below it would lose more work by a suspension than its room is worth"
+    )
+    if saved_seconds is None:
+        return f"{text}; none of them says when it saves its work next (windlass.dev/checkpoint-every)."
+    return f"{text}; the next of them saves its work in {durations.write(saved_seconds)}."
+
+
+def shortage(shortage: Shortage) -> str:
+    whose = f" of role {shortage.role}" if shortage.role else ""
+    if shortage.part:
+        whose = f" of sub-group {shortage.part}"
+    there = f"{shortage.there} of the {shortage.needed} pods{whose} that it needs"
+    if shortage.there >= shortage.needed:
+        verb = "is" if shortage.gated == 1 else "are"
+        return f"{count(shortage.gated, 'pod')}{whose} {verb} held back by a scheduling gate."
+    if shortage.gated:
+        verb = "is" if shortage.gated == 1 else "are"
+        return f"It has {there}; {shortage.gated} more {verb} held back by a scheduling gate."
+    return f"It has {there}."
+
+
+def minimum(short: Sequence[Blocker]) -> str:
+    """What a gang needs before it has its pods, and all nodes together do not have."""
+    lacking = ", ".join(f"{b.needed} {b.resource} (all nodes have {b.available})" for b in short)
+    return f"Together its pods need at least {lacking}."
+
+
+def refusal(refusal: Refusal) -> str:
+    if not refusal.resource:
+        return (
+            f"{FACTS[refusal.code].meaning.rstrip('.')}: {refusal.detail}."
+            if refusal.detail
+            else (FACTS[refusal.code].meaning)
+        )
+    needed = f"{from_units(refusal.resource, refusal.needed)} {refusal.resource}"
+    available = from_units(refusal.resource, refusal.available)
+    if refusal.permanent:
+        return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
+    if not refusal.queue:
+        verb = "is" if available == "1" else "are"
+        return f"It needs {needed}, and there {verb} {available} ({refusal.detail})."
+    return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
+
+
+def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
+    """Node → tasks with room promised on it. ``there``: others are leaving one of these nodes."""
+    total = sum(n for _, n in tasks)
+    told = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
+    more = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
+    kept = f"Room is kept for {count(total, 'pod')} ({told}{more})"
+    if there:
+        return f"{kept}; others are still leaving it."
+    return f"{kept}; others are still leaving elsewhere, and count in its queue or keep it away until they are gone."
+
+
+def not_together(reached: int, members: int, *, near: bool = False) -> str:
+    """``near``: how near to one another they have to be is in the way."""
+    how = "as near to one another as they have to be" if near else "at the same time"
+    return f"Only {reached} of the {count(members, 'pod')} that must start together fit {how}."
+
+
+def one_more(sentence: str) -> str:
+    """What the nodes say to a pod more than fit together."""
+    return f"For one more: {sentence[0].lower()}{sentence[1:]}"
+
+
+def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
+    """What the nodes say, in one or two sentences; of a group of several roles, which role it is about."""
+    sentence = _nodes_sentence(verdict, findings)
+    return f"Role {verdict.role}: {sentence[0].lower()}{sentence[1:]}" if verdict.role else sentence
+
+
+def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
+    each = asked(verdict.cls)
+    nodes = count(verdict.nodes, "node")
+    if verdict.never is not None and not len(verdict.matching):
+        if not verdict.nodes:
+            return "The cluster has no nodes."
+        lasting = [finding for finding in findings if not finding.resource]
+        return f"None of {nodes} may take it: {obstacles(lasting)}."
+    match verdict.never or verdict.now:
+        case Reason.EXCEEDS_EVERY_NODE:
+            largest = [
+                f"{from_units(name, most)} {name}"
+                for (name, units), (_, most) in zip(verdict.cls.node_items, verdict.largest, strict=True)
+                if units > most
+            ]
+            unfit = [finding for finding in findings if finding.code is Reason.NO_SUITABLE_DEVICE]
+            limit = nowhere_together(verdict) + (_of_zones(findings) if verdict.by_zones else "")
+            if unfit and not largest:
+                limit = f"of {nodes}, {obstacles(unfit)}"
+            elif largest:
+                limit = f"the most that one matching node has is {', '.join(largest)}"
+            return f"One pod needs {each}; {limit}."
+        case Reason.EXCEEDS_CLUSTER:
+            return (
+                f"{count(verdict.wanted + verdict.held, 'pod')} of {each} must run together; "
+                f"the {count(len(verdict.matching), 'matching node')} would hold {verdict.ever} even if empty."
+            )
+        case Reason.CLAIM_UNAVAILABLE:
+            faults = dict.fromkeys(f.detail for f in findings if f.code is Reason.CLAIM_UNAVAILABLE)
+            return f"It can be placed nowhere: {'; '.join(faults)}."
+    several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
+    fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
+    return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
+
+
+def nowhere_together(verdict: NodesVerdict) -> str:
+    """Why no empty node takes a pod, though each has enough of everything."""
+    if verdict.by_zones:
+        return "no node's NUMA zones would serve it, even empty"
+    return "no node has all of it together"
+
+
+def _of_zones(findings: Sequence[Finding]) -> str:
+    """`` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than 4)``: of most nodes first."""
+    told = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
+    told.sort(key=lambda finding: -int(finding.blocked.sum()))
+    details = dict.fromkeys(finding.detail for finding in told)
+    return f" ({'; '.join(list(details)[:_ZONES_TOLD])})" if details else ""
+
+
+def obstacles(findings: Sequence[Finding]) -> str:
+    """``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``: every obstacle with its nodes."""
+    told = []
+    for finding in findings:
+        nodes = int(finding.blocked.sum())
+        if not nodes:
+            continue
+        if finding.code is Reason.VOLUME_UNAVAILABLE and finding.resource:
+            text = f"attach no more volumes ({finding.resource})"
+        elif finding.resource and finding.resource != PODS and finding.available is not None:
+            needed = from_units(finding.resource, finding.needed)
+            free = from_units(finding.resource, finding.most_available)
+            text = f"lack {finding.resource} ({needed} needed, at most {free} free)"
+        else:
+            text = _PER_NODE.get(finding.code, f"have an obstacle: {short_meaning(finding.code)}")
+            if finding.detail:
+                text += f" ({finding.detail})"
+        if nodes == 1:
+            verb, _, rest = text.partition(" ")
+            text = f"{_SINGULAR[verb]} {rest}"
+        told.append((-nodes, f"{nodes} {text}"))
+    told.sort()
+    return ", ".join(text for _, text in told) or "each could take a pod, but not enough of them"

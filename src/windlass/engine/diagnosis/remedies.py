@@ -1,0 +1,196 @@
+"""What somebody can do about it: sentences and commands to copy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from windlass.api.reasons import Reason
+from windlass.engine.diagnosis.device_advice import advice_on_cards
+from windlass.engine.diagnosis.domain_diagnosis import DomainsVerdict
+from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import Shortage, Step
+from windlass.engine.queueing.enqueue import closed_reason
+from windlass.engine.state.cluster_state import World
+from windlass.spi.objects import Dialect
+from windlass.spi.quantities import from_units
+
+_CLOSED = frozenset((Reason.ON_HOLD, Reason.QUEUE_NOT_FOUND, Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_LEAF))
+"""Who waits for one of these starts with no change elsewhere."""
+_KAI = "scheduling.run.ai"
+"""The API group of KAI's queues, which only its own objects change."""
+
+
+def remedies_for(
+    codes: Sequence[Reason],
+    group: GroupEntry,
+    world: World,
+    verdicts: Sequence[NodesVerdict],
+    step: Step | Shortage | None,
+) -> tuple[str, ...]:
+    """One or two remedies per obstacle, in the order of the obstacles."""
+    found: list[str] = []
+    for code in codes:
+        found += _of_queue(code, group, world)
+        found += _of_nodes(code, group, world, verdicts, able=not _CLOSED.intersection(codes))
+        if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
+            what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
+            if step.part:
+                what = f"the minimum of sub-group {step.part}"
+            if step.there:
+                found.append(f"Create the missing pods, or lower {what} to {step.there}.")
+            else:
+                found.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
+        if code is Reason.SCHEDULING_GATED:
+            found.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
+        if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.timed:
+            found.append(
+                "State how long it runs (windlass run --time, runningEstimate), so that it may go first."
+            )
+        if code is Reason.ON_HOLD:
+            found.append("Release it.")
+        if code is Reason.EXCEEDS_CLUSTER and not any(v.never is code for v in verdicts):
+            found.append("Ask for less at once (minAvailable), or add nodes.")
+    return tuple(dict.fromkeys(found))
+
+
+def of_domains(verdict: DomainsVerdict, group: GroupEntry) -> tuple[str, ...]:
+    """What would do where no domain holds the group."""
+    found = []
+    level = verdict.need.levels[verdict.need.required].shown
+    if verdict.coarser is not None:
+        name, coarser = verdict.coarser
+        found.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
+    if verdict.nearest is None and not group.held_members:
+        if level == verdict.need.topology:
+            found.append(
+                f"Label nodes (kubectl label node NODE {level}=VALUE), or name a label that nodes carry."
+            )
+        else:
+            found.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
+    elif verdict.code is Reason.EXCEEDS_EVERY_DOMAIN:
+        if verdict.ever:
+            found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes to a domain of {level}.")
+    elif verdict.fitting and group.group is not None and not group.near_parts:
+        least = group.held_members + verdict.fitting
+        if least < group.minimum:
+            found.append(f"With minAvailable (minMember) {least} it could start now.")
+    return tuple(found)
+
+
+def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
+    queue = group.queue
+    if queue is None:
+        return []
+    kai = group.group is not None and group.group.dialect is Dialect.KAI
+    match code:
+        case Reason.QUEUE_NOT_FOUND:
+            missing = next((a.name for a in queue.path if a.missing), queue.name)
+            usable = sorted(e.name for e in world.queues if closed_reason(e) is None)
+            use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
+            how = f"a Queue {_plain(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
+            return [f"Create it: {how}{use}."]
+        case Reason.QUEUE_CLOSED:
+            shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
+            return [f"Open the queue: windlass queue set {shut} state=Open."]
+        case Reason.QUEUE_NOT_LEAF:
+            leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
+            return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
+        case Reason.EXCEEDS_QUEUE_LIMIT:
+            how = f"windlass queue set {queue.name} capability.RESOURCE=AMOUNT"
+            if kai:
+                how = f"kubectl edit queues.{_KAI} {_plain(queue.name)} (spec.resources)"
+            return [f"Ask for less, or raise the limit: {how}."]
+        case Reason.WAITING_FOR_QUOTA:
+            return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
+    return []
+
+
+def _plain(name: str) -> str:
+    """A queue of KAI as its object is called."""
+    return name.rpartition("/")[2]
+
+
+def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
+    """Of resources that no node of the cluster has at all: a slip of the pen, or a plug-in that is missing."""
+    total, found = world.table.total, []
+    for name, units in verdict.cls.node_items:
+        if units and not total.get(name):
+            near = difflib.get_close_matches(
+                name, sorted(other for other, has in total.items() if has), 1, 0.8
+            )
+            found.append(
+                f"No node has any {name}: did you mean {near[0]}?"
+                if near
+                else f"No node has any {name}: correct the name, or add a node that has it."
+            )
+    return found
+
+
+def _of_spread(verdict: NodesVerdict) -> list[str]:
+    """Where no node carries a label that the pods are to be spread by."""
+    labels = [
+        blocker.detail.removeprefix("no label ")
+        for blocker in verdict.blockers
+        if blocker.code is Reason.TOPOLOGY_SPREAD_CONFLICT and blocker.nodes == verdict.nodes
+    ]
+    return [
+        f"Label nodes (kubectl label node NODE {label}=VALUE), or spread by a label that nodes carry."
+        for label in labels
+    ]
+
+
+def _of_nodes(
+    code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict], *, able: bool
+) -> list[str]:
+    """``able``: nodes alone keep it from starting."""
+    found = []
+    for verdict in verdicts:
+        if code not in (verdict.never, verdict.now):
+            continue
+        match code:
+            case Reason.EXCEEDS_EVERY_NODE:
+                largest = dict(verdict.largest)
+                found += [
+                    f"Ask for at most {from_units(name, largest[name])} {name} per pod."
+                    for name, units in verdict.cls.items
+                    if units > largest.get(name, 0) > 0
+                ]
+                if verdict.by_zones:
+                    wish = verdict.cls.needs.zones and verdict.cls.needs.zones.policy
+                    found += [f"Ask for another NUMA policy than {wish}, or for none."] if wish else []
+                    found.append(
+                        "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
+                    )
+                missing = _on_no_node(verdict, world)
+                found += missing
+                found += advice_on_cards(verdict, world) or (
+                    [] if missing else ["Add a node that is large enough."]
+                )
+            case Reason.EXCEEDS_CLUSTER:
+                found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
+            case Reason.NO_MATCHING_NODE:
+                found += _of_spread(verdict) or [
+                    "Change the selectors, affinities or tolerations, or add a node that satisfies them."
+                ]
+            case Reason.NODE_NOT_READY:
+                found.append("See why nodes are not ready: windlass node ls, kubectl describe node NODE.")
+            case Reason.NODE_UNSCHEDULABLE:
+                found.append("Uncordon nodes: windlass node ls, windlass node uncordon NODE.")
+            case Reason.CLAIM_UNAVAILABLE:
+                found += [
+                    f"Look at the claim: kubectl -n {namespace} describe pvc {name}"
+                    for volume in verdict.cls.needs.volumes
+                    if volume.fault or volume.exclusive
+                    for namespace, _, name in (volume.claim.partition("/"),)
+                ]
+            case Reason.VOLUME_UNAVAILABLE:
+                found.append("Make room on the nodes that reach its volume, or drop what keeps it from them.")
+            case Reason.NUMA_ALIGNMENT_FAILED:
+                found.append("With less per pod it may fit into what is left of the NUMA zones.")
+            case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
+                if able and 0 < verdict.fitting < verdict.wanted and group.group is not None:
+                    least = group.held_members + verdict.fitting
+                    found.append(f"With minAvailable (minMember) {least} it could start now.")
+    return found

@@ -1,0 +1,100 @@
+"""What is said after a cycle: only what has changed since it was last said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.engine.decision import GroupStatus, QueueUsage
+from windlass.engine.diagnosis.group_diagnosis import Diagnosis
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.queueing.enqueue import closed_reason
+from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.state.cluster_state import World
+
+
+class Reporter:
+    def __init__(self, world: World, diagnosis: Diagnosis) -> None:
+        self._world = world
+        self._diagnosis = diagnosis
+
+    def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
+        """The standing of those of the groups for which it is news."""
+        found = []
+        explain = self._diagnosis.explain
+        for group in touched:
+            spec, tasks, bucket = group.group, len(group.tasks), group.bucket
+            if spec is None and not tasks:
+                continue
+            if bucket is not None and not bucket.parked:
+                # Its turn has not come in this cycle; the whole bucket is told once it has.
+                bucket.told = ""
+                continue
+            placed = tasks and tasks == group.active and tasks >= group.minimum
+            status = GroupStatus(
+                group.key,
+                spec is not None and self.admitted(group),
+                group.active + group.succeeded,
+                0 if placed else waiting_tasks(group),
+                None if placed else explain(group, now),
+                group.stale_since,
+            )
+            if status != group.reported:
+                group.reported = status
+                found.append(status)
+        return tuple(found)
+
+    def admitted(self, group: GroupEntry) -> bool:
+        """Whether the group's controller may create its pods: the queue takes work and nobody holds it.
+
+        Once given, the word stands as long as something of the group is placed.
+        """
+        spec = group.group
+        if spec is None:
+            return False
+        if spec.admitted or group.active or group.succeeded:
+            return True
+        if spec.held or group.queue is None or closed_reason(group.queue) is not None:
+            return False
+        return not self._world.gate.closed(group)
+
+    def queues(self) -> tuple[QueueUsage, ...]:
+        """The figures of the queues that moved."""
+        changed, self._world.queues.changed = self._world.queues.changed, {}
+        found = []
+        for name in sorted(changed):
+            entry = changed[name]
+            if entry.missing:
+                entry.reported = None
+                continue
+            usage = usage_of(entry)
+            if usage != entry.reported:
+                entry.reported = usage
+                found.append(usage)
+        return tuple(found)
+
+
+def waiting_tasks(group: GroupEntry) -> int:
+    """Tasks that hold nothing and have not ended, gated ones included."""
+    if len(group.tasks) == group.active:
+        return 0
+    if group.pending and len(group.tasks) == group.active + len(group.pending):
+        return len(group.pending)
+    return len(group.pending) + group.gated()
+
+
+def usage_of(entry: QueueEntry) -> QueueUsage:
+    spec = entry.spec
+    return QueueUsage(
+        queue=spec.name,
+        parent=entry.parent.name if entry.parent is not None else "",
+        guarantee=spec.guarantee,
+        deserved=spec.deserved,
+        capability=spec.capability,
+        fair_share={name: units for name, units in entry.fair_share.items() if units},
+        allocated={name: units for name, units in entry.allocated.items() if units},
+        requested={name: units for name, units in entry.requested.items() if units},
+        parts=entry.share.parts,
+        unlimited=spec.unlimited,
+        releasing={name: units for name, units in entry.releasing.items() if units},
+        weightless=tuple(sorted(name for name, weight in spec.surplus_weights.items() if not weight)),
+    )

@@ -1,0 +1,445 @@
+"""The smallest changes that would admit a group that waits.
+
+Each candidate is one kind of change, taken as small as it does: fewer members, a smaller request, a
+higher limit, more nodes, nodes uncordoned, a taint tolerated, a selector dropped, a coarser level of a
+topology. Where all of a group has to be in one domain, what nodes hold counts by domain. A candidate is stated
+only if the same code that places groups says that the group starts with it, and with one unit less does
+not (a property test applies them). What others who wait would take first is not foreseen: a change to
+nodes or limits helps the first in the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from msgspec.structs import replace as altered
+from numpy.typing import NDArray
+
+from windlass.api.reasons import Change, ChangeKind, Reason
+from windlass.engine.devices.whole_device_table import WHOLE
+from windlass.engine.diagnosis.device_messages import wish
+from windlass.engine.diagnosis.node_diagnosis import held_empty, room_for
+from windlass.engine.diagnosis.transient_blockers import found_by
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import Part, Shortage, Step, runs_of, whole_step
+from windlass.engine.nodes.table import PODS
+from windlass.engine.nodes.view import TableView
+from windlass.engine.placement.gang_allocator import Allocation, Attempt
+from windlass.engine.placement.placer import Placer
+from windlass.engine.queueing.enqueue import closed_reason
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Statement
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Finding, StepView
+from windlass.spi.quantities import from_units, is_device
+from windlass.spi.topology import TopologyNeed
+
+_LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
+_LIFTED: dict[Reason, tuple[ChangeKind, str, str]] = {
+    Reason.TAINT_NOT_TOLERATED: (ChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
+    Reason.NODE_SELECTOR_MISMATCH: (ChangeKind.SELECTOR, "spec.nodeSelector", "Drop the node selector {}"),
+}
+_NAMED = 8
+"""At most as many nodes are named in a change."""
+
+
+class SmallestChange:
+    """``open_allocation`` places as ``allocation`` does, but asks no queue."""
+
+    def __init__(
+        self, world: World, placer: Placer, allocation: Allocation, open_allocation: Allocation
+    ) -> None:
+        self._world = world
+        self._placer = placer
+        self._allocation = allocation
+        self._open = open_allocation
+
+    def find(
+        self, statement: Statement, group: GroupEntry, step: Step | Shortage | None
+    ) -> tuple[Change, ...]:
+        """All that help on their own, the smallest first. ``statement`` is used and left as it was."""
+        spec = group.group
+        if spec is None or spec.held or not group.pending or step is None or group.queue is None:
+            return ()
+        if closed_reason(group.queue) is not None:
+            return ()  # nothing else helps before its queue takes work
+        if isinstance(step, Step) and self._tries(statement, group, step).done:
+            return ()  # it fits as it is: that room is kept for others, or nobody may pass them
+        found = [self._fewer_members(statement, group, step)]
+        if isinstance(step, Step):
+            found.append(self._higher_limit(statement, group, step))
+            found.append(self._coarser_level(statement, group, step))
+            found += self._with_nodes(group, step)
+        changes = [change for change in found if change is not None]
+        return tuple(sorted(changes, key=lambda change: (change.size, change.kind, change.target)))
+
+    # ------------------------------------------------------------------ the gang
+
+    def _fewer_members(self, statement: Statement, group: GroupEntry, step: Step | Shortage) -> Change | None:
+        """The largest minimum with which the gang would start now.
+
+        The minima of roles hold only while the gang's own is at least their sum: where it is just that,
+        a lower one frees the gang of them.
+        """
+        spec = group.spec
+        if spec.subgroups or spec.min_member <= 1:
+            return None
+        if group.roles_enforced and spec.min_member != sum(group.roles_enforced.values()):
+            return None
+        if isinstance(step, Shortage):
+            runs, missing = runs_of(group.waiting()), spec.min_member - group.held_members
+            least = min(missing - 1, len(group.pending))
+        elif step.extra:
+            return None
+        else:
+            runs, missing = step.runs, _members(step)
+            least = self._tries(statement, group, Step(list(runs), missing, {})).reached
+        while least > 0:
+            attempt = self._tries(statement, group, Step(list(runs), least, {}))
+            if attempt.done:
+                break
+            least = min(attempt.reached, least - 1)
+        if least <= 0:
+            return None
+        more = least + 1 < missing and isinstance(step, Step)
+        if more and self._tries(statement, group, Step(list(runs), least + 1, {})).done:
+            return None  # placing is not monotone here: nothing certain can be said
+        wanted = group.held_members + least
+        return Change(
+            ChangeKind.MIN_MEMBER,
+            group.key,
+            "minMember",
+            str(spec.min_member),
+            str(wanted),
+            (spec.min_member - wanted) / spec.min_member,
+            f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
+        )
+
+    def _tries(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+        mark = statement.checkpoint()
+        attempt = self._allocation.attempt(statement, group, step)
+        statement.rollback(mark)
+        return attempt
+
+    # ------------------------------------------------------------------ the queue
+
+    def _higher_limit(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+        """The limits that would have to be raised, if nothing but limits is in the way."""
+        view = whole_step(group, step)
+        refusals = self._allocation.refusals_of(group, view)
+        if not refusals or any(refusal.code not in _LIMITS for refusal in refusals):
+            return None
+        over = [
+            (queue, resource, limit, queue.allocated.get(resource, 0) + units)
+            for queue in (group.queue.path if group.queue is not None else ())
+            for resource, limit in sorted(queue.spec.capability.items())
+            if (units := view.request.get(resource, 0)) > 0
+            and queue.allocated.get(resource, 0) + units > limit
+        ]
+        mark = statement.checkpoint()
+        fits = self._open.attempt(statement, group, step).done
+        statement.rollback(mark)
+        if not over or not fits:
+            return None
+        words = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in over]
+        return Change(
+            ChangeKind.QUEUE_LIMIT,
+            ",".join(queue.name for queue, *_ in over),
+            ",".join(f"capability[{name}]" for _, name, *_ in over),
+            ",".join(from_units(name, limit) for _, name, limit, _ in over),
+            ",".join(from_units(name, to) for _, name, _, to in over),
+            max((to - limit) / max(limit, 1) for _, _, limit, to in over),
+            f"Raise the limit on {' and on '.join(words)}.",
+        )
+
+    # ------------------------------------------------------------------ the topology
+
+    def _coarser_level(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+        """The finest level that is coarser than the required one and does; else that none is required."""
+        spec = group.spec
+        need = spec.topology
+        if need is None or need.required < 0:
+            return None
+        for level in range(need.required - 1, -2, -1):
+            group.group = altered(spec, topology=replace(need, required=level))
+            try:
+                fits = self._tries(statement, group, step).done
+            finally:
+                group.group = spec
+            if fits:
+                return _coarser(group.key, need, level)
+        return None
+
+    # ------------------------------------------------------------------ the nodes
+
+    def _for_parts(self, group: GroupEntry, step: Step) -> list[Change | None]:
+        """Nodes that would do for a gang of parts, where all of them are needed: then numbers alone count."""
+        (cls,) = group.pending_classes
+        root = step.root
+        if root is None or not _all_needed(root) or any(spec.topology for spec in group.spec.subgroups):
+            return []
+        if group.near or self._placer.constraints(cls) or not self._world.policies.countable:
+            return []
+        if self._allocation.refusals_of(group, whole_step(group, step)):
+            return []
+        cls.refresh()
+        lacking = max(step.members, root.least()) - cls.total
+        return [self._more_nodes(cls, lacking), *self._lifted(cls, lacking)] if lacking > 0 else []
+
+    def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
+        """Changes that rest on counting what each node holds: for one class that may be counted."""
+        world = self._world
+        if len(group.pending_classes) != 1:
+            return []
+        if group.spec.subgroups:
+            return self._for_parts(group, step)
+        domains = self._allocation.nearness.domains(group) if group.near else None
+        (cls,) = group.pending_classes
+        if self._placer.constraints(cls) or not world.policies.countable:
+            return []
+        cls.refresh()
+        found = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
+        if cls.needs.devices:
+            found.append(self._smaller_part(group, cls, step))
+        members = _members(step)
+        if self._allocation.refusals_of(group, whole_step(group, step)):
+            return found
+        if domains is None:
+            if cls.total >= members:
+                return found
+            found.append(self._more_nodes(cls, members - cls.total))
+            return found + self._lifted(cls, members - cls.total)
+        return found + self._in_domains(cls, members, domains)
+
+    def _in_domains(self, cls: TaskClass, members: int, domains: NDArray[np.int64]) -> list[Change | None]:
+        """What nodes of one domain would do: of the domain that needs fewest more, and of the first in which
+        something can be lifted."""
+        added: list[Change] = []
+        lifted: dict[ChangeKind, Change] = {}
+        for code in range(1, int(domains.max(initial=0)) + 1):
+            inside = np.flatnonzero(domains == code)
+            there = int(cls.count[inside].sum())
+            if not len(inside):
+                continue
+            if there >= members:
+                return []
+            more = self._more_nodes(cls, members - there, inside)
+            if more is not None:
+                added.append(more)
+            for change in self._lifted(cls, members - there, inside):
+                if change is not None and (
+                    change.kind not in lifted or change.size < lifted[change.kind].size
+                ):
+                    lifted[change.kind] = change
+        added.sort(key=lambda change: (change.size, change.target))
+        return [*added[:1], *lifted.values()]
+
+    def _would_do(self, group: GroupEntry, cls: TaskClass, step: Step, needs: Needs) -> bool:
+        """Whether the step would start now if its tasks had other needs, of the same nodes."""
+        rows = self._rows(cls)
+        members = _members(step)
+        domains = self._allocation.nearness.domains(group) if group.near else None
+        holds = np.minimum(room_for(self._world, needs, rows), members)
+        if domains is not None:
+            sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+            np.add.at(sums, domains[rows], holds)
+            if int(sums[1:].max(initial=0)) < members:
+                return False
+        elif int(holds.sum()) < members:
+            return False
+        whole = {name: each * members for name, each in needs.request}
+        view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
+        return not self._allocation.refusals_of(group, view)
+
+    def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: Step) -> Change | None:
+        """The largest part of a card with which the step would do, all else as it is: of its compute, and of
+        its memory where both are one share; or of its memory where that alone is asked for."""
+        need = cls.needs.devices[0]
+        now = need.milli or need.memory_mib or need.memory_milli
+        if len(cls.needs.devices) > 1 or need.whole or now <= 1:
+            return None
+
+        def with_part(n: int) -> DeviceNeed:
+            if not need.milli:
+                return replace(need, memory_mib=n) if need.memory_mib else replace(need, memory_milli=n)
+            same = need.memory_milli == need.milli
+            return replace(need, milli=n, memory_milli=n if same else need.memory_milli)
+
+        def needs_with(n: int) -> Needs:
+            charged = {need.resource: need.milli * need.count} if need.milli else {}
+            request = [
+                (name, n * need.count if charged.get(name) == units else units)
+                for name, units in cls.request.items()
+            ]
+            return replace(cls.needs, request=tuple(sorted(request)), devices=(with_part(n),))
+
+        most = _largest(lambda n: self._would_do(group, cls, step, needs_with(n)), now - 1)
+        if not most:
+            return None
+        before, after = wish(need), wish(with_part(most))
+        return Change(
+            ChangeKind.REQUEST,
+            group.key,
+            f"devices[{need.resource}]",
+            before,
+            after,
+            (now - most) / now,
+            f"With {after} per pod instead of {before} it would start now.",
+        )
+
+    def _smaller_request(self, group: GroupEntry, cls: TaskClass, step: Step, resource: str) -> Change | None:
+        """The largest request of one resource with which the step would do, all else as it is."""
+        units = cls.request[resource]
+        unit = WHOLE if is_device(resource) else 1
+        if resource == PODS or units <= unit:
+            return None
+
+        def does(n: int) -> bool:
+            request = {**cls.request, resource: n * unit}
+            needs = replace(cls.needs, request=tuple(sorted(request.items())))
+            return self._would_do(group, cls, step, needs)
+
+        most = _largest(does, (units - 1) // unit)
+        if not most:
+            return None
+        wanted, now = from_units(resource, most * unit), from_units(resource, units)
+        return Change(
+            ChangeKind.REQUEST,
+            group.key,
+            f"resources.requests[{resource}]",
+            now,
+            wanted,
+            (units - most * unit) / units,
+            f"With {wanted} {resource} per pod instead of {now} it would start now.",
+        )
+
+    def _more_nodes(
+        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+    ) -> Change | None:
+        """How many nodes like the one that holds most pods, when empty, would have to be added. ``inside``: like
+        one of these."""
+        rows = self._rows(cls)
+        if inside is not None:
+            rows = np.intersect1d(rows, inside)
+        if not len(rows):
+            return None
+        holds = held_empty(self._world, cls, rows)
+        each = int(holds.max())
+        if each <= 0:
+            return None
+        name = min(self._world.table.names[row] for row in rows[holds == each].tolist())
+        n = -(-lacking // each)
+        live = int(self._world.table.live.sum())
+        nodes = f"{n} node" if n == 1 else f"{n} nodes"
+        return Change(
+            ChangeKind.ADD_NODES,
+            name,
+            "nodes",
+            str(live),
+            str(live + n),
+            n / live,
+            f"With {nodes} more like {name}, empty, it would start.",
+        )
+
+    def _lifted(
+        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+    ) -> list[Change | None]:
+        """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector. ``inside``:
+        some of these."""
+        world = self._world
+        live = np.flatnonzero(world.table.live[: world.table.height])
+        if inside is not None:
+            live = np.intersect1d(live, inside)
+        view = TableView(world.table, live)
+        findings = found_by(world.policies.static_findings, cls.needs, view)
+        if not findings:
+            return []
+        obstacles = np.sum([finding.blocked for finding in findings], axis=0)
+        holds = room_for(world, cls.needs, live)
+        found: list[Change | None] = []
+        for finding in findings:
+            alone = np.flatnonzero(finding.blocked & (obstacles == 1) & (holds > 0))
+            if not len(alone) or int(holds[alone].sum()) < lacking:
+                continue
+            if finding.code is Reason.NODE_UNSCHEDULABLE:
+                found.append(self._uncordoned(live[alone], holds[alone], lacking))
+            elif finding.code in _LIFTED:
+                found.append(_dropped(finding))
+        return found
+
+    def _uncordoned(self, rows: NDArray[np.int64], holds: NDArray[np.int64], lacking: int) -> Change:
+        names = self._world.table.names
+        order = sorted(range(len(rows)), key=lambda at: (-int(holds[at]), names[int(rows[at])]))
+        chosen, room = [], 0
+        for at in order:
+            chosen.append(names[int(rows[at])])
+            room += int(holds[at])
+            if room >= lacking:
+                break
+        shown = ", ".join(chosen[:_NAMED]) + (" …" if len(chosen) > _NAMED else "")
+        return Change(
+            ChangeKind.UNCORDON,
+            ",".join(chosen),
+            "spec.unschedulable",
+            "true",
+            "false",
+            len(chosen) / int(self._world.table.live.sum()),
+            f"Uncordon {shown}: windlass node uncordon {chosen[0]}.",
+        )
+
+    def _rows(self, cls: TaskClass) -> NDArray[np.int64]:
+        live = np.flatnonzero(self._world.table.live[: self._world.table.height])
+        return live[cls.static[live]]
+
+
+def _all_needed(part: Part) -> bool:
+    return part.needed >= len(part.parts) and all(_all_needed(below) for below in part.parts)
+
+
+def _members(step: Step) -> int:
+    """How many tasks the step would place at least."""
+    return max(step.members, sum(step.roles.values()))
+
+
+def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
+    now = need.levels[need.required].shown
+    wanted = need.levels[level].shown if level >= 0 else ""
+    words = (
+        f"With {wanted} instead of {now} as the level"
+        if wanted
+        else f"If {now} were not required as the level"
+    )
+    sentence = f"{words} of {need.topology} it would start now."
+    if now == need.topology and not wanted:
+        sentence = f"If its pods did not have to share one value of {now} it would start now."
+    return Change(
+        ChangeKind.TOPOLOGY,
+        group,
+        "topology",
+        now,
+        wanted,
+        (need.required - level) / (need.required + 1),
+        sentence,
+    )
+
+
+def _dropped(finding: Finding) -> Change:
+    kind, field, words = _LIFTED[finding.code]
+    sentence = words.format(finding.detail) + ": nodes that have the room differ in nothing else."
+    return Change(kind, finding.detail, field, "", finding.detail, 0.5, sentence)
+
+
+def _largest(does: Callable[[int], bool], most: int) -> int:
+    """The largest n from 1 to ``most`` for which ``does(n)`` holds, 0 if none; it falls with n."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if does(middle):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,1 +1,0 @@
-"""Making room: victims, searches and moves."""

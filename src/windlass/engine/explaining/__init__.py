@@ -1,1 +1,0 @@
-"""Why a group waits, and what would help."""

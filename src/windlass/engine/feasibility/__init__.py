@@ -1,0 +1,1 @@
+"""Feasibility: task classes, and how many tasks of a class each node can take."""

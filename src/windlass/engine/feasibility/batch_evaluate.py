@@ -1,0 +1,61 @@
+"""The same rows judged for many kinds of tasks at once.
+
+Where pods of fifty classes come and go by the hundred, each class would look at the same changed rows in its
+turn, at a dozen array operations each. Here the kinds are a second axis of the arrays: the answers are those
+of one kind after the other, to the last bit (a property test holds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.nodes.view import TableView
+from windlass.engine.plugin_set import Policies
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import ManyScores
+
+Kind = tuple[Needs, NDArray[np.int64]]
+"""What tasks need, and their request as a row of the table."""
+
+
+def joins(policies: Policies, needs: Needs) -> bool:
+    """Whether tasks of these needs can be judged together with others of their dialect."""
+    return (
+        not needs.devices
+        and policies.amounts_decide
+        and not policies.other_capacities
+        and not policies.row_filters
+        and all(isinstance(plugin, ManyScores) for plugin in policies.scores(needs.dialect).row)
+    )
+
+
+def judge_together(
+    kinds: Sequence[Kind], view: TableView, policies: Policies
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """How many tasks of each kind, all of one dialect, each row takes by its amounts, and the weighted sum
+    of the row scores: kinds × rows. What is static is left out."""
+    needs = [need for need, _ in kinds]
+    scores = np.zeros((len(kinds), view.size))
+    for plugin in policies.scores(needs[0].dialect).row:
+        if isinstance(plugin, ManyScores):
+            scores += plugin.weight * plugin.score_many(needs, view)
+    return _counts([vector for _, vector in kinds], view), scores
+
+
+def _counts(vectors: Sequence[NDArray[np.int64]], view: TableView) -> NDArray[np.int64]:
+    alike: dict[bytes, list[int]] = {}
+    for at, vector in enumerate(vectors):
+        alike.setdefault((vector > 0).tobytes(), []).append(at)
+    counts = np.empty((len(vectors), view.size), dtype=np.int64)
+    for members in alike.values():
+        asked = np.flatnonzero(vectors[members[0]])
+        free = view.free(asked)
+        units = np.stack([vectors[at][asked] for at in members])
+        found = free[:, 0] // units[:, 0, None]
+        for column in range(1, len(asked)):
+            np.minimum(found, free[:, column] // units[:, column, None], out=found)
+        counts[members] = np.maximum(found, 0)
+    return counts

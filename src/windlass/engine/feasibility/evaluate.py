@@ -1,0 +1,247 @@
+"""What nodes say to tasks of equal needs: how many each takes, and how good it is for them.
+
+Nothing is kept here but how to ask: many rows are judged as arrays, one row in plain integers
+(:mod:`windlass.engine.nodes.row_cache`) where every policy can be asked like that. Both give the same answers to the
+last bit (a property test holds it). What nodes have said is kept by :mod:`windlass.engine.feasibility.node_fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.feasibility.batch_evaluate import joins
+from windlass.engine.nodes.row_cache import Cells, PlainScores, RowCells, plain_scores
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
+from windlass.engine.plugin_set import Policies
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray
+from windlass.spi.objects import Needs
+
+UNLIMITED = 1 << 40
+UNBOUNDED = 1 << 62
+"""Less available than minus this nobody has."""
+SCORE_UNITS = 1_000_000
+TIE_BITS = 32
+
+
+class Judge:
+    """Valid after :meth:`hear`, until the table's ``epoch`` moves."""
+
+    __slots__ = (
+        "__weakref__",
+        "_asked",
+        "_cells",
+        "_count_cards",
+        "_policies",
+        "_request",
+        "_seats",
+        "_table",
+        "at_once",
+        "by_card",
+        "by_cards",
+        "heard",
+        "joins",
+        "least",
+        "needs",
+        "one",
+        "plain",
+        "plain_asked",
+        "plain_later",
+        "scores",
+        "vector",
+    )
+
+    def __init__(
+        self,
+        needs: Needs,
+        request: Mapping[str, int],
+        table: NodeTable,
+        policies: Policies,
+        seats: Seats,
+        cells: RowCells,
+    ) -> None:
+        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
+        self.needs = needs
+        self._request = request
+        self._table = table
+        self._policies = policies
+        self._seats = seats
+        self._cells = cells
+        self.vector = table.request_vector(request)
+        """The request as a row of the table, always as wide."""
+        self._note_asked()
+        self.hear()
+        self.widen()  # whoever was asked may have named a resource
+        table.kept_wide.add(self)
+
+    def hear(self) -> None:
+        """Which scores there are, and how they may be asked."""
+        policies, needs = self._policies, self.needs
+        self.scores = policies.scores(needs.dialect)
+        self.plain: PlainScores | None = plain_scores(policies, needs, self._table)
+        """The row scores for one row in plain integers; ``None`` where that cannot be."""
+        self.by_cards = any(of is not None for _, _, of in self.plain or ())
+        """Whether some of them look at single cards."""
+        self.at_once = self.plain is not None and bool(needs.devices) and not self.by_cards
+        """Whether a row is judged in plain integers sooner than it is found among those remembered: for that its
+        cards would have to be looked at."""
+        self.by_card = bool(needs.devices) or self.scores.reads_cards
+        """Whether the answer depends on the node's single cards."""
+        self._count_cards = self._seats.counter(needs) if needs.devices else None
+        self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
+        """Whether a row as it will be can be judged in plain integers."""
+        self.joins = joins(policies, needs)
+        """Whether it can be judged together with others (:mod:`windlass.engine.feasibility.batch_evaluate`)."""
+        self.heard = self._table.epoch
+        """When that was, as the table counts."""
+        self.one = self._one()
+        """:meth:`counts` and :meth:`score` of one row, only where :attr:`plain`; 0 points where it takes none."""
+
+    def widen(self) -> None:
+        """Rows of the table may have become wider."""
+        if len(self.vector) != self._table.width:
+            self.vector = self._table.request_vector(self._request)
+            self._note_asked()
+            self.one = self._one()
+
+    def _note_asked(self) -> None:
+        self._asked = np.flatnonzero(self.vector)
+        self.least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
+        """By column, what must be free for one task."""
+        self.plain_asked = [(at, int(self.vector[at])) for at in reversed(self._asked.tolist())]
+        """Columns and units, the rarest resources first."""
+
+    # ------------------------------------------------------------------ many rows
+
+    def statics(self, rows: IntArray) -> tuple[BoolArray, FloatArray]:
+        """What depends on labels, taints and the like alone: which rows are open, and the weighted score."""
+        view = TableView(self._table, rows)
+        mask = self._table.live[rows]
+        for plugin in self._policies.static_filters:
+            verdict = plugin.filter(self.needs, view)
+            if verdict is not None:
+                mask = mask & verdict
+        score = np.zeros(len(rows))
+        for plugin in self.scores.static:
+            part = plugin.score(self.needs, view)
+            if part is not None:
+                score += plugin.weight * part
+        return mask, score
+
+    def counts(self, view: TableView) -> IntArray:
+        """How many tasks each row takes, what is static left out."""
+        if self._policies.amounts_decide:
+            asked = self._asked
+            count = (view.free(asked) // self.vector[asked]).min(axis=1)
+        else:
+            count = np.full(view.size, UNLIMITED, dtype=np.int64)
+        for plugin in self._policies.other_capacities:
+            limit = plugin.capacity(self.needs, view)
+            if limit is not None:
+                np.minimum(count, limit, out=count)
+        for plugin in self._policies.row_filters:
+            verdict = plugin.filter(self.needs, view)
+            if verdict is not None:
+                count[~verdict] = 0
+        np.maximum(count, 0, out=count)
+        if self.needs.devices:
+            self._seats.limit(count, view, self.needs)
+        return count
+
+    def score(self, view: TableView) -> FloatArray:
+        """The weighted row score."""
+        score = np.zeros(view.size)
+        for plugin in self.scores.row:
+            part = plugin.score(self.needs, view)
+            if part is not None:
+                score += plugin.weight * part
+        return score
+
+    def score_open(self, view: TableView, count: IntArray, static: BoolArray) -> FloatArray:
+        """:meth:`score`. Where scores look at cards, and most rows take no task anyway, 0 for those. ``static``: of
+        all rows of the table."""
+        if self.scores.reads_cards:
+            at = np.flatnonzero((count > 0) & static[view.rows])
+            if 2 * len(at) < view.size:
+                score = np.zeros(view.size)
+                if len(at):
+                    some = TableView(self._table, view.rows[at], empty=view.empty, future=view.future)
+                    score[at] = self.score(some)
+                return score
+        return self.score(view)
+
+    def keys(self, rows: IntArray, static: FloatArray, score: FloatArray) -> IntArray:
+        """One integer a row that ranks it: both scores, then the name."""
+        ranked = np.rint((static + score) / self.scores.weight * SCORE_UNITS)
+        keys: NDArray[np.int64] = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
+        return keys
+
+    # ------------------------------------------------------------------ one row
+
+    def _one(self) -> Callable[[int, Cells], tuple[int, float]]:
+        """What :attr:`one` is from now on. It is asked more often than anything else: whatever it needs is at hand."""
+        asked, scores = tuple(self.plain_asked), tuple(self.plain or ())
+        count_cards, cards_of = self._count_cards, self._seats.cards_of
+
+        def one(row: int, cells: Cells) -> tuple[int, float]:
+            _, free, allocatable, used, releasing = cells
+            count = UNLIMITED
+            for column, units in asked:
+                left = free[column] // units
+                if left < count:
+                    if left <= 0:
+                        return 0, 0.0
+                    count = left
+            if count_cards is not None:
+                left = count_cards(row, free)
+                if left < count:
+                    if left <= 0:
+                        return 0, 0.0
+                    count = left
+            score, cards = 0.0, None
+            for weight, by_amounts, by_cards in scores:
+                if by_amounts is not None:
+                    score += weight * by_amounts(allocatable, used, releasing)
+                elif by_cards is not None:
+                    cards = cards or cards_of(row)
+                    score += weight * by_cards(free, used, cards)
+            return count, score
+
+        return one
+
+    def key(self, row: int, score: float) -> int:
+        """:meth:`keys` of one row; ``score``: both together."""
+        ranked = round(score / self.scores.weight * SCORE_UNITS)
+        return (ranked << TIE_BITS) | self._table.ranking.tie.item(row)
+
+    def few(self, rows: list[int], static: BoolArray) -> list[tuple[int, float]]:
+        """:meth:`counts` and :meth:`score` of a few rows, the cheapest way. ``static``: of all rows."""
+        if self.plain is None:
+            view = TableView(self._table, np.array(rows, dtype=np.int64))
+            counts = self.counts(view)
+            scores = self.score_open(view, counts, static)
+            return list(zip(counts.tolist(), scores.tolist(), strict=True))
+        cells, stamps = self._cells, self._table.amounts.stamps
+        return [self.one(row, cells.of(row, stamps[row])) for row in rows]
+
+    def later(self, row: int, *, scored: bool) -> tuple[int, float]:
+        """How many tasks a row will take once what terminates is gone and promises are kept, and its score then
+        if asked for; only where :attr:`plain_later`."""
+        allocatable, used, releasing, promised = self._table.planes[row].tolist()
+        held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+        return self.held(allocatable, held, scored=scored)
+
+    def held(self, allocatable: list[int], held: list[int], *, scored: bool) -> tuple[int, float]:
+        """The same of a row on which so much will be held then."""
+        count = min([(allocatable[column] - held[column]) // units for column, units in self.plain_asked])
+        score = 0.0
+        if count > 0 and scored:
+            nothing = [0] * len(held)
+            for weight, by_amounts, _ in self.plain or ():
+                if by_amounts is not None:
+                    score += weight * by_amounts(allocatable, held, nothing)
+        return max(count, 0), score

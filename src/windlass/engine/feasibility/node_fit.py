@@ -1,0 +1,503 @@
+"""What is known about every node for tasks with equal needs, apart from other pods.
+
+Per node: the static mask, ``count`` (how many more tasks the node takes) and ``key``, one integer that
+ranks the node: score in the high bits, name order in the low ones, -1 where nothing fits. The best node is
+``argmax(key)``. The arrays are brought up to date from the table's change logs, so a bind costs one row.
+What changed is judged (:mod:`windlass.engine.feasibility.evaluate`) row by row or all at once, whichever is cheaper; or
+answers are remembered by the row's bytes: nodes in equal states are evaluated once.
+
+Task classes that differ only in how their pods relate to other pods share one :class:`NodeFit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.feasibility.batch_evaluate import judge_together
+from windlass.engine.feasibility.evaluate import Judge
+from windlass.engine.nodes.free_rows import OpenRows
+from windlass.engine.nodes.row_cache import Cells, RowCells
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.view import TableView
+from windlass.engine.plugin_set import Policies
+from windlass.spi.objects import Needs
+
+_FEW = 48
+_CLEAR = 3
+"""More changed rows than this are first tested together for what they lack."""
+_LUCK = 32
+_FEW_LATER = 16
+"""So few rows are faster judged one by one as they will be."""
+_TOGETHER = 3
+"""From so many fits on it pays to judge the same rows for all of them at once."""
+_PLAIN = 256
+_PLAIN_OPEN = 32
+"""More rows, or more that may take a task, are faster judged as arrays."""
+_CARDS_OPEN = 64
+"""The latter, where scores look at cards: as arrays that costs more."""
+_NEAR = 16
+"""After so few changes nothing is left for later."""
+
+
+class MemoBudget:
+    """How many rows' answers each fit may remember, so that all of them together stay within bounds."""
+
+    def __init__(self, total: int = 100_000, most: int = 2_000, least: int = 64) -> None:
+        self._total = total
+        self._most = most
+        self._least = least
+        self.limit = most
+
+    def share(self, fits: int) -> None:
+        """There are so many fits now."""
+        self.limit = min(self._most, max(self._least, self._total // max(fits, 1)))
+
+
+class Shared:
+    """What all fits of an engine have in common. ``seats`` is asked only for tasks that need parts of cards."""
+
+    def __init__(self, table: NodeTable, policies: Policies, seats: Seats | None = None) -> None:
+        self.budget = MemoBudget()
+        self.cells = RowCells(table)
+        self.seats = seats or Seats(table, policies)
+        self.fits: dict[Needs, NodeFit] = {}
+        """By the part of their needs that is about nodes."""
+        self._table = table
+        self._open: dict[int, OpenRows] = {}
+
+    def open_rows(self, column: int) -> OpenRows:
+        """Those of a resource, up to date."""
+        found = self._open.get(column)
+        if found is None:
+            found = self._open[column] = OpenRows(self._table, column)
+        found.sync()
+        return found
+
+
+class NodeFit:
+    """Arrays are valid after :meth:`refresh` and before the next change of the table."""
+
+    __slots__ = (
+        "_asked_at",
+        "_built_epoch",
+        "_luck",
+        "_memo",
+        "_most_open",
+        "_policies",
+        "_seen_amounts",
+        "_seen_open",
+        "_seen_statics",
+        "_shared",
+        "_static_score",
+        "_table",
+        "_tie_epoch",
+        "_top",
+        "_top_key",
+        "_total",
+        "built",
+        "count",
+        "judge",
+        "key",
+        "needs",
+        "seats",
+        "static",
+        "used_at",
+        "users",
+    )
+
+    def __init__(
+        self,
+        needs: Needs,
+        request: Mapping[str, int],
+        table: NodeTable,
+        policies: Policies,
+        shared: Shared,
+    ) -> None:
+        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
+        self.needs = needs
+        self.users = 0
+        """Task classes."""
+        self.used_at = 0
+        self._table = table
+        self._policies = policies
+        self._shared = shared
+        self.seats = shared.seats
+        self.judge = Judge(needs, request, table, policies, shared.seats, shared.cells)
+        self._most_open = _PLAIN_OPEN
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the arrays; the next refresh builds them anew."""
+        self.built = False
+        self.static: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.key: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._static_score: NDArray[np.float64] = np.zeros(0)
+        self._memo: dict[bytes, tuple[int, float]] = {}
+        self._total = 0
+        self._luck = _LUCK
+        """Above 0 while states of rows have mostly been seen before."""
+        self._top = self._top_key = -1
+        """The best row, as long as its key is still this; no row's key is larger."""
+        self._asked_at = 0
+        self._built_epoch = -1
+        self._tie_epoch = -1
+        self._seen_amounts = 0
+        self._seen_open = 0
+        """Up to this change the rows that have some left of the rarest resource have been judged."""
+        self._seen_statics = 0
+
+    @property
+    def total(self) -> int:
+        """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
+        if self._total < 0:
+            self._total = int(self.count.sum())
+        return self._total
+
+    # ------------------------------------------------------------------ bringing up to date
+
+    def refresh(self) -> None:
+        """Take in what has changed since the last time."""
+        table = self._table
+        if not self.built or self._built_epoch != table.epoch:
+            self._build()
+            return
+        log, statics = table.amounts, table.statics
+        if self._seen_statics != statics.mark or self._tie_epoch != table.ranking.epoch:
+            self._refresh_statics()
+        self._asked_at = log.mark
+        if self._seen_amounts == log.mark:
+            return
+        changed = log.since(self._seen_amounts)
+        if 2 * len(changed) > table.height > _FEW:
+            self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
+        elif self._luck > 0 and len(changed) <= _CLEAR and not self.judge.at_once:
+            self._refresh_few(changed)
+        elif not self._refresh_plain(changed) and not self._refresh_together():
+            self._refresh_some(changed)
+        self._seen_amounts = log.mark
+        self._total = -1
+
+    def _build(self) -> None:
+        table = self._table
+        table.ranking.settle()
+        if self.judge.heard != table.epoch:
+            self.judge.hear()
+        self._most_open = _CARDS_OPEN if self.judge.by_cards or self.judge.at_once else _PLAIN_OPEN
+        old = self.count
+        self.static = np.zeros(table.capacity, dtype=np.bool_)
+        self.count = np.zeros(table.capacity, dtype=np.int64)
+        self.count[: len(old)] = old
+        self.key = np.full(table.capacity, -1, dtype=np.int64)
+        self._static_score = np.zeros(table.capacity)
+        self._top = self._top_key = -1
+        self._memo = {}
+        self.built = True
+        self._built_epoch = table.epoch
+        self._tie_epoch = table.ranking.epoch
+        rows = np.arange(table.height, dtype=np.int64)
+        self._judge_statics(rows)
+        self._refresh_rows(rows, everything=True)
+        self._seen_amounts = self._asked_at = table.amounts.mark
+        self._seen_statics = table.statics.mark
+
+    def _refresh_statics(self) -> None:
+        table = self._table
+        table.ranking.settle()
+        changed = table.statics.since(self._seen_statics)
+        if self._tie_epoch != table.ranking.epoch:
+            rows = np.arange(table.height, dtype=np.int64)
+        else:
+            rows = np.array(changed, dtype=np.int64)
+        self._tie_epoch = table.ranking.epoch
+        self._seen_statics = table.statics.mark
+        if len(rows):
+            self._judge_statics(rows)
+            self._refresh_rows(rows)
+
+    def _judge_statics(self, rows: NDArray[np.int64]) -> None:
+        self.static[rows], self._static_score[rows] = self.judge.statics(rows)
+
+    def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
+        if not len(rows):
+            return
+        view = TableView(self._table, None if everything else rows)
+        count = self.judge.counts(view)
+        self._take(rows, count, self.judge.score_open(view, count, self.static))
+
+    def _take(self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]) -> None:
+        """Enter what is known of rows now."""
+        count[~self.static[rows]] = 0
+        self._total = -1
+        self.count[rows] = count
+        keys = self._keys(rows, count, score)
+        self.key[rows] = keys
+        at = int(keys.argmax())
+        self._raise(int(rows[at]), int(keys[at]))
+
+    def _raise(self, row: int, key: int) -> None:
+        if key > self._top_key:
+            self._top, self._top_key = row, key
+
+    def _refresh_together(self) -> bool:
+        """Bring all that were asked of late up to date at once, if there are a few of them."""
+        if not self.judge.joins:
+            return False
+        table, mark = self._table, self._table.amounts.mark
+        since = 2 * self._seen_amounts - mark  # as long ago again
+        peers = [fit for fit in self._shared.fits.values() if fit._is_peer(self, since)]
+        if len(peers) < _TOGETHER:
+            return False
+        changed = table.amounts.since(min([fit._seen_amounts for fit in peers]))
+        rows = np.array(changed, dtype=np.int64)
+        kinds = [(fit.needs, fit.judge.vector) for fit in peers]
+        judged = judge_together(kinds, TableView(table, rows), self._policies)
+        for fit, count, score in zip(peers, *judged, strict=True):
+            fit._take(rows, count, score)
+            fit._seen_amounts = mark
+        return True
+
+    def _is_peer(self, other: NodeFit, since: int) -> bool:
+        """Whether the two can be brought up to date together, and this one was asked after ``since``."""
+        return self is other or (
+            self.judge.joins
+            and self._asked_at > since
+            and self._seen_amounts > since
+            and self.judge.scores is other.judge.scores
+            and self._seen_statics == other._seen_statics
+            and self._tie_epoch == other._tie_epoch
+            and self._built_epoch == other._built_epoch
+        )
+
+    def _keys(
+        self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        keys = self.judge.keys(rows, self._static_score[rows], score)
+        keys[count <= 0] = -1
+        return keys
+
+    def _refresh_some(self, rows: Collection[int]) -> None:
+        """As :meth:`_refresh_rows`, the cheapest way."""
+        if len(rows) > _CLEAR and self._policies.amounts_decide:
+            rows = self._clear_full(np.fromiter(rows, dtype=np.int64, count=len(rows)))
+        if len(rows) <= _FEW:
+            self._refresh_few(rows)
+        else:
+            self._refresh_rows(np.fromiter(rows, dtype=np.int64, count=len(rows)))
+
+    def _clear_full(self, rows: NDArray[np.int64]) -> list[int]:
+        """Close the rows that lack an amount that is asked for; returns the others."""
+        planes = self._table.planes[rows]
+        kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self.judge.least).all(axis=1)
+        self._close(rows[~fits])
+        found: list[int] = rows[fits].tolist()
+        return found
+
+    def _close(self, rows: NDArray[np.int64] | list[int]) -> None:
+        """They take no task."""
+        if len(rows) < _CLEAR:
+            for row in rows:
+                self.count[row] = 0
+                self.key[row] = -1
+            return
+        self.count[rows] = 0
+        self.key[rows] = -1
+
+    def _refresh_plain(self, rows: Sequence[int]) -> bool:
+        """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
+        static, count_of, judge = self.static, self.count.item, self.judge
+        asked = judge.plain_asked
+        if judge.plain is None or len(rows) > _PLAIN:
+            return False
+        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        known = cells_of.known()
+        if len(rows) > _FEW:
+            rows = self._clear_full(np.array(rows, dtype=np.int64))
+        full: list[int] = []
+        opened: list[int] = []
+        for row in rows:
+            if not static[row]:
+                continue
+            cells = known.get(row)
+            if cells is None or cells[0] != stamps[row]:
+                cells = cells_of.read(row, stamps[row])
+            free = cells[1]
+            for column, units in asked:
+                if free[column] < units:
+                    if count_of(row):
+                        full.append(row)
+                    break
+            else:
+                opened.append(row)
+                if len(opened) > self._most_open:
+                    return False
+        if full:
+            self._close(full)
+        self._rank_rows(opened)
+        return True
+
+    def _rank_rows(self, rows: Sequence[int]) -> None:
+        """As :meth:`_refresh_rows`, row by row in plain integers."""
+        static, scored, one, key_of = self.static, self._static_score.item, self.judge.one, self.judge.key
+        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        known, counts, keys = cells_of.known(), self.count, self.key
+        for row in rows:
+            if not static[row]:
+                continue
+            cells = known.get(row)
+            if cells is None or cells[0] != stamps[row]:
+                cells = cells_of.read(row, stamps[row])
+            count, score = one(row, cells)
+            counts[row] = count
+            key = keys[row] = key_of(row, scored(row) + score) if count else -1
+            if key > self._top_key:
+                self._top, self._top_key = row, key
+
+    def _refresh_few(self, rows: Collection[int]) -> None:
+        """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
+        planes, static, memo = self._table.planes, self.static, self._memo
+        shared = self._policies.shares_rows
+        unknown: list[tuple[int, bytes]] = []
+        for row in rows:
+            if not static[row]:
+                continue
+            state = planes[row].tobytes()
+            if not shared:
+                state += row.to_bytes(4, "little")
+            if self.judge.by_card:
+                state += self.seats.rows.key(row, self.needs.devices)
+            known = memo.get(state)
+            if known is None:
+                unknown.append((row, state))
+            else:
+                self._set_row(row, known[0], known[1])
+        self._luck = min(self._luck + len(rows) - 2 * len(unknown), _LUCK)
+        if unknown:
+            if len(memo) > self._shared.budget.limit:
+                memo.clear()
+            found = self.judge.few([row for row, _ in unknown], static)
+            for (row, state), known in zip(unknown, found, strict=True):
+                memo[state] = known
+                self._set_row(row, *known)
+
+    def _set_row(self, row: int, count: int, score: float) -> None:
+        self.count[row] = count
+        key = self.key[row] = self.judge.key(row, self._static_score.item(row) + score) if count else -1
+        if key > self._top_key:
+            self._top, self._top_key = row, key
+
+    # ------------------------------------------------------------------ questions
+
+    def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        if self.judge.plain_later and len(rows) <= _FEW_LATER:
+            self.refresh()
+            found = [self._future_at(row) for row in rows.tolist()]
+            return np.array([n for n, _ in found], dtype=np.int64), np.array(
+                [k for _, k in found], dtype=np.int64
+            )
+        count = self.future_count(rows)
+        key = np.full(len(rows), -1, dtype=np.int64)
+        open_ = count.nonzero()[0]
+        if len(open_):
+            some = rows[open_]
+            score = self.judge.score(TableView(self._table, some, future=True))
+            key[open_] = self._keys(some, count[open_], score)
+        return count, key
+
+    def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first of :meth:`future` alone."""
+        self.refresh()
+        if self.judge.plain_later and len(rows) <= _FEW_LATER:
+            return np.array([self._future_at(row, ranked=False)[0] for row in rows.tolist()], dtype=np.int64)
+        count = self.judge.counts(TableView(self._table, rows, future=True))
+        count[~self.static[rows]] = 0
+        return count
+
+    def takes_any(self, rows: NDArray[np.int64]) -> bool:
+        """Whether some of the rows take a task, now or once all that terminates is gone."""
+        self.refresh()
+        if len(rows) > _FEW_LATER or not self.judge.plain_later:
+            return bool((self.count[rows] > 0).any()) or bool((self.future_count(rows) > 0).any())
+        count = self.count.item
+        return any(count(row) > 0 or self._future_at(row, ranked=False)[0] > 0 for row in rows.tolist())
+
+    def opens(self, row: int) -> bool:
+        """Whether a row takes no task now, but one once all that terminates is gone; only where a row as it will be can
+        be judged in plain integers."""
+        self.refresh()
+        return not self.count.item(row) and self._future_at(row, ranked=False)[0] > 0
+
+    def _future_at(self, row: int, *, ranked: bool = True) -> tuple[int, int]:
+        """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
+        if not self.static[row]:
+            return 0, -1
+        count, score = self.judge.later(row, scored=ranked)
+        return self._ranked(row, count, score) if ranked else (count, -1)
+
+    def ranked(self, row: int, cells: Cells) -> tuple[int, int]:
+        """How many tasks a row would take if it stood like this, and its key then; only where one row can be judged in
+        plain integers."""
+        return self._ranked(row, *self.judge.one(row, cells))
+
+    def ranked_later(self, row: int, allocatable: list[int], held: list[int]) -> tuple[int, int]:
+        """The same of a row on which so much will be held once what terminates is gone and promises are kept."""
+        return self._ranked(row, *self.judge.held(allocatable, held, scored=True))
+
+    def _ranked(self, row: int, count: int, score: float) -> tuple[int, int]:
+        """How many tasks the row takes, and its key; ``score``: the row score."""
+        return count, self.judge.key(row, self._static_score.item(row) + score) if count else -1
+
+    def future_total(self) -> int:
+        """``total`` as it will be once all that terminates is gone."""
+        self.refresh()
+        rows = self._table.vacating()
+        if not len(rows):
+            return self.total
+        count = self.future_count(rows)
+        return self.total + int(np.maximum(count - self.count[rows], 0).sum())
+
+    def best(self) -> int:
+        """The best row that takes a task of the class now; -1 if none. Domains are not asked. Of other rows the
+        arrays need not be up to date."""
+        shut = None
+        if self._table.amounts.mark - self._asked_at > _NEAR:
+            shut = self._look_ahead()
+        if shut is None:
+            self.refresh()
+        key, top = self.key, self._top
+        if top >= 0 and key.item(top) == self._top_key and (shut is None or not shut.item(top)):
+            return top
+        if not len(key):
+            return -1
+        if shut is not None:
+            np.bitwise_or(key, shut, out=key)  # -1 where nothing is left
+        row = int(key.argmax())
+        self._top_key = int(key[row])
+        self._top = row if self._top_key >= 0 else -1
+        return self._top
+
+    def _look_ahead(self) -> NDArray[np.int64] | None:
+        """Judge of the changed rows only those that have some of the rarest resource left: enough to tell the best
+        one. Returns which have none (:attr:`OpenRows.shut`); ``None`` if that is not possible, or not worth it."""
+        table, judge, mark = self._table, self.judge, self._table.amounts.mark
+        if (
+            judge.plain is None
+            or self._built_epoch != table.epoch
+            or self._seen_statics != table.statics.mark
+            or self._tie_epoch != table.ranking.epoch
+            or not self.built
+        ):
+            return None
+        opened = self._shared.open_rows(judge.plain_asked[0][0])
+        rows = opened.since(max(self._seen_open, self._seen_amounts), self._most_open)
+        if rows is None:
+            return None
+        self._rank_rows(rows)
+        self._seen_open = self._asked_at = mark
+        return opened.shut

@@ -1,0 +1,206 @@
+"""Placing tasks of one class one after the other, where each placement bears on the next.
+
+Everything is looked at once, at the beginning of a round: which nodes the policies about other pods
+leave open, and how the nodes rank. After each placement only what it touched is looked at again: the
+node's own row, and the domains that a policy names (:class:`~windlass.spi.plugins.Stepwise`); a policy
+that does not say is asked about all nodes. The outcome equals asking everything anew for every task (a
+property test holds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.feasibility.evaluate import SCORE_UNITS, TIE_BITS
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
+from windlass.engine.plugin_set import Policies
+from windlass.spi.plugins import Domain, RelativeScore, Stepwise
+
+BoolArray = NDArray[np.bool_]
+Keys = NDArray[np.int64]
+
+_TIE_MASK = (1 << TIE_BITS) - 1
+_FINENESS = 1e7
+"""Sums of scores are compared in whole ten-millionths of a point."""
+
+
+class Ranks:
+    """Keys of nodes combined with the scores that depend on other nodes."""
+
+    def __init__(self, table: NodeTable, policies: Policies) -> None:
+        self._table = table
+        self._policies = policies
+        self._everything = TableView(table)
+        self._stepwise = {id(p): p for p in policies.domains if isinstance(p, Stepwise)}
+
+    def stepwise(self, plugin: Domain) -> Stepwise | None:
+        """The plugin, if it says what a placement touches."""
+        found = self._stepwise.get(id(plugin))
+        return plugin if found is None and isinstance(plugin, Stepwise) else found
+
+    def rankers(self, cls: TaskClass) -> list[RelativeScore]:
+        """Those that may prefer one node to another for the class."""
+        heard = cls.rankers
+        if not heard:
+            return []
+        view = self._everything
+        return [plugin for plugin in heard if plugin.opines(cls.number, cls.needs, view)]
+
+    def relative(
+        self, cls: TaskClass, rankers: Sequence[RelativeScore], rivals: BoolArray
+    ) -> NDArray[np.float64]:
+        """The weighted sum of what they say about all rows; at least one row is a rival."""
+        total = np.zeros(len(rivals))
+        for plugin in rankers:
+            total += plugin.weight * plugin.relative(cls.number, cls.needs, self._everything, rivals)
+        return total
+
+    def outranked(self, cls: TaskClass) -> bool:
+        """Whether a score counts more for the class than that room is free now."""
+        scores = self._policies.scores(cls.needs.dialect)
+        return bool(scores.outranking) or any(
+            plugin.opines(cls.number, cls.needs, self._everything) for plugin in scores.outranking_relative
+        )
+
+    def outranking(self, cls: TaskClass, rivals: BoolArray) -> NDArray[np.float64]:
+        """What those scores say about all rows, vacating ones as they will be."""
+        scores = self._policies.scores(cls.needs.dialect)
+        rank = self.relative(cls, scores.outranking_relative, rivals)
+        view = TableView(self._table, future=True)
+        for plugin in scores.outranking:
+            part = plugin.score(cls.needs, view)
+            if part is not None:
+                rank += plugin.weight * part
+        return rank
+
+    def best(self, cls: TaskClass, rankers: Sequence[RelativeScore], key: Keys) -> int:
+        """The best row by ``key`` (of all rows, -1 where nothing goes) and ``rankers``; -1 if there is none."""
+        if not len(key):
+            return -1
+        row = int(key.argmax())
+        if key[row] < 0:
+            return -1
+        if not rankers:
+            return row
+        rivals = key >= 0
+        points = (key >> TIE_BITS) * (self._policies.scores(cls.needs.dialect).weight / SCORE_UNITS)
+        ranks = np.rint((points + self.relative(cls, rankers, rivals)) * _FINENESS)
+        ranks[~rivals] = -np.inf
+        first = np.flatnonzero(ranks == ranks.max())
+        return int(first[(key[first] & _TIE_MASK).argmax()])
+
+
+class Round:
+    """Tasks of one class, placed one by one. Nothing else may be placed while it goes on.
+
+    ``later``: rows on which room is promised instead, all being as they will be once what terminates is
+    gone; no other row is offered then.
+    """
+
+    def __init__(
+        self,
+        table: NodeTable,
+        ranks: Ranks,
+        cls: TaskClass,
+        domains: Sequence[Domain],
+        rankers: Sequence[RelativeScore],
+        *,
+        later: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._table = table
+        self._ranks = ranks
+        self._cls = cls
+        self._domains = domains
+        self._rankers = rankers
+        self._stepwise = [ranks.stepwise(plugin) for plugin in domains]
+        self._everything = TableView(table)
+        cls.refresh()
+        self._height = table.height
+        self._mark = table.amounts.mark
+        self._masks = [self._verdict(plugin) for plugin in domains]
+        self._later: Keys | None = None
+        if later is not None:
+            self._later = np.full(self._height, -1, dtype=np.int64)
+            self._later[later] = cls.future(later)[1]
+            self._offered = np.zeros(self._height, dtype=np.bool_)
+            self._offered[later] = True
+        self._key = self._closed(self._keys())
+
+    def best(self) -> int:
+        """The row for the next task; -1 if there is none."""
+        return self._ranks.best(self._cls, self._rankers, self._key)
+
+    def took(self, row: int) -> None:
+        """A task has been placed on ``row``: look again at what that touched."""
+        cls, log = self._cls, self._table.amounts
+        cls.refresh()
+        changed = log.since(self._mark)
+        self._mark = log.mark
+        if self._height != self._table.height:
+            raise RuntimeError("the nodes have changed in the middle of a round")
+        dirty = set(changed)
+        self._renew_later(dirty)
+        anew = False
+        for at, plugin in enumerate(self._domains):
+            stepwise = self._stepwise[at]
+            touched = None if stepwise is None else stepwise.touched(cls.number, row)
+            if touched is None:
+                self._masks[at] = self._verdict(plugin)
+                anew = True
+                continue
+            for key, code in touched:
+                rows = self._rows(key, code)
+                self._ask(at, plugin, rows)
+                dirty.update(rows.tolist())
+        if anew:
+            self._key = self._closed(self._keys())
+        elif dirty:
+            self._renew(np.fromiter(dirty, dtype=np.int64, count=len(dirty)))
+
+    def _keys(self) -> Keys:
+        """The rank of every row by itself."""
+        return self._cls.key[: self._height] if self._later is None else self._later
+
+    def _renew_later(self, changed: set[int]) -> None:
+        if self._later is not None:
+            rows = np.array([row for row in changed if self._offered[row]], dtype=np.int64)
+            if len(rows):
+                self._later[rows] = self._cls.future(rows)[1]
+
+    def _verdict(self, plugin: Domain) -> BoolArray | None:
+        verdict = plugin.verdict(self._cls.number, self._everything)
+        return None if verdict is None else verdict.copy()
+
+    def _rows(self, key: str, code: int) -> NDArray[np.int64]:
+        if not key:
+            return np.array([code], dtype=np.int64)
+        return np.flatnonzero(self._table.label_column(key)[1][: self._height] == code)
+
+    def _ask(self, at: int, plugin: Domain, rows: NDArray[np.int64]) -> None:
+        verdict = plugin.verdict(self._cls.number, TableView(self._table, rows))
+        mask = self._masks[at]
+        if mask is None:
+            if verdict is None:
+                return
+            mask = self._masks[at] = np.ones(self._height, dtype=np.bool_)
+        mask[rows] = True if verdict is None else verdict
+
+    def _closed(self, key: Keys) -> Keys:
+        """A copy of ``key`` with -1 where a policy is in the way."""
+        found = key.copy()
+        for mask in self._masks:
+            if mask is not None:
+                found[~mask] = -1
+        return found
+
+    def _renew(self, rows: NDArray[np.int64]) -> None:
+        key = self._keys()[rows]
+        for mask in self._masks:
+            if mask is not None:
+                key[~mask[rows]] = -1
+        self._key[rows] = key

@@ -1,1 +1,0 @@
-"""What nodes say to tasks of equal needs."""

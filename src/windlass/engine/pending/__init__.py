@@ -1,0 +1,1 @@
+"""Pending groups: classes of waiting groups, and capacity if tasks were evicted."""

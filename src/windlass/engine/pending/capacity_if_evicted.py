@@ -1,0 +1,284 @@
+"""How much room there would be if some tasks were gone: exact amounts, no policy asked twice.
+
+Counts here are upper bounds on what can be placed: they know amounts and what is fixed about a node
+(:attr:`TaskClass.static`), not policies about pods in relation to one another. For a step of one class
+without such policies they are exact. Where all of a step has to be in one domain, it is the domain with most
+room that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.nodes.view import TableView
+from windlass.engine.pending.capacity_after_termination import Outlook
+from windlass.engine.pending.freed_devices import Vacated
+
+_FEW_ROWS = 16
+"""So few rows are faster looked at one by one."""
+_OUTLOOKS = 256
+"""Of how many classes is kept how many of their tasks nodes take."""
+
+
+def future_free(table: NodeTable) -> NDArray[np.int64]:
+    """Per row and resource: what is free once everything that terminates is gone and every promise kept."""
+    planes = table.planes[: table.height]
+    return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+
+
+def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
+    """:func:`future_free` of one row."""
+    allocatable, used, releasing, kept = table.planes[row]
+    return allocatable - used + releasing - kept
+
+
+class Leftover:
+    """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self._free_of: _State | None = None
+        """Of which state of the table that is."""
+        self._cells: list[list[int]] = []
+        self._cells_of: _State | None = None
+        self._sums: list[int] | None = None
+        """Those of the lists, where somebody has asked."""
+        self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, Outlook]] = {}
+        """Class and column → of which state of the table, and of what is fixed about nodes."""
+
+    def free(self) -> NDArray[np.int64]:
+        """Not to be written to."""
+        table, state = self.table, self._state()
+        if state != self._free_of:
+            changed = self._changed(self._free_of, state)
+            self._free_of = state
+            if changed is None:
+                self._free = future_free(table)
+            else:
+                self._free = free = self._free.copy()
+                for row in changed:
+                    free[row] = future_free_at(table, row)
+        return self._free
+
+    def cells(self) -> list[list[int]]:
+        """The same as lists, by row and column: they move with the table."""
+        state = self._state()
+        if state != self._cells_of:
+            changed = self._changed(self._cells_of, state)
+            self._cells_of = state
+            if changed is None:
+                self._cells, self._sums = self.free().tolist(), None
+            else:
+                self._follow(changed)
+        return self._cells
+
+    def sums(self) -> list[int]:
+        """Per resource, over the nodes that are there."""
+        self.cells()
+        found = self._sums
+        if found is None:
+            sums: list[int] = self.free()[self.table.live[: self.table.height]].sum(axis=0).tolist()
+            found = self._sums = sums
+        return found
+
+    def outlook(self, cls: TaskClass, device: int) -> Outlook:
+        """How many tasks of a class, which has taken in what is fixed about nodes, there is room for; see
+        :class:`~windlass.engine.pending.capacity_after_termination.Outlook`."""
+        state, fixed = self._state(), self.table.statics.mark
+        known = self._outlooks.get((cls, device))
+        if known is not None and known[0] == state and known[1] == fixed:
+            return known[2]
+        found = None
+        if known is not None and known[1] == fixed:
+            changed = self._changed(known[0], state)
+            if changed is not None:
+                found = known[2]
+                found.follow(changed)
+        if found is None:
+            if len(self._outlooks) >= _OUTLOOKS:
+                self._outlooks.clear()
+            found = Outlook(cls, self, device)
+        self._outlooks[cls, device] = state, fixed, found
+        return found
+
+    def _follow(self, changed: Iterable[int]) -> None:
+        """Take a few rows into the lists anew."""
+        cells, sums, planes, live = self._cells, self._sums, self.table.planes, self.table.live
+        for row in changed:
+            allocatable, used, releasing, promised = planes[row].tolist()
+            left = [
+                has - taken + leaves - kept
+                for has, taken, leaves, kept in zip(allocatable, used, releasing, promised, strict=True)
+            ]
+            if sums is not None and live[row]:
+                sums = [n + now - then for n, now, then in zip(sums, left, cells[row], strict=True)]
+            cells[row] = left
+        self._sums = sums
+
+    def _state(self) -> _State:
+        table = self.table
+        return table.epoch, table.shape, table.height, table.amounts.mark
+
+    def _changed(self, before: _State | None, now: _State) -> list[int] | None:
+        """The rows that have changed between two states; ``None`` if all are to be looked at."""
+        if before is None or before[:3] != now[:3]:
+            return None
+        changed = self.table.amounts.since(before[3])
+        return changed if len(changed) <= _FEW_ROWS else None
+
+
+_State = tuple[int, int, int, int]
+"""The epoch, the shape, the height, and the latest change of amounts of a table."""
+
+
+def could_hold(table: NodeTable, cls: TaskClass) -> int:
+    """How many tasks of the class empty nodes would hold."""
+    cls.refresh()
+    counts = _counts(table.planes[: table.height, ALLOCATABLE], cls)
+    if cls.needs.devices:
+        cls.seats.limit(counts, TableView(table, empty=True), cls.needs)
+    return int(counts.sum())
+
+
+def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
+    """Per row, what part of a task's request is missing, summed over resources; infinite where the task can
+    never be."""
+    cls.refresh()
+    columns = np.flatnonzero(cls.vector)
+    asked = cls.vector[columns]
+    missing = (np.maximum(asked - free[:, columns], 0) / asked).sum(axis=1)
+    never = (table.planes[: table.height, ALLOCATABLE][:, columns] < asked).any(axis=1)
+    missing[never | ~cls.static[: table.height]] = np.inf
+    if cls.needs.devices:
+        rows = np.flatnonzero(np.isfinite(missing))
+        missing[rows] += cls.seats.lacks(rows.tolist(), cls.needs)
+    return missing
+
+
+def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
+    columns = np.flatnonzero(cls.vector)
+    counts = (np.maximum(free[:, columns], 0) // cls.vector[columns]).min(axis=1)
+    counts[~cls.static[: len(free)]] = 0
+    return counts
+
+
+class Room:
+    """What one class of tasks finds on the nodes as victims go and are spared again."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        cls: TaskClass,
+        free: NDArray[np.int64] | None = None,
+        domains: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``free``: :func:`future_free` of the table, if known. ``domains``: per row the domain that it is in,
+        0 for none; everything has to be in one."""
+        free = future_free(table) if free is None else free
+        cls.refresh()
+        self._table = table
+        self.cls = cls
+        columns = np.flatnonzero(cls.vector)
+        self._columns = columns
+        self._asked: list[int] = cls.vector[columns].tolist()
+        self._free = free[:, columns]
+        self._static = cls.static[: table.height]
+        counts = _counts(free, cls)
+        if cls.needs.devices:
+            cls.seats.limit(counts, TableView(table, future=True), cls.needs)
+        self._vacated = Vacated(table)
+        self._counts: list[int] = counts.tolist()
+        self._codes: list[int] | None = None
+        self._domains = domains
+        self.total = int(counts.sum())
+        if domains is not None:
+            self._codes = domains.tolist()
+            self._by_domain: list[int] = _by_domain(counts, domains).tolist()
+            self.total = max(self._by_domain)
+
+    def at_best(self, entries: Iterable[TaskEntry]) -> int:
+        """How many tasks there would be room for if all of ``entries`` were gone."""
+        entries = list(entries)
+        if self.cls.needs.devices or any(entry.cuts for entry in entries):
+            self.change(entries, 1)
+            best = self.total
+            self.change(entries, -1)
+            return best
+        free = self._free.copy()
+        rows, vectors = self._gather(entries)
+        np.add.at(free, rows, vectors)
+        counts = (np.maximum(free, 0) // np.array(self._asked, dtype=np.int64)).min(axis=1)
+        if self._domains is not None:
+            return int(_by_domain(np.where(self._static, counts, 0), self._domains).max())
+        return int(counts[self._static].sum())
+
+    def _gather(self, entries: Iterable[TaskEntry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows: list[int] = []
+        kinds: list[int] = []
+        numbers: dict[int, int] = {}
+        kept: list[NDArray[np.int64]] = []
+        for entry in entries:
+            rows.append(entry.row)
+            leaves = self._table.leaves(entry)
+            kind = numbers.setdefault(id(leaves), len(kept))
+            if kind == len(kept):
+                kept.append(leaves)
+            kinds.append(kind)
+        block = np.array([leaves[self._columns] for leaves in kept], dtype=np.int64)
+        block = block.reshape(len(kept), len(self._columns))
+        return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
+
+    def change(self, entries: Sequence[TaskEntry], sign: int) -> None:
+        """``entries`` go (1), or stay after all (-1)."""
+        free, asked, columns = self._free, self._asked, self._columns
+        touched: set[int] = set()
+        for entry in entries:
+            free[entry.row] += sign * self._table.leaves(entry)[columns]
+            if entry.cuts or self.cls.needs.devices:
+                self._change_cards(entry, sign)
+            touched.add(entry.row)
+        for row in touched:
+            if self._static[row]:
+                count = min(
+                    max(left, 0) // units for left, units in zip(free[row].tolist(), asked, strict=True)
+                )
+                if count and self.cls.needs.devices:
+                    count = min(count, self._by_cards(row))
+                more = count - self._counts[row]
+                self._counts[row] = count
+                if self._codes is None:
+                    self.total += more
+                elif self._codes[row]:
+                    self._by_domain[self._codes[row]] += more
+                    self.total = max(self._by_domain)
+
+    def _change_cards(self, entry: TaskEntry, sign: int) -> None:
+        """What the entry has of cards goes, or is taken again."""
+        back = self._vacated.change(entry, sign)
+        if back and not self.cls.needs.devices:
+            codes = self._table.resources.codes
+            for name, units in back.items():
+                self._free[entry.row, self._columns == codes[name]] += units
+
+    def _by_cards(self, row: int) -> int:
+        """How many tasks the cards of the row would take."""
+        table, gone = self._table, self._vacated.gone(row)
+        left = future_free_at(table, row)
+        for key in gone:
+            left = left + table.leaves(table.tasks[row][key])
+        return self.cls.seats.count_if(row, self.cls.needs, self._vacated, left)
+
+
+def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums of counts by domain; of 0 nothing."""
+    sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+    np.add.at(sums, domains, counts)
+    sums[0] = 0
+    return sums

@@ -1,0 +1,84 @@
+"""What cards would have free if some tasks were gone: for those who look for victims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.devices.share_table import FIELDS, LEAVING, charges
+from windlass.engine.devices.whole_device_table import WHOLE
+from windlass.engine.groups.entries import TaskEntry
+from windlass.engine.nodes.table import NodeTable
+
+
+class Vacated:
+    """Some tasks are imagined to be gone, one after the other, and back again."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._cells: dict[int, NDArray[np.int64]] = {}
+        self._gone: dict[int, set[str]] = {}
+        self._freed: dict[int, dict[str, int]] = {}
+        self._drawn: dict[int, Counter[str]] = {}
+
+    def change(self, entry: TaskEntry, sign: int) -> dict[str, int]:
+        """A task goes (1), or stays after all (-1). Returns what the planes get back for its parts of cards,
+        by resource, beside what its class takes of them."""
+        row = entry.row
+        gone = self._gone.setdefault(row, set())
+        if sign > 0:
+            gone.add(entry.key)
+        else:
+            gone.discard(entry.key)
+        if not entry.cuts:
+            return {}
+        change: dict[str, int] = {}
+        cells = self._cells.get(row)
+        if cells is None:
+            cells = self._cells[row] = self._table.cards.cells[row].copy()
+        kit = self._table.cards.row(row).kit
+        drawn = self._drawn.setdefault(row, Counter())
+        for cut in entry.cuts:
+            for name, units, _ in cut.draws:
+                drawn[name] += sign * units
+            if cut.index < 0:
+                change[cut.resource] = change.get(cut.resource, 0) + sign * cut.milli
+                continue
+            slot = kit.slots[cut.resource, cut.index]
+            card = kit.cards[slot]
+            before = _later(cells[slot].tolist())
+            part = cells[slot, LEAVING * FIELDS : (LEAVING + 1) * FIELDS]
+            part += sign * card.vector(cut)
+            if card.counted and not card.sick:
+                closed = before - _later(cells[slot].tolist())
+                change[cut.resource] = change.get(cut.resource, 0) + closed * WHOLE
+        freed = self._freed.setdefault(row, {})
+        for name, units in change.items():
+            freed[name] = freed.get(name, 0) + units
+        return change
+
+    def cells(self, row: int) -> list[list[int]] | None:
+        """The cells of the row's cards, if they differ from those of the table."""
+        found = self._cells.get(row)
+        return found.tolist() if found is not None else None
+
+    def gone(self, row: int) -> Collection[str]:
+        """The keys of those who are gone from the row."""
+        return self._gone.get(row, ())
+
+    def drawn(self, row: int) -> Mapping[str, int]:
+        """What those who are gone took of cards that claims share."""
+        return self._drawn.get(row, {})
+
+    def freed(self, row: int, resource: str) -> int:
+        """What the planes have got back of a resource, see :meth:`change`."""
+        return self._freed.get(row, {}).get(resource, 0)
+
+
+def _later(cells: list[int]) -> int:
+    """1 if the card is open once all that terminates is gone."""
+    used, releasing, kept = charges(cells)
+    return used - releasing + kept

@@ -1,1 +1,0 @@
-"""From what a group asks for to nodes."""

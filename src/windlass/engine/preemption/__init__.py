@@ -1,0 +1,1 @@
+"""Preemption: victim search, solver, relocation of victims."""

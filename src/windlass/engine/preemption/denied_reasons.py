@@ -1,0 +1,31 @@
+"""Why nobody is asked to go for a group, as far as policies say so outright."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.engine.groups.entries import GroupEntry, promised
+from windlass.engine.groups.next_step import whole_step
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queues.flavors import pinned_by
+from windlass.spi.victims import Claim, Denied
+
+
+def denials(policies: Policies, actions: Iterable[str], group: GroupEntry, now: float) -> dict[str, str]:
+    """Action → why the group may not claim room under its name. Empty for a group that does not wait for a
+    step, or waits for room that is promised to it."""
+    step, queue = group.step, group.queue
+    if step is None or queue is None or group.group is None or promised(group):
+        return {}
+    view = whole_step(group, step)
+    request = pinned_by(step, view.request, queue.tree.flavors)
+    found: dict[str, str] = {}
+    for action in actions:
+        claim = Claim(action, group.group, request, view.tasks, queue.path, step.extra, now)
+        for plugin in policies.claims:
+            answer = plugin.claims(claim)
+            if isinstance(answer, Denied):
+                if answer.detail:
+                    found[action] = answer.detail
+                break
+    return found

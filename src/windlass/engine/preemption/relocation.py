@@ -1,0 +1,201 @@
+"""Sparing victims, and moving them.
+
+Once a claimer has its place, some of those that were asked to go need not: what they hold is free after
+all. Others find another place; theirs is promised to them, and they come back there. A unit is spared or
+moved whole or not at all, and the extras of a group only if its core is. A group that has to be in one domain
+of a topology is moved within it, or whole to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.placement.domain_selector import Demand, Nearness, held_rows
+from windlass.engine.placement.placer import Placer
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Statement
+from windlass.engine.victims.victim_pool import Unit
+
+ANYWHERE: Mapping[str, str] = {}
+
+
+class Strategy(StrEnum):
+    """In what order victims get places, and which."""
+
+    DEAREST_STAY = "dearest-stay"
+    LARGEST_STAY = "largest-stay"
+    LARGEST_PACKED = "largest-packed"
+    """By score alone, so that room is left in one piece."""
+    IN_TURN = "in-turn"
+    """In the order in which they went, where a policy named who goes."""
+
+
+class Mover:
+    strategies = (Strategy.DEAREST_STAY, Strategy.LARGEST_STAY, Strategy.LARGEST_PACKED)
+
+    def __init__(self, world: World, placer: Placer, statement: Statement, nearness: Nearness) -> None:
+        self._world = world
+        self._nearness = nearness
+        self._placer = placer
+        self._statement = statement
+        self._full: set[TaskClass] = set()
+        """Classes for which there is no room left: room only shrinks as others get places."""
+
+    def spare(
+        self,
+        units: Sequence[Unit],
+        *,
+        move: bool,
+        strategy: Strategy = Strategy.DEAREST_STAY,
+        needless: bool = False,
+        places: Mapping[str, str] = ANYWHERE,
+        whole: bool = False,
+    ) -> tuple[set[Unit], set[Unit]]:
+        """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
+        those of which some task moves.
+
+        ``needless``: some went in vain, such as those of another rack than the one that was taken; they stay,
+        before any other is moved to their place. ``places``: by group, the node to which its only task goes if it has
+        room there. ``whole``: all or nobody; it ends with the first that has no place.
+        """
+        stay: set[Unit] = self.spare(units, move=False)[0] if needless and move else set()
+        moved: set[Unit] = set()
+        lost: set[str] = set()
+        """Groups whose core goes for good: their extras go with it."""
+        self._full.clear()
+        for unit in self._sorted(units, strategy):
+            if unit.group.key in lost or unit in stay:
+                continue
+            mark = self._statement.checkpoint()
+            to = self._world.table.rows.get(places.get(unit.group.key, ""), -1)
+            where = self._place(
+                unit.group, unit.entries, move=move, packed=strategy is Strategy.LARGEST_PACKED, to=to
+            )
+            if where is None:
+                self._statement.rollback(mark)
+                if whole:
+                    break
+                if unit.view.core:
+                    lost.add(unit.group.key)
+            elif where:
+                moved.add(unit)
+            else:
+                stay.add(unit)
+        return stay, moved
+
+    def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+        """Units in the order in which they get a place; of one group the core first."""
+        if strategy is Strategy.IN_TURN:
+            return list(units)
+        dearest = list(reversed(units))
+        if strategy is Strategy.DEAREST_STAY:
+            return dearest
+        total = self._world.table.total
+        size: dict[str, float] = {}
+        for unit in dearest:
+            for entry in unit.entries:
+                asked = [units / total[name] for name, units in entry.cls.items if total.get(name)]
+                size[unit.group.key] = max(size.get(unit.group.key, 0.0), *asked, 0.0)
+        return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
+
+    def _place(
+        self, group: GroupEntry, entries: Sequence[TaskEntry], *, move: bool, packed: bool, to: int = -1
+    ) -> bool | None:
+        """Whether any of the tasks that go together moves; ``None`` if they cannot all have a place. ``to``: the row
+        that a single one goes to if it has room; -1 for any."""
+        only = entries[0] if len(entries) == 1 and not group.near else None
+        if only is not None and to not in (-1, only.row) and self._best(only.cls, to) == to:
+            self._statement.pipeline(only, to)
+            return True
+        moves = False
+        homeless: list[TaskEntry] = []
+        for entry in entries:
+            fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry)
+            if fits and (not group.near or self._is_allowed(entry)):
+                self._statement.spare(entry)
+            else:
+                homeless.append(entry)
+        if homeless and not move:
+            return None
+        for at, entry in enumerate(homeless):
+            if group.near:
+                row = self._best_near(group, homeless[at:])
+            else:
+                row = self._best(entry.cls) if entry.cls not in self._full else -1
+            if row < 0:
+                if only is not None:
+                    self._full.add(entry.cls)
+                return None
+            if row == entry.row and entry.cls.seats.could_stay(entry):
+                self._statement.spare(entry)
+            else:  # to another node, or to another card of its own
+                self._statement.pipeline(entry, row)
+                moves = True
+        return moves
+
+    def _fits(self, cls: TaskClass, row: int) -> bool:
+        """Whether a task of the class will have room on the row."""
+        cls.refresh()
+        plane = self._world.table.planes[row]
+        asked = cls.vector > 0
+        free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[PROMISED]
+        if not cls.static[row] or (free < cls.vector)[asked].any():
+            return False
+        domains = self._placer.constraints(cls)
+        if not domains:
+            return True
+        with self._placer.vacated(self._statement):
+            mask = self._placer.domain_mask(cls, domains)
+        return mask is None or bool(mask[row])
+
+    def _is_allowed(self, entry: TaskEntry) -> bool:
+        """Whether a task may stay where it is beside those of its group that have a place."""
+        group = entry.group
+        if group is None:
+            return True
+        scope = self._nearness.allowed(group, entry.task.subgroup)
+        return scope is None or bool(scope.mask[entry.row])
+
+    def _best_near(self, group: GroupEntry, homeless: Sequence[TaskEntry]) -> int:
+        """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
+        entry = homeless[0]
+        scope = self._nearness.allowed(group, entry.task.subgroup)
+        need = group.spec.topology
+        if need is not None and need.required >= 0 and not held_rows(group):
+            demand = Demand(len(homeless))
+            for one in homeless:
+                demand.classes[one.cls] = demand.classes.get(one.cls, 0) + 1
+            home = self._nearness.home(group, need)
+            scope = next(self._nearness.scopes(home, demand, (), scope, future=True), None)
+            if scope is None:
+                return -1
+        with self._placer.within(scope):
+            return self._best(entry.cls)
+
+    def _best(self, cls: TaskClass, wanted: int = -1) -> int:
+        """The best row for one more task of the class once all promises are kept, ``wanted`` if that takes it; -1 if
+        there is none."""
+        key = self._keys(cls)
+        domains = self._placer.constraints(cls)
+        if domains:
+            with self._placer.vacated(self._statement):
+                mask = self._placer.domain_mask(cls, domains)
+            if mask is not None:
+                key = np.where(mask, key, -1)
+        if wanted >= 0 and key[wanted] >= 0:
+            return wanted
+        row = int(key.argmax()) if len(key) else -1
+        return row if row >= 0 and key[row] >= 0 else -1
+
+    def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
+        """How good each row is for one more task of the class once all promises are kept; below 0 where it takes
+        none."""
+        rows = np.arange(self._world.table.height, dtype=np.int64)
+        return cls.future(rows)[1]

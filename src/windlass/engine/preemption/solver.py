@@ -1,0 +1,397 @@
+"""Making room for a claim: which units go, proven by placing the claimer, within the rules.
+
+What could help is asked first, by amounts; then the units are searched
+(:mod:`windlass.engine.preemption.victim_search`). Where rules forbid the cheapest units together, others are tried in
+their stead, a bounded number.
+
+A statement that holds a solution has evicted, promised and moved everything; one without holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace as altered
+from numpy.typing import NDArray
+
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import Step, whole_step
+from windlass.engine.nodes.table import PODS, NodeTable
+from windlass.engine.pending.capacity_if_evicted import Leftover, Room, lacking
+from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.placement.placer import Placer
+from windlass.engine.plugin_set import Policies
+from windlass.engine.preemption.relocation import Mover
+from windlass.engine.preemption.repacking_bound import Repacking
+from windlass.engine.preemption.victim_candidates import Candidates
+from windlass.engine.preemption.victim_search import Order, Search, Tools
+from windlass.engine.state.cluster_state import World
+from windlass.engine.state.statement import Statement
+from windlass.engine.victims.victim_pool import Unit
+from windlass.spi.victims import Claim, Move, Terms
+
+NODES = 64
+"""From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
+LONGER = 16
+"""How many longer beginnings are tried where the shortest one that makes room breaks a rule."""
+Wants = tuple[tuple[int, tuple[int, ...]], ...]
+"""By column what each of some tasks asks for."""
+
+
+class Lacking(msgspec.Struct, frozen=True):
+    """All nodes together have too little left of a resource, of which no card is parted."""
+
+    table: NodeTable
+    leftover: Leftover
+    name: str
+    units: int
+
+    def __call__(self) -> bool:
+        table = self.table
+        if table.cards.parted and self.name in table.cards.resources:
+            return False
+        return self.leftover.sums()[table.resources.codes[self.name]] < self.units
+
+
+class Scattered:
+    """Too little that hangs together: what is left on nodes makes no room for the step by moving the first groups."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        candidates: Candidates,
+        limit: int,
+        wanted: int,
+        wants: Wants,
+    ) -> None:
+        """``wants``: by column what each task of the step asks for; ``wanted``: how many of them have to have room."""
+        self._solver = solver
+        self._candidates = candidates
+        self._limit = limit
+        self._what = (wanted, wants)
+        self._least = [(column, sum(sorted(amounts)[:wanted])) for column, amounts in wants]
+        """By column, what the step takes at the least."""
+        self._key = (limit, wanted, wants, *candidates.kind)
+
+    def now(self, candidates: Candidates) -> bool:
+        """Whether that is so for these."""
+        repacking, until = self._solver.repack(candidates, self._limit)
+        candidates.note_wake(until)
+        return self._is_too_little(repacking)
+
+    def __call__(self) -> bool:
+        """Whether it is so still, as long as time has no say."""
+        if self._solver.parted:
+            return False
+        left = self._solver.left()
+        if any([left[column] < units for column, units in self._least]):
+            return True  # there is even less: not enough in sum
+        repacking, until = self._solver.repack(self._candidates.anew(self._solver.time), self._limit)
+        return until is None and self._is_too_little(repacking)
+
+    def _is_too_little(self, repacking: Repacking) -> bool:
+        wanted, wants = self._what
+        return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scattered) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class Solver:
+    def __init__(
+        self, world: World, policies: Policies, placer: Placer, allocation: Allocation, statement: Statement
+    ) -> None:
+        self._world = world
+        self._policies = policies
+        self._placer = placer
+        self._allocation = allocation
+        self._statement = statement
+        self._leftover = Leftover(world.table)
+        self._repacking: tuple[tuple[object, ...], Repacking, float | None] | None = None
+        """What it was made of, the last one, and until when it holds."""
+        self.time = 0.0
+        """Unix seconds."""
+        self.obstacle: Callable[[], bool] | None = None
+        """Where there was no way the last time, and that is easily seen: as long as it says yes, there is none, for
+        any claim for the same on the same terms."""
+        self._tools = Tools(
+            world, policies, allocation, statement, Mover(world, placer, statement, allocation.nearness)
+        )
+
+    def solve(
+        self, claim: Claim, terms: Terms, candidates: Candidates, group: GroupEntry, step: Step
+    ) -> list[Unit] | None:
+        """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
+        where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
+        self.obstacle = None
+        if terms.move is Move.MUST:
+            short = self._short_of(claim, step)
+            if short is not None:
+                self.obstacle = self.lacking(*short)
+                return None
+            if terms.only is not None:
+                candidates.look_only_at(self._named(terms.only))
+            elif self._world.table.height > NODES + step.members:
+                candidates.look_only_at(self._nearby(step))
+            if terms.groups and not self._packs(candidates, terms.groups, group, step):
+                return None
+        elif not candidates.queues():
+            self.obstacle = candidates.nobody
+            if self._short_of(claim, step) is not None:
+                return None  # nobody is asked anything
+        bound = bool(self._allocation.refusals_of(group, altered(whole_step(group, step), future=True)))
+        counted = not bound and self._countable(group, step)
+        attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
+        alone = counted and terms.move is not Move.MUST
+        possible = partial(self._possible, candidates, group, step, alone=alone)
+        if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
+            return None
+        attempt.possible = possible
+        if terms.move is Move.MUST and not group.promises:
+            attempt.packs = partial(self._repack_these, self._wants(step))
+        if attempt.without_victims():
+            return []
+        if bound and terms.move is Move.MUST:
+            return None
+        found = self._searched(attempt, terms, candidates, bound=bound)
+        if found is None and terms.move is not Move.MUST and self._budgeted:
+            found = self._around_budgets(attempt, candidates, step)
+        return found
+
+    def left(self) -> list[int]:
+        """By column, what all nodes together will have left."""
+        return self._leftover.sums()
+
+    @property
+    def parted(self) -> bool:
+        """Whether somebody has a part of a card."""
+        return self._world.table.cards.parted
+
+    @property
+    def _budgeted(self) -> bool:
+        return self._policies.heeds_budgets and self._world.budgets.any
+
+    def _searched(
+        self, attempt: Search, terms: Terms, candidates: Candidates, *, bound: bool
+    ) -> list[Unit] | None:
+        """The cheapest units within the terms, as far as they may go together."""
+        if bound or terms.move is Move.NEVER:
+            return attempt.plain(Order(candidates.in_order(only_allowed=True)))
+        everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
+        if terms.move is Move.MUST:
+            singly = candidates.one_by_one(everyone.source)
+            if terms.only is not None:
+                turn = {key: at for at, key in enumerate(terms.only)}
+                singly = iter(sorted(singly, key=lambda unit: turn.get(unit.group.key, len(turn))))
+            return attempt.moving(Order(self._within_budgets(singly) if self._budgeted else singly), LONGER)
+        found = attempt.moving(everyone, 1)
+        if found is None:
+            found = attempt.plain(Order(candidates.in_order(only_allowed=True)))
+        if found is None:
+            found = attempt.moving(everyone, LONGER)
+        for without in _omissions(everyone.units) if found is None else ():
+            found = attempt.plain(Order(candidates.in_order(only_allowed=True, without=without)))
+            if found is not None:
+                return found
+        return found
+
+    def _around_budgets(self, attempt: Search, candidates: Candidates, step: Step) -> list[Unit] | None:
+        """Where budgets do not let the cheapest units go together: those that they let, in their order; then
+        those on one node alone, of the nodes that lack least."""
+        free = self._leftover.free()
+        rows: dict[int, None] = {}
+        for cls in dict.fromkeys(run.cls for run in step.runs):
+            lacks = lacking(self._world.table, free, cls)
+            rows.update(dict.fromkeys(np.argsort(lacks, kind="stable")[:LONGER].tolist()))
+        forbidden: set[str] = set()
+        for row in (None, *rows):
+            units = self._within_budgets(candidates.in_order(only_allowed=True), row, forbidden)
+            found = attempt.plain(Order(units))
+            if found is not None or not forbidden:
+                return found
+        return None
+
+    def _within_budgets(
+        self, units: Iterator[Unit], row: int | None = None, forbidden: set[str] | None = None
+    ) -> Iterator[Unit]:
+        """Without those that budgets do not let go after the ones before. ``row``: only what is there, if only
+        in part. ``forbidden`` gathers the groups of those that budgets keep."""
+        left: dict[str, int] = {}
+        kept: set[str] = set()
+        """Groups of which something stays: a core does not go before what serves nothing without it."""
+        for unit in units:
+            away = row is not None and all(entry.row != row for entry in unit.entries)
+            if away or (unit.view.core and unit.group.key in kept):
+                kept.add(unit.group.key)
+                continue
+            asked = Counter(key for entry in unit.entries for key in entry.task.budgets)
+            for key in asked:
+                if key not in left and (allowed := self._world.budgets.left(key)) is not None:
+                    left[key] = allowed
+            if all(n <= left.get(key, n) for key, n in asked.items()):
+                for key in asked.keys() & left.keys():
+                    left[key] -= asked[key]
+                yield unit
+            else:
+                kept.add(unit.group.key)
+                if forbidden is not None:
+                    forbidden.add(unit.group.key)
+
+    def _named(self, keys: Sequence[str]) -> list[GroupEntry]:
+        groups = self._world.groups
+        return [groups[key] for key in keys if key in groups]
+
+    def _nearby(self, step: Step) -> list[GroupEntry]:
+        """The groups on the nodes that lack least for a task of the step: work is moved from those only.
+        All of them on a cluster of a few dozen nodes."""
+        table = self._world.table
+        found: dict[str, GroupEntry] = {}
+        free = self._leftover.free()
+        for cls in dict.fromkeys(run.cls for run in step.runs):
+            lacks = lacking(table, free, cls)
+            rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
+            for row in rows.tolist():
+                groups = (entry.group for entry in table.tasks[row].values())
+                found.update((group.key, group) for group in groups if group is not None)
+        return list(found.values())
+
+    # ------------------------------------------------------------------ necessary conditions
+
+    def _countable(self, group: GroupEntry, step: Step) -> bool:
+        """Whether counting room tells exactly if the step fits."""
+        if len(step.runs) != 1 or group.near_parts:
+            return False
+        cls = step.runs[0].cls
+        return self._policies.countable and not self._placer.constraints(cls)
+
+    def _short_of(self, claim: Claim, step: Step) -> tuple[str, int] | None:
+        """Of what the nodes have too little left in sum, wherever it is, and how much is needed: moving cannot put
+        more together. What is counted by card is left out: there, and of cards of which somebody has a part, moving
+        puts parts on fewer cards."""
+        table = self._world.table
+        columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
+        for name, units in claim.request.items():
+            if name in columns and name not in by_card and left[columns[name]] < units:
+                return name, units
+        return None
+
+    def _by_card(self, step: Step) -> set[str]:
+        """The resources of which sums by node do not tell what moving can put together."""
+        cards, found = self._world.table.cards, set[str]()
+        for run in step.runs:
+            if run.cls.needs.devices:
+                found |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
+        if cards.parted:
+            found |= set(cards.resources)
+        return found
+
+    def _packs(self, candidates: Candidates, limit: int, group: GroupEntry, step: Step) -> bool:
+        """Whether the step, and those of the first groups that may be moved for it, could all have a place:
+        by each resource alone, so that most searches in vain are not begun."""
+        if group.promises:
+            return True
+        scattered = self.scattered(candidates, limit, step)
+        if not scattered.now(candidates):
+            return True
+        if candidates.common:
+            self.obstacle = scattered
+        return False
+
+    def scattered(self, candidates: Candidates, limit: int, step: Step) -> Scattered:
+        """What may be in the way of a step that makes room by moving the first groups."""
+        return Scattered(self, candidates, limit, *self._wants(step))
+
+    def _wants(self, step: Step) -> tuple[int, Wants]:
+        """How many tasks of a step have to have room, and what each asks for, as far as amounts tell."""
+        table, asked = self._world.table, dict[str, list[int]]()
+        for run in step.runs:
+            for name, units in run.cls.items:
+                asked.setdefault(name, []).extend([units] * len(run.entries))
+        tasks, uncounted = sum([len(run.entries) for run in step.runs]), self._by_card(step)
+        wants = tuple(
+            [
+                (column, (*amounts, *[0] * (tasks - len(amounts))))
+                for name, amounts in asked.items()
+                if name != PODS
+                and name not in uncounted
+                and (column := table.resources.codes.get(name)) is not None
+            ]
+        )
+        return 1 if step.extra else step.members, wants
+
+    def _repack_these(self, asked: tuple[int, Wants], units: Sequence[Unit]) -> bool:
+        """Whether what is asked for, and these units once they are gone, could have room, by each resource alone."""
+        wanted, wants = asked
+        repacking = Repacking(self._leftover.cells(), [entry for unit in units for entry in unit.entries])
+        return all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+
+    def lacking(self, name: str, units: int) -> Lacking:
+        """As long as all nodes together have less left than that."""
+        return Lacking(self._world.table, self._leftover, name, units)
+
+    def repack(self, candidates: Candidates, limit: int) -> tuple[Repacking, float | None]:
+        """What moving the first groups could put together, made once for all claims to which the same are offered;
+        and when time alone changes who may be moved."""
+        state = (self._leftover.free(), limit, *candidates.standing()) if candidates.common else ()
+        known = self._repacking
+        if known is not None and state and _same(known[0], state):
+            return known[1], known[2]
+        found = Repacking(self._leftover.cells(), candidates.leading(limit))
+        self._repacking = (state, found, candidates.wake_at)
+        return found, candidates.wake_at
+
+    def _possible(self, candidates: Candidates, group: GroupEntry, step: Step, *, alone: bool) -> bool:
+        """Whether the step could fit if everybody who may be asked to go were gone. ``alone``: also where nobody
+        may."""
+        table = self._world.table
+        everyone = list(candidates.everyone())
+        if not everyone and not alone:
+            return False
+        missing = {run.cls for run in step.runs}
+        domains, free = self._domains(group), self._leftover.free()
+        best = {cls: Room(table, cls, free, domains).at_best(everyone) for cls in missing}
+        if len(missing) == 1 and not step.extra:
+            return all(room >= step.members for room in best.values())
+        return any(room > 0 for room in best.values())
+
+    def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
+        return self._allocation.nearness.domains(group) if group.near else None
+
+
+def _same(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether each of the one is that of the other, or is a number or text equal to it."""
+    return len(first) == len(second) and all(
+        [
+            one is other or (isinstance(one, int | float | str) and one == other)
+            for one, other in zip(first, second, strict=True)
+        ]
+    )
+
+
+def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:
+    """Groups to leave out: where the rules let no further unit go after the first ones, others may go
+    instead of these. The first ones together, then each one alone; none if there are many."""
+    groups = list(dict.fromkeys(unit.group.key for unit in units))
+    if len(groups) > LONGER:
+        return
+    for n in range(1, len(groups)):
+        yield set(groups[:n])
+    for key in groups[1:]:
+        yield {key}
+
+
+def _of_groups(units: Iterator[Unit], limit: int) -> Iterator[Unit]:
+    """The units of the first ``limit`` groups (0: of all)."""
+    seen: set[str] = set()
+    for unit in units:
+        seen.add(unit.group.key)
+        if limit and len(seen) > limit:
+            return
+        yield unit

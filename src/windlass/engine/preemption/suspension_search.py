@@ -1,0 +1,254 @@
+"""Which running groups go for a gang that shares time: as few accelerators as possible are stopped.
+
+For tasks of one class whose room is a matter of amounts. Groups come worst rank first; each node gathers them until
+one more task of the gang would fit there. The node where least is stopped wins: fewest accelerators, then fewest
+groups, then the worst ranks; a gang of several tasks takes nodes so, one task after the other. What goes on one
+node goes everywhere, so room that comes for free on others is counted.
+
+Amounts are upper bounds: whoever uses the answer proves it by placing the gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import add, ge, sub
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import TERMINATING, TaskEntry
+from windlass.engine.pending.capacity_if_evicted import Leftover
+from windlass.engine.timesharing.attained_service import Account
+
+_Cost = tuple[float, float, float]
+"""Accelerators that stop, groups, and the worst rank among them, negative."""
+_ANY = float("inf")
+Able = Callable[[float, float], Iterable[Account]]
+"""Who may be stopped of those with more than so many and at the most so many accelerators, worst rank first."""
+NextSize = Callable[[float], float | None]
+"""How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has, or there are too
+many to be looked at."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """One node: what is free of what the class asks for, and who could go, worst rank first."""
+
+    row: int
+    free: list[int]
+    fits: int
+    """How many tasks fit there now."""
+    most: list[int]
+    """What would be free if all of ``there`` went."""
+    there: list[tuple[Account, list[int]]] = field(default_factory=list)
+
+
+class Clearing:
+    """The search for one gang of ``members`` tasks of ``cls``. ``leftover``: what is free once all that terminates is
+    gone and every promise kept."""
+
+    def __init__(
+        self,
+        cls: TaskClass,
+        members: int,
+        leftover: Leftover,
+        device: int,
+        rows: Collection[int] | None = None,
+    ) -> None:
+        """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there. What is
+        fixed about nodes has been taken in by ``cls``."""
+        self._outlook = outlook = leftover.outlook(cls, device)
+        self._columns, self._asked, self._static = outlook.columns, outlook.asked, outlook.static
+        self._rows: dict[int, _Row] = {}
+        self._parts: dict[TaskClass, list[int]] = {}
+        """What each task of a class gives back where no card is ill."""
+        self._table = leftover.table
+        self._ailing = leftover.table.ailing
+        self._cells = cells = leftover.cells()
+        self._open: Collection[int] | None = None
+        if rows is None:
+            fitting, most = outlook.total, outlook.most
+        else:
+            self._open = {row for row in rows if self._static[row]}
+            fitting = sum([outlook.fits[row] for row in self._open])
+            most = max([cells[row][device] for row in self._open], default=0) if device >= 0 else 0
+        units = dict(zip(self._columns, self._asked, strict=True)).get(device, 0)
+        self.missing = members - fitting
+        self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
+        """Fewer accelerators than this need never stop."""
+
+    def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
+        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
+        if self.missing <= 0:
+            return []
+        if self.missing == 1:
+            best = self._one(runners, (self.least, _ANY, _ANY))
+            return None if best is None else best[1]
+        for account in runners:
+            self._enter(account)
+        return self._several()
+
+    def readily(self, able: Able, next_size: NextSize) -> list[Account] | None:
+        """:meth:`cheapest` of a single task, if that is clear from some of those who run; else ``None``.
+
+        First from those who hold no more than must stop. If all of them together leave it too little room on every
+        node, nobody is cheaper than the worst rank of the next size that makes room alone."""
+        if self.missing != 1:
+            return None
+        above, most = -_ANY, 1.0 if self.least <= 1.0 else _ANY
+        enough = (self.least, _ANY, _ANY)
+        while (best := self._one(able(above, most), enough)) is None:
+            size = next_size(most)
+            if size is None:
+                return None
+            above, most, enough = most, size, (size, 1, _ANY)
+        return best[1] if best[0] <= enough else None
+
+    # ------------------------------------------------------------------ parts
+
+    def _row(self, at: int) -> _Row:
+        """The node, as far as it is known."""
+        row = self._rows.get(at)
+        if row is None:
+            amounts = self._cells[at]
+            free = [amounts[column] for column in self._columns]
+            row = self._rows[at] = _Row(at, free, self._outlook.fits[at], free)
+        return row
+
+    def _enter(self, account: Account) -> Sequence[_Row]:
+        """Note on its nodes what goes with a group."""
+        entries = account.group.tasks.values()
+        opened, static, rows, parts = self._open, self._static, self._rows, self._parts
+        ailing = self._ailing
+        if len(entries) == 1:
+            (entry,) = entries
+            at = entry.row
+            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+                return ()
+            row = rows.get(at) or self._row(at)
+            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
+            row.there.append((account, amounts))
+            row.most = list(map(add, row.most, amounts))
+            return (row,)
+        by_row: dict[int, list[int]] = {}
+        for entry in entries:
+            at = entry.row
+            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+                continue
+            amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
+            known = by_row.get(at)
+            by_row[at] = amounts if known is None else list(map(add, known, amounts))
+        found: list[_Row] = []
+        for at, amounts in by_row.items():
+            row = rows.get(at) or self._row(at)
+            row.there.append((account, amounts))
+            row.most = list(map(add, row.most, amounts))
+            found.append(row)
+        return found
+
+    def _amounts(self, entry: TaskEntry) -> list[int]:
+        """What a task gives back."""
+        leaves = self._table.leaves(entry)
+        found = [int(leaves[column]) for column in self._columns]
+        if entry.row not in self._ailing:
+            self._parts[entry.cls] = found
+        return found
+
+    def _one(self, runners: Iterable[Account], enough: _Cost) -> tuple[_Cost, list[Account]] | None:
+        """The cheapest node for a single task, and what it costs; no further groups are looked at once that is no more
+        than ``enough``."""
+        best: tuple[_Cost, list[Account]] | None = None
+        reached: dict[int, float] = {}
+        for account in runners:
+            devices, there = account.stint.devices, self._enter(account)
+            if best is not None and best[0] <= (devices, 1, -account.base):
+                continue  # with this one it does not get cheaper
+            for row in there:
+                if reached.get(row.row, _ANY) <= devices:
+                    continue  # nor there
+                going = self._needed(row, ())
+                if going is None:
+                    continue
+                cost = _cost(going)
+                reached[row.row] = cost[0]
+                if best is None or cost < best[0]:
+                    best = cost, going
+            if best is not None and best[0] <= enough:
+                return best
+        return best
+
+    def _several(self) -> list[Account] | None:
+        chosen: dict[Account, None] = {}
+        missing, taken = self.missing, dict.fromkeys(self._rows, 0)
+        while missing > 0:
+            best: tuple[_Cost, int, list[Account]] | None = None
+            for at in sorted(self._rows):
+                row = self._rows[at]
+                going = self._needed(row, chosen, taken[at] + 1)
+                if going is None:
+                    continue
+                found = (_cost(going), at, going)
+                if best is None or found[:2] < best[:2]:
+                    best = found
+                    if not going:
+                        break
+            if best is None:
+                return None
+            chosen.update(dict.fromkeys(best[2]))
+            taken[best[1]] += 1
+            missing -= 1
+        return list(chosen)
+
+    def _needed(self, row: _Row, gone: Collection[Account], more: int = 1) -> list[Account] | None:
+        """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
+        or the smallest groups if fewer accelerators stop then."""
+        goal = [(row.fits + more) * units for units in self._asked]
+        if not _covers(row.most, goal):
+            return None
+        worst = self._first(row, row.there, gone, goal)
+        if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self.least:
+            return worst
+        by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
+        smallest = self._first(row, by_size, gone, goal)
+        return worst if smallest is None or _cost(worst) <= _cost(smallest) else smallest
+
+    def _first(
+        self,
+        row: _Row,
+        order: Sequence[tuple[Account, list[int]]],
+        gone: Collection[Account],
+        goal: Sequence[int],
+    ) -> list[Account] | None:
+        """The first of an order that make room, without those that need not go."""
+        left = list(row.free)
+        going: list[tuple[Account, list[int]]] = []
+        for account, amounts in order if gone else ():
+            if account in gone:
+                left = list(map(add, left, amounts))
+        for account, amounts in order:
+            if _covers(left, goal):
+                break
+            if account not in gone:
+                left = list(map(add, left, amounts))
+                going.append((account, amounts))
+        if not _covers(left, goal):
+            return None
+        for at in range(len(going) - 2, -1, -1):
+            without = list(map(sub, left, going[at][1]))
+            if _covers(without, goal):
+                left = without
+                del going[at]
+        return [account for account, _ in going]
+
+
+def _cost(going: Sequence[Account]) -> _Cost:
+    if len(going) == 1:
+        return going[0].stint.devices, 1, -going[0].base
+    return (
+        sum(account.stint.devices for account in going),
+        len(going),
+        -max((account.base for account in going), default=0.0),
+    )
+
+
+def _covers(left: Sequence[int], goal: Sequence[int]) -> bool:
+    return all(map(ge, left, goal))

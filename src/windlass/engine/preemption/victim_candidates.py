@@ -1,0 +1,463 @@
+"""Who could make room for a claim, in the order in which they would go.
+
+:class:`Candidates` walks the queues that the claim's terms and the filters leave, and hands out *units*
+(:class:`~windlass.spi.victims.VictimUnit`) one after the other: the queue tree is walked from the top by the
+queue order, which knows what has been handed out already; inside a queue the units' own order decides. The
+units of one group come extras first, one by one, and its core last. Nothing is computed before it is asked
+for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace as altered
+
+from windlass.engine.groups.entries import BOUND, RUNNING, GroupEntry, TaskEntry
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queues.running_groups import RunningGroups
+from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.state.cluster_state import World
+from windlass.engine.victims.victim_pool import Offer, Places, Pool, Taking, Unit, kind_of
+from windlass.engine.victims.victim_sets import extras_and_core
+from windlass.spi.victims import Claim, Scope, Standing, Terms, VictimUnit, parting
+
+_MOST = 4
+"""Claims that look at one in so many of a queue's groups, or more, share what is known of all of them."""
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A queue of the tree under which there are candidates. ``key`` is void (None) after a change."""
+
+    queue: QueueEntry
+    branches: list[_Branch] = field(default_factory=list)
+    heap: list[tuple[Any, str, Unit]] = field(default_factory=list)
+    key: tuple[Any, ...] | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.heap and not self.branches
+
+
+class Nobody(msgspec.Struct, frozen=True):
+    """Nothing runs in a queue, of lower priority if one is said; or (not ``own``) nothing in any other."""
+
+    running: RunningGroups
+    queue: QueueEntry
+    below: int | None
+    own: bool
+
+    def __call__(self) -> bool:
+        if self.own:
+            return not self.running.any_of(self.queue, self.below)
+        return self.running.only(self.queue.name)
+
+
+class Candidates:
+    """The possible victims of one claim."""
+
+    def __init__(
+        self,
+        world: World,
+        running: RunningGroups,
+        policies: Policies,
+        claim: Claim,
+        terms: Terms,
+        pool: Pool | None = None,
+    ) -> None:
+        """``pool``: what is known of earlier claims, renewed for this moment."""
+        self._pool = pool
+        self._world = world
+        self._running = running
+        self._policies = policies
+        self._claim = claim
+        self._terms = terms
+        self.kind = kind_of(claim, terms, policies.goes_by(claim))
+        """Equal for claims that are offered the same."""
+        kept = pool or Pool()
+        self._offers = kept.offers(self.kind)
+        self._firsts = kept.firsts(claim)
+        for queue in claim.path:
+            claim.held(queue)
+        self._only: dict[str, list[GroupEntry]] | None = None
+        """Queue → the groups to look at; ``None`` for all."""
+        self._queues: list[QueueEntry] | None = None
+        self.wake_at: float | None = None
+        """When time alone makes another unit available, as far as units were looked at."""
+
+    @property
+    def unsorted(self) -> bool:
+        """Whether nobody has asked for units in order yet: then that costs most."""
+        return not self._offers
+
+    # ------------------------------------------------------------------ who there is
+
+    def queues(self) -> list[QueueEntry]:
+        """The leaf queues in which victims may be looked for, as the claim finds them."""
+        if self._queues is None:
+            self._queues = self._open_queues()
+        return self._queues
+
+    def _open_queues(self) -> list[QueueEntry]:
+        claim, world = self._claim, self._world
+        own = claim.path[0].name
+        if self._terms.scope is Scope.OWN_QUEUE:
+            names = [own]
+        else:
+            names = self._running.queues()
+            if self._terms.scope is Scope.OTHER_QUEUES:
+                names = [name for name in names if name != own]
+        found = []
+        above = {queue.name for queue in claim.path}
+        branches: dict[str, bool] = {}
+        noted: set[str] = set()
+        for name in names:
+            queue = world.queues.get(name)
+            if not self._running.any_of(queue, self._terms.below):
+                continue
+            branch = name
+            for ancestor in queue.path:
+                if ancestor.name in above:
+                    break
+                branch = ancestor.name
+            spared = branches.get(branch)
+            if spared is None:
+                spared = branches[branch] = self._spares_branch(queue)
+            if spared or any([p.spares_queue(claim, queue.path) for p in self._policies.queue_filters]):
+                continue
+            found.append(queue)
+            for ancestor in queue.path:
+                if ancestor.name in noted:
+                    break
+                noted.add(ancestor.name)
+                claim.held(ancestor)
+        return found
+
+    @property
+    def nobody(self) -> Callable[[], bool] | None:
+        """Where nothing runs in any queue in which victims may be looked for: whether that is so still."""
+        running, claim, below = self._running, self._claim, self._terms.below
+        if self._terms.scope is Scope.OWN_QUEUE:
+            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), below, own=True)
+        elif self._terms.scope is Scope.OTHER_QUEUES:
+            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), None, own=False)
+        else:
+            return None
+        return nobody if nobody() else None
+
+    def _spares_branch(self, queue: QueueEntry) -> bool:
+        """Whether nothing may be taken of the queue nor of any other below the same sibling of the claimer's."""
+        ours, theirs = parting(self._claim.path, queue.path)
+        return any(
+            plugin.spares_branch(self._claim, ours, theirs) for plugin in self._policies.branch_filters
+        )
+
+    def units_of(self, group: GroupEntry) -> Iterator[Unit]:
+        """The units of a group that may go, in order; the core only if all extras before it may."""
+        if not self._offered(group):
+            return
+        extras, rest = extras_and_core(group)
+        units, last = ([*extras, rest] if rest else extras), len(extras)
+        members = sum(map(len, units))
+        stays = False  # an extra that may not go would be left below the group's minimum
+        for at, entries in enumerate(units):
+            core = at == last
+            if core and stays:
+                return
+            unit = self._unit(group, entries, core=core, spare=last - at, members=members)
+            members -= len(entries)
+            if not all(_takeable(entry) for entry in entries) or self._spared(unit.view):
+                stays = True
+                continue
+            yield unit
+
+    def _spared(self, view: VictimUnit) -> bool:
+        for plugin in self._policies.victim_filters:
+            if plugin.spares(self._claim, view):
+                until = getattr(plugin, "spared_until", None)
+                moment = until(self._claim, view) if until is not None else None
+                self.note_wake(moment)
+                return True
+        return False
+
+    def _offered(self, group: GroupEntry) -> bool:
+        spec, claim = group.group, self._claim
+        if spec is None or not spec.preemptible or group.active <= 0 or group.queue is None:
+            return False
+        return not spec.guest or spec.yields_to(claim.action, claim.group.priority)
+
+    def _unit(
+        self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int
+    ) -> Unit:
+        if len(entries) == 1:
+            request: Mapping[str, int] = entries[0].cls.request
+        else:
+            total: dict[str, int] = {}
+            for entry in entries:
+                for name, units in entry.cls.items:
+                    total[name] = total.get(name, 0) + units
+            request = total
+        if self._world.queues.flavors:
+            request = self._with_models(request, entries)
+        queue = group.queue
+        starts = [entry.task.started for entry in entries if entry.task.started is not None]
+        view = VictimUnit(
+            group.spec,
+            queue.path if queue is not None else (),
+            tuple(entry.task for entry in entries),
+            request,
+            core,
+            spare,
+            group.ready(),
+            members,
+            len(group.tasks),
+            min(starts) if starts else group.spec.started,
+            group.finished,
+        )
+        return Unit(view, group, entries)
+
+    def _with_models(self, request: Mapping[str, int], entries: Iterable[TaskEntry]) -> Mapping[str, int]:
+        """What tasks hold, also by the names of device models."""
+        found = dict(request)
+        for entry in entries:
+            for name, units in self._world.ledger.accounts.by_model(entry.cls, entry.row).items():
+                found[name] = found.get(name, 0) + units
+        return found
+
+    def everyone(self) -> Iterator[TaskEntry]:
+        """All tasks that could be taken at best, in no particular order: for necessary conditions."""
+        for queue in self.queues():
+            for group in self._groups(queue):
+                if self._offered(group) and group.key != self._claim.group.key:
+                    for entry in group.tasks.values():
+                        if _takeable(entry):
+                            yield entry
+
+    def anew(self, now: float) -> Candidates:
+        """Those of the same claim if it were made now."""
+        claim = altered(self._claim, now=now, standing=Standing())
+        return Candidates(self._world, self._running, self._policies, claim, self._terms, self._pool)
+
+    @property
+    def common(self) -> bool:
+        """Whether what is offered is that of all groups, to whoever claims the like."""
+        own = self._world.groups.get(self._claim.group.key)
+        return self._pool is not None and self._only is None and (own is None or not own.active)
+
+    def standing(self) -> tuple[object, ...]:
+        """What is offered in which order stays the same as long as these do."""
+        return (self._offers, self._running.seen, self._claim.now, *[queue.name for queue in self.queues()])
+
+    def leading(self, limit: int) -> Iterator[TaskEntry]:
+        """The tasks that could be taken of the first ``limit`` groups of each queue: whoever is among the first of
+        all is among them."""
+        own = self._claim.group.key
+        for queue in self.queues():
+            left = limit
+            for _, key, unit in self._offered_by(queue):
+                if key != own:
+                    yield from (entry for entry in unit.group.tasks.values() if _takeable(entry))
+                    left -= 1
+                    if not left:
+                        break
+
+    def _groups(self, queue: QueueEntry) -> Iterator[GroupEntry]:
+        """The running groups of a queue that are looked at."""
+        if self._only is None:
+            return self._running.within(queue, self._terms.below)
+        return iter(self._only.get(queue.name, ()))
+
+    def look_only_at(self, groups: Iterable[GroupEntry]) -> None:
+        """Take nothing from any other groups."""
+        self._only = {}
+        for group in groups:
+            if group.queue is not None:
+                self._only.setdefault(group.queue.name, []).append(group)
+
+    def one_by_one(self, units: Iterator[Unit]) -> Iterator[Unit]:
+        """Units taken apart, where all of them come back: the last task of a core goes first."""
+        for unit in units:
+            if len(unit.entries) == 1:
+                yield unit
+                continue
+            for entry in sorted(unit.entries, key=unit.group.place_of, reverse=True):
+                view = unit.view
+                yield self._unit(unit.group, [entry], core=view.core, spare=view.spare, members=view.members)
+
+    # ------------------------------------------------------------------ in order
+
+    def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[Unit]:
+        """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
+        the ones before; else they come marked. ``without``: groups that are left out."""
+        taking = Taking()
+        taken_apart: dict[str, Iterator[Unit]] = {}
+        roots = self._grow(without)
+        while roots:
+            path: list[_Branch] = []
+            level = roots
+            while level:
+                best = min(level, key=lambda branch: self._key(branch, taking))
+                path.append(best)
+                level = best.branches
+            heap = path[-1].heap
+            unit = heapq.heappop(heap)[-1]
+            group = unit.group
+            rest = taken_apart.get(group.key)
+            if rest is None:
+                rest = taken_apart[group.key] = self.units_of(group)
+                next(rest, None)
+            follower = next(rest, None)
+            if follower is not None:
+                heapq.heappush(heap, (self._order_key(follower), group.key, follower))
+            allowed = all(
+                plugin.may_take(self._claim, unit.view, taking.by_queue)
+                for plugin in self._policies.validations
+            )
+            if allowed:
+                taking.add(unit)
+            self._prune(roots, path)
+            if allowed or not only_allowed:
+                yield unit
+
+    def _order_key(self, unit: Unit) -> tuple[Any, ...]:
+        return tuple([order.victim_key(self._claim, unit.view) for order in self._policies.victim_orders])
+
+    def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
+        """The first units of a queue's groups, as a heap of the caller's own."""
+        first, own = self._offered_by(queue), self._claim.group.key
+        if without or self._world.groups[own].active:
+            return [place for place in first if place[1] != own and place[1] not in without]
+        return first.copy()
+
+    def _offered_by(self, queue: QueueEntry) -> Places:
+        """The first units of a queue's groups that are looked at, sorted. Not to be changed."""
+        if self._only is None:
+            return self._offer(queue).first
+        only = self._only.get(queue.name, ())
+        if _MOST * len(only) >= self._running.count(queue):
+            keys = {group.key for group in only}
+            return [place for place in self._offer(queue).first if place[1] in keys]
+        places, moment = self._looked_at(only)
+        self.note_wake(moment)
+        return places
+
+    def _offer(self, queue: QueueEntry) -> Offer:
+        """What the queue offers to claims of this kind, as of now."""
+        running, offer = self._running, self._offers.get(queue.name)
+        seen = running.seen
+        stale: Mapping[str, GroupEntry] | None = {}
+        if offer is not None and offer.seen != seen:
+            stale = running.since(offer.seen)
+        if offer is None or stale is None or (offer.wake_at is not None and offer.wake_at <= self._claim.now):
+            offer = Offer(*self._looked_at(running.within(queue, self._terms.below)), seen)
+            self._offers[queue.name] = offer
+        elif stale:
+            places, moment = self._looked_at(
+                g for g in stale.values() if g.active > 0 and g.group and g.queue is queue
+            )
+            if places or any(place[1] in stale for place in offer.first):
+                offer.first = [place for place in offer.first if place[1] not in stale]
+                for place in places:
+                    insort(offer.first, place, key=_place)
+            if moment is not None and (offer.wake_at is None or moment < offer.wake_at):
+                offer.wake_at = moment
+        offer.seen = seen
+        self.note_wake(offer.wake_at)
+        return offer
+
+    def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
+        """The first units of groups, sorted, and when time alone changes that."""
+        self._firsts.follow(self._running)
+        before, self.wake_at = self.wake_at, None
+        places, moment = sorted(self._entries(groups), key=_place), self.wake_at
+        self.wake_at = before
+        return places, moment
+
+    def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, Unit]]:
+        below = self._terms.below
+        for group in groups:
+            if below is not None and group.spec.priority >= below:
+                continue
+            unit = self._first(group)
+            if unit is not None:
+                yield self._order_key(unit), group.key, unit
+
+    def _first(self, group: GroupEntry) -> Unit | None:
+        """The unit of a group that goes first, if one may."""
+        known = self._firsts.units.get(group.key)
+        if known is None or (known[1] is not None and known[1] <= self._claim.now):
+            before, self.wake_at = self.wake_at, None
+            unit = next(self.units_of(group), None)
+            known = self._firsts.units[group.key] = unit, self.wake_at
+            self.wake_at = before
+        self.note_wake(known[1])
+        return known[0]
+
+    def note_wake(self, moment: float | None) -> None:
+        """Time alone makes another unit available then."""
+        if moment is not None and (self.wake_at is None or moment < self.wake_at):
+            self.wake_at = moment
+
+    def _grow(self, without: Collection[str]) -> list[_Branch]:
+        """The tree of queues with candidates; those with work of their own have a heap of its first units."""
+        branches: dict[str, _Branch] = {}
+        roots: list[_Branch] = []
+        for queue in self.queues():
+            heap = self._first_units(queue, without)
+            if not heap:
+                continue
+            below: _Branch | None = None
+            for ancestor in queue.path:
+                known = branches.get(ancestor.name)
+                branch = known or _Branch(ancestor)
+                branches[ancestor.name] = branch
+                if below is None:
+                    branch.heap = heap
+                else:
+                    branch.branches.append(below)
+                if known is not None:
+                    break  # it hangs there already; a queue that others were made below may have work of its own
+                below = branch
+            else:
+                if below is not None:
+                    roots.append(below)
+        return roots
+
+    def _key(self, branch: _Branch, taking: Taking) -> tuple[Any, ...]:
+        if branch.key is None:
+            queue = branch.queue
+            taken = taking.by_queue.get(queue.name, {})
+            branch.key = (
+                *(
+                    order.victim_queue_key(self._claim, queue, taken)
+                    for order in self._policies.victim_orders
+                ),
+                -queue.spec.created,
+                queue.name,
+            )
+        return branch.key
+
+    @staticmethod
+    def _prune(roots: list[_Branch], path: Sequence[_Branch]) -> None:
+        """Void the keys along a path, and drop the queues in which nothing is left."""
+        for branch in path:
+            branch.key = None
+        for at in range(len(path) - 1, -1, -1):
+            if path[at].empty:
+                (path[at - 1].branches if at else roots).remove(path[at])
+
+
+def _place(offered: tuple[Any, str, Unit]) -> tuple[Any, str]:
+    return offered[0], offered[1]
+
+
+def _takeable(entry: TaskEntry) -> bool:
+    """Whether a task may be asked to go. What has only just been bound, and not yet confirmed, may not."""
+    task = entry.task
+    return entry.state in (BOUND, RUNNING) and task.preemptible and not task.critical

@@ -1,1 +1,0 @@
-"""Reservations: room kept for starts that are known."""

@@ -1,0 +1,1 @@
+"""Queueing: enqueue, queue order, permit."""

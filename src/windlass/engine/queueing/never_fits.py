@@ -1,0 +1,51 @@
+"""Who could not run if nothing else did: neither others' going nor room that is kept helps him."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.groups.next_step import Step
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.pending.capacity_if_evicted import could_hold
+from windlass.engine.queueing.queue_position import hopeless
+
+_CACHED = 4096
+
+
+class EmptyNodes:
+    """What nodes would hold of each class of tasks if they were empty, remembered until nodes are others."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._at_best: dict[TaskClass, tuple[int, int]] = {}
+        """Class → the shape of the node table and how many of it empty nodes hold."""
+
+    def too_few_for(self, step: Step) -> bool:
+        """Whether even empty nodes could not hold the step, each class of its tasks by itself."""
+        if step.extra:
+            return not any([self._best(run.cls) > 0 for run in step.runs])
+        if len(step.runs) == 1:
+            return self._best(step.runs[0].cls) < step.members
+        counts = Counter[TaskClass]()
+        for run in step.runs:
+            counts[run.cls] += len(run.entries)
+        spare = counts.total() - step.members
+        return any([self._best(cls) < count - spare for cls, count in counts.items()])
+
+    def beyond(self, group: GroupEntry) -> bool:
+        """Whether that is so for what a group waits for, or it was judged that it can never run."""
+        step = group.step
+        return hopeless(group) or (step is not None and self.too_few_for(step))
+
+    def _best(self, cls: TaskClass) -> int:
+        shape = self._table.shape
+        known = self._at_best.get(cls)
+        if known is not None and known[0] == shape:
+            return known[1]
+        if len(self._at_best) > _CACHED:
+            self._at_best.clear()
+        best = could_hold(self._table, cls)
+        self._at_best[cls] = shape, best
+        return best

@@ -1,0 +1,53 @@
+"""The last word of policies on what is about to be decided (:mod:`windlass.spi.consent`)."""
+
+from __future__ import annotations
+
+from windlass.engine.groups.entries import GroupEntry, TaskEntry
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queueing.tier_views import GangLook, TaskLook
+from windlass.engine.state.statement import Statement
+from windlass.spi.consent import Outcome
+from windlass.spi.plugins import Refusal
+
+PAUSE_SECONDS = 10.0
+"""For so long a group that was refused is not tried again: nothing in the cluster need change for a yes."""
+
+
+class Consent:
+    """Asks about the open statement. Where nobody wants to be asked, that is all it costs to know."""
+
+    def __init__(self, policies: Policies, statement: Statement, table: NodeTable) -> None:
+        self._policies = policies.consenting
+        self._statement = statement
+        self._table = table
+        self.asked = bool(self._policies)
+        """Whether anybody is asked at all."""
+
+    def refusal(self, group: GroupEntry | None, now: float) -> Refusal | None:
+        """Why what the statement holds may not be decided for ``group``; ``None`` if it may."""
+        placed, going = self._statement.deciding()
+        if not placed and not going:
+            return None
+        gang = GangLook(group) if group is not None else None
+        outcome = Outcome(gang, self._looks(placed, now), self._looks(going, now))
+        agreed = []
+        for policy in self._policies:
+            refusal = policy.consents(outcome)
+            if refusal is not None:
+                for earlier in reversed(agreed):
+                    earlier.withdrawn(outcome)
+                return refusal
+            agreed.append(policy)
+        return None
+
+    def _looks(self, entries: list[TaskEntry], now: float) -> tuple[TaskLook, ...]:
+        gangs: dict[int, GangLook] = {}
+        found = []
+        for entry in entries:
+            group = entry.group
+            if group is None:
+                raise RuntimeError(f"{entry.key} belongs to no group")
+            gang = gangs.setdefault(id(group), GangLook(group))
+            found.append(TaskLook(entry, gang, now, self._table.nodes[entry.row]))
+        return tuple(found)

@@ -1,0 +1,100 @@
+"""Where a group stands among those that wait in its queue. Groups that can never run as things are, or are held until
+somebody mends them, do not count: nobody waits for them.
+
+The order of a queue is made when somebody asks, and kept until the engine is told something new or
+decides something: ten thousand questions in a row cost one sort. In a long queue something changes between any two
+questions, so that its order is kept for a while all the same: what is told of a position is then that much older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from windlass.engine.groups.entries import GroupEntry
+from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.queues.tree import QueueEntry
+from windlass.engine.state.cluster_state import World
+
+SHORT = 1000
+"""The order of a queue of so many groups, running ones among them, is never older than what it is made of."""
+KEPT_SECONDS = 1e-4
+"""For so long the order of a longer one is kept, for each of its groups: some fifty times what making it costs."""
+LONGEST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Who waits in a queue, first come first, as of a ``stamp`` of the world; for positions ``until`` a moment."""
+
+    stamp: int
+    until: float
+    keys: list[str]
+    places: dict[str, int]
+
+
+class Positions:
+    def __init__(self, world: World, waits: Callable[[GroupEntry], bool]) -> None:
+        self._world = world
+        self._waits = waits
+        self._orders: dict[str, _Order] = {}
+
+    def find(self, group: GroupEntry, now: float) -> tuple[int, tuple[str, ...]]:
+        """The position, from 1, and the first of those ahead; (0, ()) outside of every queue."""
+        if group.queue is None or not self._counts(group):
+            return 0, ()
+        order = self._orders.get(group.queue.name)
+        if order is None or order.until <= now or group.key not in order.places:
+            order = self._made(group.queue, now)
+        place = order.places.get(group.key)
+        if place is None:
+            return 0, ()
+        ahead = order.keys[:place]
+        if order.stamp != self._world.stamp:
+            ahead = filter(self._still_waits, ahead)
+        return place + 1, tuple(islice(ahead, self._world.config.explain_ahead))
+
+    def in_order(self, queue: QueueEntry, now: float) -> list[str]:
+        """The keys of all groups that wait in the queue, first come first."""
+        return self._made(queue, now).keys
+
+    def _made(self, queue: QueueEntry, now: float) -> _Order:
+        stamp = self._world.stamp
+        order = self._orders.get(queue.name)
+        if order is not None and order.stamp == stamp:
+            return order
+        many = len(queue.groups)
+        kept = min(many * KEPT_SECONDS, LONGEST_SECONDS) if many > SHORT else 0.0
+        waiting: list[tuple[Any, str]] = [
+            (group.order_key or self._world.group_order(group), group.key)
+            for group in queue.groups.values()
+            if self._counts(group)
+        ]
+        waiting.sort()
+        keys = [key for _, key in waiting]
+        places = {key: place for place, key in enumerate(keys)}
+        order = self._orders[queue.name] = _Order(stamp, now + kept, keys, places)
+        return order
+
+    def _counts(self, group: GroupEntry) -> bool:
+        return group.group is not None and not group.group.held and self._waits(group) and not hopeless(group)
+
+    def _still_waits(self, key: str) -> bool:
+        group = self._world.groups.get(key)
+        return group is not None and self._counts(group)
+
+
+def hopeless(group: GroupEntry) -> bool:
+    """Whether it was judged, on the nodes and queues as they are, that the group can never run."""
+    if group.bucket is not None:
+        return all_hopeless(group.bucket)
+    said = group.reported.explanation if group.reported is not None else None
+    return said is not None and said.facts.tier == 1
+
+
+def all_hopeless(bucket: Bucket) -> bool:
+    """:func:`hopeless` of all who wait for the same."""
+    said = bucket.explanation if bucket.parked else None
+    return said is not None and said.facts.tier == 1

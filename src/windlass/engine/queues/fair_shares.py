@@ -1,0 +1,284 @@
+"""Fair shares, kept up to date: only levels whose total, demand or rules changed are divided anew.
+
+The queues without a parent stand under the cluster. If both APIs have some, the rule of KAI's division
+splits the cluster among KAI's roots and Volcano's (capacity is counted once); Volcano's tree then
+divides what KAI's roots leave over. The shares stand still during a cycle: a bind does not change the
+demand, and what an eviction changes counts from the next cycle on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queues.flavors import total_of_model
+from windlass.engine.queues.tree import NO_SHARE, QueueEntry, QueueTree
+from windlass.spi.objects import Dialect
+from windlass.spi.shares import Cause, Division, Part, Share
+
+
+class SharesRecord(msgspec.Struct, frozen=True):
+    """What :class:`Shares` knows: the total it divided, per queue its share and the demand it was made for."""
+
+    total: dict[str, int]
+    redivide: bool
+    demanding: list[str]
+    shares: dict[str, Share]
+    demands: dict[str, dict[str, int]]
+
+
+class Shares:
+    def __init__(self, table: NodeTable, queues: QueueTree, policies: Policies) -> None:
+        self._table = table
+        self._queues = queues
+        divisions = [plugin for plugin in policies.plugins if isinstance(plugin, Division)]
+        self._kai = division_for(divisions, Dialect.KAI)
+        self._volcano = division_for(divisions, Dialect.VOLCANO)
+        asked = [division for division in (self._kai, self._volcano) if division is not None]
+        self._heeds = [getattr(division, "heeds", _any_change) for division in asked]
+        self._total: dict[str, int] = {}
+        self._demands: dict[str, Mapping[str, int]] = {}
+        """Queue → its demand when its level was divided last."""
+
+    def refresh(self) -> None:
+        """Bring all shares up to date: every level where queues themselves have changed, else what has moved."""
+        queues = self._queues
+        if queues.redivide:
+            queues.redivide = False
+            queues.demanding = {}
+            self._everything()
+            return
+        if not queues.demanding:
+            return
+        if self._alone():
+            queues.demanding = {}
+            return
+        moved, queues.demanding = queues.demanding, {}
+        stale = {}
+        for name, entry in moved.items():
+            if entry.missing:
+                continue
+            before, after = self._demands.get(name), entry.demand
+            if before != after:
+                if before is not None and not self._heeded(entry, before, after):
+                    self._demands[name] = after
+                    continue
+                stale[entry.parent.name if entry.parent is not None else ""] = entry.parent
+        if stale:
+            self._divide(stale)
+
+    def _heeded(self, entry: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """Whether anybody's share may change with the demand of a queue."""
+        return any([heeds(entry, before, after) for heeds in self._heeds])
+
+    def _alone(self) -> bool:
+        """Whether there is one queue, which has all there is whatever it demands."""
+        roots = self._queues.known_tops()
+        if len(roots) != 1 or roots[0].children or roots[0].spec.dialect is Dialect.KAI:
+            return False
+        return (self._volcano is None or not self._volcano.flat) and _has_all(roots[0], self._total)
+
+    def retotal(self) -> None:
+        """The nodes have changed: everything is divided anew if the total has."""
+        if self._count_total() != self._total:
+            self._queues.redivide = True
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def as_record(self) -> SharesRecord:
+        """The shares as they stand, and what is still to be looked at."""
+        queues = self._queues
+        known = sorted(self._demands)
+        return SharesRecord(
+            dict(self._total),
+            queues.redivide,
+            sorted(queues.demanding),
+            {name: queues.entries[name].share for name in known if name in queues.entries},
+            {name: dict(self._demands[name]) for name in known if name in queues.entries},
+        )
+
+    def restore(self, record: SharesRecord) -> None:
+        """Bring the shares of all queues back to what they were."""
+        queues = self._queues
+        self._total = dict(record.total)
+        self._demands = dict(record.demands)
+        for name, share in record.shares.items():
+            queues.get(name).share = share
+        queues.redivide = record.redivide
+        queues.demanding = {name: queues.get(name) for name in record.demanding}
+
+    # ------------------------------------------------------------------ parts
+
+    def _everything(self) -> None:
+        self._total = self._count_total()
+        self._demands = {}
+        levels: dict[str, QueueEntry | None] = {"": None}
+        for entry in self._queues:
+            if entry.missing:
+                self._assign(entry, NO_SHARE)
+            if entry.children:  # below a missing queue, too: there is nothing to divide there
+                levels[entry.name] = entry
+        self._divide(levels)
+
+    def _count_total(self) -> dict[str, int]:
+        """What is divided: the nodes that are ready, without what other schedulers' work holds."""
+        table = self._table
+        total = dict(table.total)
+        for row in np.flatnonzero(table.live & ~table.ready).tolist():
+            node = table.nodes[row]
+            for resource, units in node.allocatable.items() if node is not None else ():
+                total[resource] = total.get(resource, 0) - units
+        for name in self._queues.due_flavors:
+            total[name] = total_of_model(table, name)
+        for resource, units in self._queues.foreign.items():
+            total[resource] = total.get(resource, 0) - units
+        return {resource: units for resource, units in total.items() if units > 0}
+
+    def _divide(self, stale: dict[str, QueueEntry | None]) -> None:
+        """Divide the stale levels from the top down, and those whose total changes on the way."""
+        heap = [(0 if parent is None else len(parent.path), name) for name, parent in stale.items()]
+        heapq.heapify(heap)
+        flat = self._volcano is not None and self._volcano.flat
+        flat_due = False
+        while heap:
+            _, name = heapq.heappop(heap)
+            parent = stale.pop(name, None)
+            if name and parent is None:
+                continue  # done already
+            if not name:
+                changed = self._top()
+            elif flat and parent is not None and parent.spec.dialect is not Dialect.KAI:
+                flat_due = True
+                continue
+            elif parent is not None:
+                changed = self._level(parent)
+            else:
+                changed = ()
+            for entry in changed:
+                if entry.children and entry.name not in stale:
+                    stale[entry.name] = entry
+                    heapq.heappush(heap, (len(entry.path), entry.name))
+        if flat_due:
+            self._flat()
+
+    def _top(self) -> list[QueueEntry]:
+        """The split between the roots. Returns those whose share has changed."""
+        roots = self._queues.known_tops()
+        division = self._for_one(roots[0]) if len(roots) == 1 else None
+        if division is not None:
+            return self._assign_all(roots, division.divide(None, roots, self._total))
+        ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
+        others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
+        changed: list[QueueEntry] = []
+        left = self._total
+        flat = self._volcano is not None and self._volcano.flat
+        if not (ours or flat) and len(others) == 1 and _has_all(others[0], left):
+            self._demands[others[0].name] = others[0].demand
+            return changed
+        if ours and self._kai is not None:
+            shares = self._kai.divide(None, roots, self._total)
+            left = dict(self._total)
+            for entry, share in zip(roots, shares, strict=True):
+                if entry.spec.dialect is not Dialect.KAI:
+                    continue
+                if self._assign(entry, share):
+                    changed.append(entry)
+                for resource, units in share.fair.items():
+                    left[resource] = max(0, left.get(resource, 0) - units)
+        if flat:
+            if others:
+                self._flat(left)
+        elif len(others) == 1:
+            parts = {resource: (Part(Cause.REST, units),) for resource, units in left.items() if ours}
+            if self._assign(others[0], Share(left, {}, others[0].spec.capability, parts)):
+                changed.append(others[0])
+        elif others and self._volcano is not None:
+            changed += self._assign_all(others, self._volcano.divide(None, others, left))
+        return changed
+
+    def _for_one(self, root: QueueEntry) -> Division | None:
+        """Who divides all there is to the only root; ``None`` if there is more to be done."""
+        if root.spec.dialect is Dialect.KAI:
+            return self._kai
+        division = self._volcano
+        return division if division is not None and division.flat and not root.children else None
+
+    def _level(self, parent: QueueEntry) -> list[QueueEntry]:
+        division = self._kai if parent.spec.dialect is Dialect.KAI else self._volcano
+        children = parent.subqueues
+        if division is None or not children:
+            return []
+        return self._assign_all(children, division.divide(parent, children, parent.share.fair))
+
+    def _flat(self, total: Mapping[str, int] | None = None) -> None:
+        """All leaves of Volcano's tree at once; an inner queue's share is the sum of those below it."""
+        division = self._volcano
+        if division is None:
+            return
+        tree = [e for e in self._queues if not e.missing and e.spec.dialect is not Dialect.KAI]
+        if total is None:
+            total = self._volcano_total()
+        leaves = sorted((e for e in tree if not e.subqueues), key=_by_name)
+        self._assign_all(leaves, division.divide(None, leaves, total))
+        for entry in sorted(tree, key=lambda e: -len(e.path)):
+            if entry.subqueues:
+                fair: dict[str, int] = {}
+                for child in entry.subqueues:
+                    for resource, units in child.share.fair.items():
+                        fair[resource] = fair.get(resource, 0) + units
+                self._assign(entry, Share(fair))
+
+    def _volcano_total(self) -> Mapping[str, int]:
+        """What Volcano's queues have to divide: what KAI's roots leave over."""
+        left = dict(self._total)
+        for entry in self._queues.known_tops():
+            if entry.spec.dialect is Dialect.KAI:
+                for resource, units in entry.share.fair.items():
+                    left[resource] = max(0, left.get(resource, 0) - units)
+        return left
+
+    def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[Share]) -> list[QueueEntry]:
+        return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
+
+    def _assign(self, entry: QueueEntry, share: Share) -> bool:
+        """Give a queue its share. True if the amount is another than before."""
+        self._demands[entry.name] = entry.demand
+        before = entry.share
+        if before == share:
+            entry.share = Share(before.fair, before.allocatable, before.real_capability, share.parts)
+            return False
+        entry.share = share
+        queues = self._queues
+        queues.stirred = True
+        queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
+        return before.fair != share.fair
+
+
+def _has_all(entry: QueueEntry, total: Mapping[str, int]) -> bool:
+    """Whether the queue, the only one below the cluster, has been given all of it."""
+    share = entry.share
+    return (
+        share.fair == total
+        and not share.allocatable
+        and not share.parts
+        and share.real_capability == entry.spec.capability
+    )
+
+
+def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | None:
+    """The first division that speaks for a queue API."""
+    return next((division for division in divisions if division.dialect is dialect), None)
+
+
+def _any_change(queue: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """What heeds every change of a demand."""
+    return True
+
+
+def _by_name(entry: QueueEntry) -> str:
+    return entry.name

@@ -1,1 +1,0 @@
-"""The cards of the rows of the node table, for classes of tasks."""

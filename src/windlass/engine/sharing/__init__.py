@@ -1,1 +1,0 @@
-"""The accounts of those who share time."""

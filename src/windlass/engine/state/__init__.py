@@ -1,0 +1,1 @@
+"""State of the cluster: placement ledger, statement with undo log, counters."""

@@ -1,0 +1,124 @@
+"""The engine's whole state, and nothing that acts on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.feasibility.task_class import ClassIndex
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.nodes.view import TableView
+from windlass.engine.plugin_set import Policies
+from windlass.engine.queues.decayed_usage import Usage
+from windlass.engine.queues.fair_shares import Shares
+from windlass.engine.queues.tree import QueueTree
+from windlass.engine.state.admission_gate import Gate
+from windlass.engine.state.placement_ledger import Ledger
+from windlass.engine.timesharing.attained_service import Sharing
+from windlass.engine.victims.disruption_budgets import BudgetBook
+from windlass.spi.budgets import HearsBudgets
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
+from windlass.spi.pending import HearsWaiting
+
+
+class World:
+    """Tables, queues, groups, tasks and the books over them."""
+
+    def __init__(self, config: EngineConfig, policies: Policies) -> None:
+        self.config = config
+        self.policies = policies
+        self.table = NodeTable()
+        self.queues = QueueTree(self.table.total, TableView(self.table))
+        self.shares = Shares(self.table, self.queues, policies)
+        self.usage = Usage(self.queues, self.table.total, config.usage_half_life_seconds)
+        self.classes = ClassIndex(self.table, policies, config.class_caches)
+        self.ledger = Ledger(self.table, self.queues, self.classes, policies)
+        self.gate = Gate()
+        self.sharing = Sharing()
+        """Whose time is shared; the action ``timeshare`` gives it its policy."""
+        self.namespace_quotas: dict[str, NamespaceQuota] = {}
+        self.stamp = 0
+        """Counts the times the engine was told or decided something."""
+        self.groups: dict[str, GroupEntry] = {}
+        self._task_keys = [order.task_key for order in policies.task_orders]
+        self._group_keys = [order.group_key for order in policies.group_orders]
+        self._task_order = self.task_order  # one for all groups
+        self.tasks: dict[str, TaskEntry] = {}
+        self.budgets = BudgetBook(self.tasks)
+        self.timed: dict[str, GroupEntry] = {}
+        """The groups of which it is known how long they run."""
+        for plugin in policies.domains:
+            plugin.attach(TableView(self.table))
+        for hearer in policies.plugins:
+            if isinstance(hearer, HearsBudgets):
+                hearer.hear_budgets(self.budgets)
+            if isinstance(hearer, HearsWaiting):
+                hearer.hear_waiting(self)
+
+    @property
+    def dirty(self) -> dict[str, GroupEntry]:
+        """See :attr:`Ledger.dirty`."""
+        return self.ledger.dirty
+
+    def group(self, key: str) -> GroupEntry:
+        """The group, made now if it is unknown."""
+        entry = self.groups.get(key)
+        if entry is None:
+            entry = self.groups[key] = GroupEntry(key, self._task_order)
+        return entry
+
+    def note_time(self, entry: GroupEntry) -> None:
+        """Keep :attr:`timed` true after what the group is, or which tasks it has, has changed."""
+        timed = entry.group is not None and run_time(entry) is not None
+        if not timed and not entry.timed:
+            return
+        entry.timed = timed
+        if timed:
+            self.timed[entry.key] = entry
+        else:
+            self.timed.pop(entry.key, None)
+        self.ledger.ends.stir(entry)
+
+    def waiting(self, group: str) -> Mapping[int, int]:
+        """See :class:`windlass.spi.pending.Waiting`."""
+        entry = self.groups.get(group)
+        tasks = entry.pending.values() if entry is not None else ()
+        return Counter(task.cls.number for task in tasks if task.promised < 0)
+
+    def apart(self, group: Group) -> bool:
+        """Whether the group's pods that ask for nothing are placed outside of the gang."""
+        return self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
+
+    def task_order(self, task: Task) -> tuple[Any, ...]:
+        """The task's place in its group; the key is last, so that no two are equal."""
+        keys = self._task_keys
+        if len(keys) == 1:
+            return (keys[0](task), task.key)
+        return (*[key(task) for key in keys], task.key)
+
+    def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
+        """The group's place in its queue: by the policies, its rank among those that share time, then age, uid
+        and key."""
+        group, keys = entry.spec, self._group_keys
+        if len(keys) == 2:
+            first, second = keys
+            return (
+                first(entry),
+                second(entry),
+                self.sharing.place(entry),
+                group.created,
+                group.uid,
+                group.key,
+            )
+        own = [key(entry) for key in keys]
+        return (*own, self.sharing.place(entry), group.created, group.uid, group.key)
+
+    def relabel(self) -> None:
+        """Let the domain policies count afresh where nodes with tasks changed their labels."""
+        relabelled, self.table.relabelled = self.table.relabelled, set()
+        if any(self.table.tasks[row] for row in relabelled):
+            for plugin in self.policies.domains:
+                plugin.relabelled(self.classes.counted_by(plugin))

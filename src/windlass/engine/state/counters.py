@@ -1,0 +1,175 @@
+"""What groups hold, ask for and are promised, in their own counters and in the sums of their queues.
+
+Where queues speak of single device models (:mod:`windlass.engine.queues.flavors`), those have sums of their own beside
+the resources; work of other schedulers, which has no group, is summed up apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.nodes.table import NodeTable
+from windlass.engine.queues.flavors import flavored, labels_at, wished
+from windlass.engine.queues.tree import QueueEntry, QueueTree
+from windlass.engine.state.expected_ends import Ends
+from windlass.spi.objects import TaskState
+
+if TYPE_CHECKING:
+    from windlass.engine.state.relocation_holds import Hold
+
+NO_MODELS: dict[str, int] = {}
+
+
+class Accounts:
+    """``ends`` is told of every change of what runs."""
+
+    def __init__(self, table: NodeTable, queues: QueueTree, ends: Ends) -> None:
+        self._table = table
+        self._queues = queues
+        self._ends = ends
+
+    # ------------------------------------------------------------------ single changes
+
+    def start(self, group: GroupEntry, cls: TaskClass, row: int, n: int) -> None:
+        """``n`` waiting tasks are placed on ``row`` as decided; negative: the decision is undone."""
+        group.active += n
+        if group.timed:
+            self._ends.stir(group)
+        queue, spec, queues = group.queue, group.group, self._queues
+        if queue is None:
+            return
+        queues.start(queue, cls.items, n, firm=spec is not None and not spec.preemptible)
+        if queues.flavors:
+            models = self.by_model(cls, row), self.wished_models(cls)
+            queues.start_flavored(queue, models[0].items(), models[1].items(), n)
+
+    def ask(self, queue: QueueEntry | None, cls: TaskClass, n: int) -> None:
+        """``n`` tasks wait; negative: they wait no longer."""
+        if queue is None:
+            return
+        self._queues.ask(queue, cls.items, n)
+        if self._queues.flavors:
+            self._queues.ask(queue, self.wished_models(cls).items(), n)
+
+    def promise(self, group: GroupEntry, cls: TaskClass, row: int, sign: int) -> None:
+        """Room on ``row`` is promised to a task of the group (1), or no longer (-1)."""
+        if group.queue is None:
+            return
+        self._queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
+        if self._queues.flavors:
+            self._queues.promise(group.queue, self.by_model(cls, row).items(), sign)
+
+    def release(self, entry: TaskEntry, sign: int) -> None:
+        """A task begins to terminate (1), or goes on after all (-1)."""
+        group = entry.group
+        if group is None or group.queue is None:
+            return
+        self._queues.release(group.queue, entry.cls.items, sign, firm=is_firm(group))
+        if self._queues.flavors:
+            self._queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
+
+    def count(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
+        """Enter a task in its group's counters and its queue's sums as being in ``state``."""
+        group = entry.group
+        if group is None:
+            if state in OCCUPYING:
+                self._queues.hold_foreign(entry.cls.items, sign)
+                self._queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), sign)
+            return
+        group.count(entry, state, sign)
+        if group.timed and state in OCCUPYING:
+            self._ends.stir(group)
+        if state is PENDING and not entry.task.gated:
+            if sign > 0:
+                group.add_pending(entry)
+            else:
+                group.drop_pending(entry)
+        if group.queue is not None:
+            self._count_queue(group.queue, entry, sign, state)
+
+    def _count_queue(self, queue: QueueEntry, entry: TaskEntry, sign: int, state: TaskState) -> None:
+        if state in OCCUPYING:
+            firm, queues = entry.group is not None and is_firm(entry.group), self._queues
+            queues.allocate(queue, entry.cls.items, sign, firm=firm)
+            if state is TERMINATING:
+                queues.release(queue, entry.cls.items, sign, firm=firm)
+            if queues.flavors:
+                by_model = self.by_model(entry.cls, entry.row).items()
+                queues.allocate(queue, by_model, sign)
+                if state is TERMINATING:
+                    queues.release(queue, by_model, sign)
+        elif state is PENDING and not entry.task.gated:
+            self.ask(queue, entry.cls, sign)
+
+    # ------------------------------------------------------------------ groups and queues
+
+    def join(self, group: GroupEntry, queue: QueueEntry) -> None:
+        """The group's tasks count for this queue from now on."""
+        group.queue = queue
+        queue.groups[group.key] = group
+        self._queues.touch(queue)
+        if group.tasks:
+            self._count_all(group, queue, 1)
+
+    def leave(self, group: GroupEntry, queue: QueueEntry) -> None:
+        """The inverse of :meth:`join`."""
+        self._count_all(group, queue, -1)
+        del queue.groups[group.key]
+        self._queues.touch(queue)
+        group.queue = None
+        self._queues.drop_if_unused(queue)
+
+    def _count_all(self, group: GroupEntry, queue: QueueEntry, sign: int) -> None:
+        for entry in group.tasks.values():
+            self._count_queue(queue, entry, sign, entry.state)
+            if entry.promised >= 0:
+                self.promise(group, entry.cls, entry.promised, sign)
+
+    # ------------------------------------------------------------------ device models
+
+    def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
+        """What a task holds on a row by the names of single device models."""
+        names = self._queues.flavors
+        return flavored(cls, labels_at(self._table, row), names) if names and row >= 0 else NO_MODELS
+
+    def wished_models(self, cls: TaskClass) -> dict[str, int]:
+        """What a task asks for by the names of the models that would do."""
+        names = self._queues.flavors
+        return wished(cls, names) if names else NO_MODELS
+
+    def recount_models(self, groups: Iterable[GroupEntry], holds: Iterable[Hold]) -> None:
+        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
+        queues = self._queues
+        queues.recount = False
+        queues.drop_flavored()
+        for on_row in self._table.tasks if queues.flavors else ():
+            for entry in on_row.values():
+                if entry.group is None:
+                    queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), 1)
+        for group in groups:
+            if group.queue is not None:
+                for entry in group.tasks.values():
+                    self._recount(group.queue, entry)
+        for hold in holds:
+            if hold.group.queue is not None:
+                queues.promise(hold.group.queue, self.by_model(hold.cls, hold.row).items(), 1)
+
+    def _recount(self, queue: QueueEntry, entry: TaskEntry) -> None:
+        queues = self._queues
+        if entry.state is PENDING and not entry.task.gated:
+            queues.ask(queue, self.wished_models(entry.cls).items(), 1)
+        if entry.state in OCCUPYING:
+            by_model = self.by_model(entry.cls, entry.row).items()
+            queues.allocate(queue, by_model, 1)
+            if entry.state is TERMINATING:
+                queues.release(queue, by_model, 1)
+        elif entry.promised >= 0:
+            queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
+
+
+def is_firm(group: GroupEntry) -> bool:
+    """Whether no one may evict what the group holds."""
+    return group.group is not None and not group.group.preemptible

@@ -1,0 +1,1 @@
+"""Time-sharing: attained service and ranks of groups."""

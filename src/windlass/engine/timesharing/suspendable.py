@@ -1,0 +1,145 @@
+"""What the groups that share time have of accelerators on each node, by rank: how much could be cleared at the most.
+
+For each group and node there is one slot in a few arrays, so that "what is held there by those of a worse rank" is
+one sum for all nodes; and the same in plain lists, for questions about one node. It bounds what
+:class:`~windlass.engine.preemption.suspension_search.Clearing` may find from above: who is spared for the moment, or by
+rules, is counted too.
+
+Invariants: a group's slots name the nodes on which it holds anything; slots of nobody rank before all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.feasibility.task_class import TaskClass
+from windlass.engine.groups.entries import TERMINATING, GroupEntry
+
+_NOBODY = float("-inf")
+_FIRST = 64
+
+
+class Stakes:
+    def __init__(self) -> None:
+        self._rows = np.zeros(_FIRST, dtype=np.int64)
+        self._ranks = np.full(_FIRST, _NOBODY)
+        self._falls = np.zeros(_FIRST)
+        self._places: list[tuple[float, float]] = [(_NOBODY, 0.0)] * _FIRST
+        """By slot the rank, and how fast it falls."""
+        self._on: dict[int, list[int]] = {}
+        """Row → the slots of groups that hold something there."""
+        self._falling = 0
+        """How many slots are of ranks that fall."""
+        self._held: list[list[TaskClass]] = [[] for _ in range(_FIRST)]
+        self._free = list(range(_FIRST))
+        self._slots: dict[str, list[int]] = {}
+        self._amounts: dict[str, NDArray[np.int64]] = {}
+        """Accelerator → what is held of it, by slot; for those that somebody asked for."""
+        self._units: dict[str, list[int]] = {}
+        """The same."""
+
+    def add(self, group: GroupEntry, base: float, falls: float) -> None:
+        """The group runs; see :class:`~windlass.engine.timesharing.attained_service.Account` for its rank."""
+        slots = self._slots[group.key] = []
+        for row, held in _held(group).items():
+            slot = self._take()
+            slots.append(slot)
+            self._rows[slot] = row
+            self._held[slot] = held
+            self._on.setdefault(row, []).append(slot)
+            for name, units in self._units.items():
+                units[slot] = self._amounts[name][slot] = _units(held, name)
+        self._rank(slots, base, falls)
+
+    def discard(self, group: GroupEntry) -> None:
+        slots = self._slots.pop(group.key)
+        self._rank(slots, _NOBODY, 0.0)
+        for slot in slots:
+            row = int(self._rows[slot])
+            there = self._on[row]
+            there.remove(slot)
+            if not there:
+                del self._on[row]
+        self._free += slots
+
+    def rerank(self, group: GroupEntry, base: float, falls: float) -> None:
+        self._rank(self._slots[group.key], base, falls)
+
+    def changed(self, group: GroupEntry) -> bool:
+        """Whether the group holds other room than was told of."""
+        slots = self._slots[group.key]
+        known = {int(self._rows[slot]): self._held[slot] for slot in slots}
+        return known != _held(group)
+
+    def worse(self, name: str, now: float, above: float, height: int) -> NDArray[np.int64] | None:
+        """Per row, what is held of an accelerator by groups of a rank larger than ``above``; ``None`` if there is
+        no such group."""
+        values = self._ranks - self._falls * now if self._falling else self._ranks
+        worse = np.flatnonzero(values > above)
+        if not len(worse):
+            return None
+        self._learn(name)
+        found = np.zeros(height, dtype=np.int64)
+        np.add.at(found, self._rows[worse], self._amounts[name][worse])
+        return found
+
+    def clears(self, row: int, name: str, now: float, above: float, units: int) -> bool:
+        """Whether what :meth:`worse` finds on one row comes to so many units."""
+        self._learn(name)
+        held, places = self._units[name], self._places
+        for slot in self._on.get(row, ()):
+            base, falls = places[slot]
+            if (base - falls * now if falls else base) > above:
+                units -= held[slot]
+                if units <= 0:
+                    return True
+        return units <= 0
+
+    # ------------------------------------------------------------------ parts
+
+    def _learn(self, name: str) -> None:
+        """Count an accelerator from now on."""
+        if name not in self._units:
+            self._units[name] = [_units(held, name) for held in self._held]
+            self._amounts[name] = np.array(self._units[name], dtype=np.int64)
+
+    def _rank(self, slots: list[int], base: float, falls: float) -> None:
+        place = (base, falls)
+        for slot in slots:
+            before = self._places[slot][1]
+            if falls != before:
+                self._falling += (falls != 0.0) - (before != 0.0)
+                self._falls[slot] = falls
+            self._ranks[slot] = base
+            self._places[slot] = place
+
+    def _take(self) -> int:
+        if not self._free:
+            size = len(self._rows)
+            self._rows = np.concatenate([self._rows, np.zeros(size, dtype=np.int64)])
+            self._ranks = np.concatenate([self._ranks, np.full(size, _NOBODY)])
+            self._falls = np.concatenate([self._falls, np.zeros(size)])
+            self._amounts = {
+                name: np.concatenate([amounts, np.zeros(size, dtype=np.int64)])
+                for name, amounts in self._amounts.items()
+            }
+            for units in self._units.values():
+                units += [0] * size
+            self._places += [(_NOBODY, 0.0)] * size
+            self._held += [[] for _ in range(size)]
+            self._free = list(range(size, 2 * size))
+        return self._free.pop()
+
+
+def _held(group: GroupEntry) -> dict[int, list[TaskClass]]:
+    """By row the classes of the tasks that the group has there, without what leaves."""
+    found: dict[int, list[TaskClass]] = {}
+    for entry in group.tasks.values():
+        if entry.row >= 0 and entry.state is not TERMINATING:
+            found.setdefault(entry.row, []).append(entry.cls)
+    return found
+
+
+def _units(held: list[TaskClass], name: str) -> int:
+    return sum(cls.request.get(name, 0) for cls in held)

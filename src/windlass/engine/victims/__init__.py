@@ -1,0 +1,1 @@
+"""Victims: sets of tasks that are evicted together, victim pools, disruption budgets."""

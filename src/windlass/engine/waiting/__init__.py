@@ -1,1 +1,0 @@
-"""Where groups wait, and how much room would help them."""

@@ -1,0 +1,1 @@
+"""ProvisioningRequests: what gangs ask of a cluster autoscaler."""

@@ -1,0 +1,1 @@
+"""Model of the cluster: object cache, group index, delta builder, facade."""

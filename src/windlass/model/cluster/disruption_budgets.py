@@ -1,0 +1,96 @@
+"""PodDisruptionBudgets: which pods each of them selects, by the rules of ``policy/v1``.
+
+An empty selector selects all pods of the namespace, an absent one none. Budgets protect pods that run: one
+that is pending, ended or going is not theirs to hold.
+"""
+
+from __future__ import annotations
+
+from windlass.api import selectors, views
+from windlass.api.selectors import labels_selected
+from windlass.engine import deltas
+
+_UNGUARDED = ("Pending", "Succeeded", "Failed", "")
+
+
+_Label = tuple[str, str] | None
+
+
+class BudgetBook:
+    """Budgets by namespace. ``dirty``: those that changed; ``reselected``: the namespaces in which they
+    select other pods."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, views.DisruptionBudget] = {}
+        self._selectors: dict[str, dict[_Label, dict[str, selectors.Selector]]] = {}
+        """Namespace → a label that all selected pods have, if one is known → budget → what it selects."""
+        self.dirty: dict[str, None] = {}
+        self.reselected: set[str] = set()
+
+    def upsert(self, budget: views.DisruptionBudget) -> None:
+        known = self._views.get(budget.key)
+        if known is None or known.selector != budget.selector:
+            self._drop(budget.key)
+            self.reselected.add(budget.namespace)
+            if budget.selector is not None:
+                selector = labels_selected(budget.selector)
+                inside = self._selectors.setdefault(budget.namespace, {})
+                inside.setdefault(_label(selector), {})[budget.key] = selector
+        self._views[budget.key] = budget
+        self.dirty[budget.key] = None
+
+    def remove(self, budget: views.DisruptionBudget) -> None:
+        if budget.key in self._views:
+            self._drop(budget.key)
+            del self._views[budget.key]
+            self.dirty[budget.key] = None
+            self.reselected.add(budget.namespace)
+
+    def _drop(self, key: str) -> None:
+        known = self._views.get(key)
+        if known is None or known.selector is None:
+            return
+        inside, label = self._selectors[known.namespace], _label(labels_selected(known.selector))
+        del inside[label][key]
+        if not inside[label]:
+            del inside[label]
+        if not inside:
+            del self._selectors[known.namespace]
+
+    def of(self, pod: views.Pod) -> tuple[str, ...]:
+        """The budgets that protect a pod, sorted."""
+        inside = self._selectors.get(pod.namespace)
+        if not inside or pod.phase in _UNGUARDED:
+            return ()
+        found = [
+            key
+            for label in (None, *pod.labels.items())
+            for key, selector in inside.get(label, {}).items()
+            if selector.matches(pod.labels)
+        ]
+        return tuple(sorted(found))
+
+    def take(self) -> list[deltas.Delta]:
+        """What the engine has not been told."""
+        changed, self.dirty = self.dirty, {}
+        return [
+            deltas.BudgetUpserted(key, budget.allowed) if budget else deltas.BudgetRemoved(key)
+            for key in changed
+            for budget in [self._views.get(key)]
+        ]
+
+    def allowed(self) -> list[tuple[str, int]]:
+        """All budgets with how many evictions each allows."""
+        return [(key, budget.allowed) for key, budget in self._views.items()]
+
+    def resend(self) -> None:
+        """Everything is to be told anew."""
+        self.dirty = dict.fromkeys(self._views)
+
+
+def _label(selector: selectors.Selector) -> _Label:
+    """A label that everything selected has, if the selector tells one."""
+    for wanted in selector.requirements:
+        if wanted.operator == "In" and len(wanted.values) == 1:
+            return wanted.key, wanted.values[0]
+    return None

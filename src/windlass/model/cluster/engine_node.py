@@ -1,0 +1,54 @@
+"""Node view → the engine's node, with its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windlass.api import views
+from windlass.model.devices import node_devices
+from windlass.spi.numa import NodeZones
+from windlass.spi.objects import Device, Node, Taint
+
+
+def node_of(
+    view: views.Node,
+    attachable: Mapping[str, int] | None = None,
+    hypernodes: Mapping[str, str] | None = None,
+    *,
+    kai: bool = False,
+    zones: NodeZones | None = None,
+    listed: tuple[Device, ...] = (),
+    images: bool = False,
+) -> Node:
+    """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
+    that it carries inside the engine, for the HyperNodes that it is in. ``kai``: there are queues that count
+    GPUs alone, so that MIG slices count for them as parts of GPUs. ``zones``: what is known of its NUMA zones.
+
+    ``listed``: devices that ResourceSlices list for it. ``images``: some policy looks at container images.
+
+    A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
+    """
+    amounts = node_devices.amounts_of(view)
+    if listed:
+        amounts = {**amounts, **node_devices.whole(listed)}
+    quota = node_devices.quota_of(view, listed) if kai or listed or node_devices.registered(view) else {}
+    return Node(
+        name=view.name,
+        allocatable={**amounts, **attachable} if attachable else amounts,
+        labels={**_with_hostname(view), **hypernodes} if hypernodes else _with_hostname(view),
+        taints=tuple(Taint(t.key, t.value, t.effect) for t in view.taints),
+        unschedulable=view.unschedulable,
+        ready=view.ready in ("", "True"),
+        devices=node_devices.cards_of(view) + listed,
+        quota=quota,
+        zones=zones,
+        images=tuple((name, one.size_bytes) for one in view.images for name in one.names or ())
+        if images
+        else (),
+    )
+
+
+def _with_hostname(view: views.Node) -> dict[str, str]:
+    labels = dict(view.labels)
+    labels.setdefault("kubernetes.io/hostname", view.name)
+    return labels

@@ -1,0 +1,163 @@
+"""Explanations that the translation itself gives: what is wrong with an object, at which field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from windlass.api import annotations as names
+from windlass.api.errors import FieldError
+from windlass.api.generated_names import without_uid
+from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.api.resources import COSCHEDULING_POD_GROUPS
+from windlass.model.cluster.ownership import KAI, VOLCANO, Hidden
+from windlass.model.devices.reserved_devices import NAMESPACE
+from windlass.model.groups import podgroups
+
+_SHOWN = 3
+_NAMED_IN = {
+    "": ("PodGroup", "annotation scheduling.k8s.io/group-name"),
+    podgroups.KAI: ("PodGroup", "annotation pod-group-name"),
+    podgroups.NATIVE: ("PodGroup", "field spec.schedulingGroup.podGroupName"),
+    podgroups.COSCHEDULING: (
+        f"PodGroup ({COSCHEDULING_POD_GROUPS.api_version})",
+        f"label {names.GROUP_NAME_COSCHEDULING}",
+    ),
+}
+"""What a group's object is called, and where pods name it."""
+_PEERS = {VOLCANO: "Volcano", KAI: "KAI"}
+
+
+def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Explanation:
+    """``faults``: ``"pod ns/name"`` or ``"PodGroup ns/name"`` → its wrong fields."""
+    blockers = [
+        Blocker(Reason.MISCONFIGURED, detail=f"{what}: {problem.field}: {problem.message}")
+        for what, problems in sorted(faults.items())
+        for problem in problems
+    ]
+    first = "; ".join(_unique(blocker.detail for blocker in blockers[:_SHOWN]))
+    more = f"; and {len(blockers) - _SHOWN} more" if len(blockers) > _SHOWN else ""
+    fields = sorted({problem.field for problems in faults.values() for problem in problems})
+    return Explanation(
+        code=Reason.MISCONFIGURED,
+        message=f"{first}{more}",
+        blockers=tuple(blockers),
+        remedies=(
+            f"correct {', '.join(fields[:_SHOWN])} where {without_uid(group)} is defined and create it again",
+        ),
+    )
+
+
+def group_missing(group: str, pods: int) -> Explanation:
+    """Pods name a PodGroup (by its key) that nobody has made."""
+    kind, place = _NAMED_IN[podgroups.kind_prefix(group)]
+    group = podgroups.shown_key(group)
+    return Explanation(
+        code=Reason.WAITING_FOR_MEMBERS,
+        message=f"{kind} {group} does not exist; {_count(pods, 'pod')} that name it wait for it",
+        blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{kind} {group} not found"),),
+        remedies=(f"create {kind} {group}, or correct the pods' {place}",),
+    )
+
+
+def not_handed_over(group: str, hidden: Hidden, pods: int, *, marked: bool) -> Explanation:
+    """Pods name a PodGroup that another scheduler decides on, and are placed by Windlass: by nobody. ``marked``: its
+    queue is handed over, and so will the group be, unless it has to stay."""
+    kind, _ = _NAMED_IN[podgroups.kind_prefix(group)]
+    whose = _PEERS[hidden.kind]
+    decides = f"{whose} decides on {kind} {podgroups.shown_key(group)}"
+    names_it = f"{_count(pods, 'pod')} of it that {'names' if pods == 1 else 'name'} schedulerName windlass"
+    other = f"or have {whose} place it: schedulerName: {hidden.scheduler} in its pod template"
+    if marked:
+        return Explanation(
+            code=Reason.WAITING_FOR_MEMBERS,
+            message=f"{decides}, which is not handed over yet, though its queue {hidden.queue} is; {names_it} "
+            f"{'waits' if pods == 1 else 'wait'} for that",
+            blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{decides}, of queue {hidden.queue}"),),
+            remedies=("see what keeps it, and whether the Windlass controllers run: windlass doctor", other),
+        )
+    return Explanation(
+        code=Reason.MISCONFIGURED,
+        message=f"{decides}, since its queue {hidden.queue} is not handed over to Windlass; nobody places "
+        f"{names_it}",
+        blockers=(Blocker(Reason.MISCONFIGURED, detail=f"{decides}, of queue {hidden.queue}"),),
+        remedies=(
+            f"hand the queue over: windlass install --adopt {hidden.kind} -q {hidden.queue}",
+            other,
+        ),
+    )
+
+
+def group_awaited(pod: str) -> Explanation:
+    """A pod of scheduler volcano whose PodGroup is yet to be made by the controller."""
+    return Explanation(
+        code=Reason.WAITING_FOR_MEMBERS,
+        message=f"pod {pod} waits for the PodGroup that the PodGroup controller makes for it",
+        remedies=("check that the Windlass controllers run: windlass status",),
+    )
+
+
+_FOR_WANT_OF_ROOM = (
+    Reason.EXCEEDS_CLUSTER,
+    Reason.EXCEEDS_EVERY_NODE,
+    Reason.NO_MATCHING_NODE,
+    Reason.INSUFFICIENT_RESOURCES,
+    Reason.DEVICES_FRAGMENTED,
+)
+
+
+def cards_refused(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
+    """Who asks for part of a card lacks room, and some nodes' cards are not shared for the moment. ``refusing``: node
+    → why."""
+    if told.code not in _FOR_WANT_OF_ROOM:
+        return told
+    texts = [f"node {node}: {why}" for node, why in sorted(refusing.items())]
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return Explanation(
+        code=Reason.BIND_FAILED,
+        message=f"Cards could not be held for sharing, and are left alone a while: {'; '.join(texts[:_SHOWN])}{more}",
+        blockers=(*(Blocker(Reason.BIND_FAILED, detail=text) for text in texts), *told.blockers),
+        remedies=(f"look at the reservation pods: kubectl -n {NAMESPACE} get pods,events",),
+        nodes_considered=told.nodes_considered,
+    )
+
+
+_AWAITED = {
+    Reason.RESERVING_CARD: (
+        "waits for the kubelet to name the shared card",
+        f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",
+    ),
+    Reason.AWAITING_VOLUME: (
+        "waits for its volumes to be made there",
+        "look at the claim (kubectl describe pvc), and at who makes its volumes",
+    ),
+    Reason.AWAITING_DEVICE: (
+        "waits for its devices to be made ready there",
+        "look at the conditions of the claim (kubectl get resourceclaim -o yaml), and at the driver of the device",
+    ),
+    Reason.AWAITING_NODE_LOCK: (
+        "waits until HAMi's device plug-in there is done with another pod",
+        "if it stays so, look at that pod (kubectl describe pod), and at HAMi's device plug-in on the node",
+    ),
+}
+
+
+def awaited(group: str, waiting: Sequence[Mapping[Reason, str]]) -> Explanation:
+    """A place is found; something is not there yet. ``waiting``: by pod, what; cards are told first."""
+    code = next(code for code in _AWAITED if any(code in one for one in waiting))
+    words, remedy = _AWAITED[code]
+    first = _unique(one[code] for one in waiting if code in one)
+    more = f"; and {len(first) - _SHOWN} more" if len(first) > _SHOWN else ""
+    return Explanation(
+        code=code,
+        message=f"{group} has its place, and {words}: {'; '.join(first[:_SHOWN])}{more}",
+        blockers=tuple(Blocker(code, detail=one) for one in first),
+        remedies=(remedy,),
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

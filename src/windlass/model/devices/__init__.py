@@ -1,0 +1,1 @@
+"""Devices of nodes and pods: inventory, requests, DRA claims, HAMi annotations."""

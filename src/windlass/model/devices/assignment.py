@@ -1,0 +1,171 @@
+"""Which cards a pod was given, in every form that somebody reads: annotations of the Binding, entries of a plan.
+
+The annotations go with the Binding, so a pod never has a node without its cards. Beside Windlass' own words
+(:mod:`windlass.api.devices.assignment_annotations`) they are those that the runtime of the pod's node goes by:
+Volcano's vGPU device plug-in reads ``volcano.sh/vgpu-ids-new`` and its companions, per container
+``UUID,type,MiB,percent`` of each card, cards ended by ``:`` and containers parted by ``;``; HAMi's its own
+(:mod:`windlass.model.devices.hami_annotations`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.devices import assignment_annotations, request_parser
+from windlass.api.devices.numa_annotations import PLACEMENT
+from windlass.api.devices.request import WHOLE
+from windlass.api.devices.resource_names import VOLCANO, VOLCANO_VGPU, compute_part, profile_of
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.model.devices import hami_annotations, node_devices
+from windlass.model.devices.consumable_capacity import share_of
+from windlass.model.devices.uuid_annotations import uuid_parts
+from windlass.model.nodes import numa
+from windlass.spi.objects import Dialect, HeldSlice
+
+_SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
+_POSITION = re.compile(r"spec\.containers\[(\d+)\]")
+_VOLCANO_TYPE = "NVIDIA"
+"""What Volcano's scheduler writes as the type of every card of this plug-in."""
+INDEX_VOLCANO = "volcano.sh/gpu-index"
+"""On a bound pod: its cards by index, in the older words of Volcano."""
+_INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
+WRITTEN = frozenset(
+    (
+        INDEX_VOLCANO,
+        names.VGPU_IDS_VOLCANO,
+        names.ALLOCATED_HAMI,
+        names.VISIBLE_DEVICES,
+        assignment_annotations.DEVICES,
+        assignment_annotations.SHARES,
+        assignment_annotations.SLICES,
+        PLACEMENT,
+    )
+)
+"""Annotations that tell what a pod was given: another incarnation of it starts without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A card in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
+
+    index: int
+    milli: int
+    profile: str = ""
+
+
+def handed(share: DeviceShare) -> Handed:
+    """The larger of the parts of compute and memory; of a slice its compute part."""
+    static = profile_of(share.resource)
+    if static:
+        return Handed(share.index, WHOLE, static)
+    if share.profile:
+        return Handed(share.index, compute_part(share.profile), share.profile)
+    if share.draws:
+        return Handed(share.index, share_of(share.draws))
+    memory = -(-share.memory_mib * WHOLE // share.card_mib) if share.card_mib else 0
+    return Handed(share.index, min(WHOLE, max(share.milli, memory)))
+
+
+def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.Part, ...]:
+    """What was decided, card by card."""
+    return tuple(
+        assignment_annotations.Part(share.index, share.milli, share.memory_mib, share.profile, share.start)
+        if share.start >= 0 or share.milli < WHOLE
+        else assignment_annotations.Part(share.index)
+        for share in shares
+    )
+
+
+def own_words(shares: Iterable[DeviceShare]) -> dict[str, str]:
+    """Windlass' own annotations; none for a pod without cards."""
+    return assignment_annotations.to_annotations(parts_of(shares))
+
+
+def words_of(
+    bind: Bind, pod: views.Pod | None, node: views.Node | None, dialect: Dialect, now: float
+) -> dict[str, str]:
+    """All annotations of the Binding of ``bind``. ``now``: Unix seconds."""
+    found = own_words(bind.devices) | numa.words(bind.zones)
+    if not bind.devices or pod is None:
+        return found
+    if dialect is Dialect.KAI:
+        parts = any(share.milli < WHOLE and not share.profile for share in bind.devices)
+        found[names.RECEIVED_KAI] = "Fraction" if parts else "Regular"
+    if any(name in _INDEX_WORDS for one in pod.shape.devices for name, _ in one.amounts):
+        found[INDEX_VOLCANO] = found[assignment_annotations.DEVICES]
+    registered = node_devices.registered(node) if node is not None else ()
+    if registered and any(share.resource == node_devices.REGISTERED for share in bind.devices):
+        found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
+    if node is not None and names.REGISTER_HAMI in node.annotations:
+        found |= hami_annotations.words_of(bind, pod, node, now)
+    return found
+
+
+def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -> dict[str, str]:
+    """What Volcano's vGPU device plug-in takes a pod's cards from."""
+    moment = str(int(now))
+    text = ";".join(_per_container(bind, pod, uuids))
+    return {
+        names.VGPU_IDS_VOLCANO: text,
+        "volcano.sh/devices-to-allocate": text,
+        "volcano.sh/vgpu-node": bind.node,
+        "volcano.sh/vgpu-time": moment,
+        "volcano.sh/bind-time": moment,
+        "volcano.sh/bind-phase": "allocating",
+    }
+
+
+def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequence[str]:
+    """One text per container, in their order; empty for one without cards."""
+    left = [share for share in bind.devices if share.resource == node_devices.REGISTERED]
+    asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
+    places = {one.name: _place(one.place) for one in pod.shape.devices}
+    texts: dict[int, str] = {}
+    for ask in asked.asks:
+        if not any(word == VOLCANO_VGPU.number for word, _ in ask.words):
+            continue
+        own, left = left[: ask.count], left[ask.count :]
+        texts[places.get(ask.container, 0)] = "".join(
+            f"{uuids.get(share.index, '')},{_VOLCANO_TYPE},{share.memory_mib or share.card_mib},{share.milli // 10}:"
+            for share in own
+        )
+    return [texts.get(place, "") for place in range(max(texts, default=-1) + 1)]
+
+
+def _place(field: str) -> int:
+    match = _POSITION.match(field)
+    return int(match[1]) if match else 0
+
+
+# ------------------------------------------------------------------ what running pods report
+
+
+def names_cards(annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]) -> bool:
+    """Whether a bound pod has just these cards: else somebody else's Binding was the first for it."""
+    told = annotations.get(assignment_annotations.DEVICES, "")
+    if told != ",".join(str(index) for index in sorted(set(devices))):
+        return False
+    return slices_of(annotations.get(assignment_annotations.SLICES, "")) == tuple(slices)
+
+
+@lru_cache(maxsize=4096)
+def slices_of(text: str) -> tuple[HeldSlice, ...]:
+    """``"0:1g.10gb@6"`` → the slices a running pod has. What cannot be read is left out: the engine then
+    counts the amounts alone."""
+    found = (_SLICE.fullmatch(word.strip()) for word in text.split(","))
+    return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in found if m)
+
+
+def held_devices(annotations: Mapping[str, str], node: views.Node | None) -> str:
+    """The indices that a running pod reports; of one that Volcano's own scheduler or HAMi's placed, those that it
+    wrote, or those of the UUIDs."""
+    own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
+    theirs = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
+    if own or not theirs or node is None:
+        return own
+    places = {card.uuid: card.index for card in node_devices.cards_of(node) if card.uuid}
+    return ",".join(str(places[one.uuid]) for one in uuid_parts(theirs) if one.uuid in places)

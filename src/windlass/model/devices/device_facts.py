@@ -1,0 +1,50 @@
+"""What the cluster's nodes and queues say that parts of cards are counted by, kept up to date cheaply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.api import views
+from windlass.model.devices import node_devices
+from windlass.model.devices.device_needs import CardFacts, queue_words, sizes
+from windlass.model.queues import engine_queue
+from windlass.spi.objects import Node, Queue
+
+_Told = tuple[frozenset[tuple[str, int]], bool]
+
+
+class CardBook:
+    """``changed``: something was noted that :meth:`facts` has not looked at yet."""
+
+    def __init__(self) -> None:
+        self.changed = False
+        self._told: dict[str, _Told] = {}
+        """By node: its cards' resources and sizes, and whether it carves slices."""
+
+    def note(self, view: views.Node, node: Node) -> None:
+        told = (
+            frozenset((device.resource, device.memory_mib) for device in node.devices),
+            node_devices.carves(view),
+        )
+        if self._told.get(node.name) != told:
+            self._told[node.name] = told
+            self.changed = True
+
+    def forget(self, node: str) -> None:
+        if self._told.pop(node, None) is not None:
+            self.changed = True
+
+    def clear(self) -> None:
+        self._told.clear()
+        self.changed = True
+
+    def facts(self, known: Iterable[Queue]) -> CardFacts:
+        """``known``: the queues there are."""
+        self.changed = False
+        kinds = {kind for told, _ in self._told.values() for kind in told}
+        return CardFacts(
+            memories=sizes(kinds),
+            carved=any(carved for _, carved in self._told.values()),
+            queue_words=queue_words(each for queue in known for each in engine_queue.amounts_named(queue)),
+            registered=any(resource == node_devices.REGISTERED for resource, _ in kinds),
+        )

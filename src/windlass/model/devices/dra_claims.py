@@ -1,0 +1,594 @@
+"""Claims of dynamic resource allocation → needs of cards, and what is written about a claim when its pod is bound.
+
+Devices are those that ResourceSlices list; where a node has none, its cards as the node itself tells them, under
+driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
+device (:mod:`windlass.api.devices.cel`). What requests come to says :mod:`windlass.model.devices.dra_needs`; what is
+not served is told at its field, never ignored.
+
+A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
+needs the devices, the others need its node. They wait until it is bound, but for those of its own gang: these
+start with it (:mod:`windlass.model.groups.claim_sharing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from windlass.api import views
+from windlass.api.devices.assignment_annotations import DEVICES
+from windlass.api.devices.request import WHOLE
+from windlass.api.errors import FieldError
+from windlass.api.views.claims import FINALIZER
+from windlass.api.views.podshape import ClaimReference
+from windlass.engine.decision import Bind
+from windlass.kits.dicts import put
+from windlass.kits.timestamps import rfc3339
+from windlass.model.devices import consumable_capacity
+from windlass.model.devices.device_needs import Claims
+from windlass.model.devices.dra_devices import NOTHING, Apart, Shelf
+from windlass.model.devices.dra_needs import Card, ClaimNeeds, HeldCard, Source, charged_in
+from windlass.spi.devices import DeviceNeed, Draws
+from windlass.spi.objects import Device
+
+MOST_CONSUMERS = 256
+"""So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
+_NOTHING: Mapping[str, None] = {"allocation": None, "reservedFor": None}
+Json = dict[str, Any]
+Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a pod's references come to, as it is put together."""
+
+    sources: list[tuple[str, Source]] = field(default_factory=list)
+    """Where the pod names a claim that it carries, and what that says."""
+    problems: list[FieldError] = field(default_factory=list)
+    pinned: str = ""
+
+
+class Allotted(NamedTuple):
+    """A device that a claim (by key) holds; ``share``: by its ID the part of it that takes ``draws``, or ""."""
+
+    claim: str
+    resource: str
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    share: str = ""
+    draws: Draws = ()
+
+
+class ClaimsChanged(Exception):
+    """What was chosen for a pod's claims cannot be written."""
+
+
+class Decided(Protocol):
+    """A bind that was decided and is not yet seen."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+class ClaimBook:
+    """``assumed``: pods (by key) whose binds are on their way, or made and not yet shown: they use their claims.
+    ``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
+
+    def __init__(self, assumed: Mapping[str, Decided]) -> None:
+        self._assumed = assumed
+        self.generated = False
+        self.claims: dict[str, views.DeviceClaim] = {}
+        self.templates: dict[str, views.ClaimTemplate] = {}
+        self.classes: dict[str, views.DeviceClass] = {}
+        self.shelf = Shelf()
+        self._needs = ClaimNeeds(self.shelf, self.classes)
+        self.users: dict[str, dict[str, None]] = {}
+        """Claim (by key) → the pods that name it."""
+        self._owners: dict[str, dict[str, None]] = {}
+        """Claim that was made for a pod (by key) → that pod."""
+        self._allocated: dict[str, dict[str, None]] = {}
+        """Node → the claims (by key) that are allocated there."""
+
+    # ------------------------------------------------------------------ what is shown
+
+    def upsert(self, item: Item) -> bool:
+        """Take in an object as it is now; whether anything changed that matters."""
+        self._forget(item)
+        match item:
+            case views.ResourceSlice():
+                return self.shelf.upsert(item)
+            case views.DeviceClass():
+                return put(self.classes, item.name, item)
+            case views.ClaimTemplate():
+                return put(self.templates, item.key, item)
+            case views.DeviceClaim():
+                self._leave_nodes(item)
+                for node in item.nodes:
+                    self._allocated.setdefault(node, {})[item.key] = None
+                return put(self.claims, item.key, item)
+
+    def _forget(self, item: Item) -> None:
+        if isinstance(item, views.ResourceSlice | views.DeviceClass):
+            self._needs.forget()
+
+    def remove(self, item: Item) -> bool:
+        self._forget(item)
+        match item:
+            case views.ResourceSlice():
+                return self.shelf.remove(item.name)
+            case views.DeviceClass():
+                return self.classes.pop(item.name, None) is not None
+            case views.ClaimTemplate():
+                return self.templates.pop(item.key, None) is not None
+            case views.DeviceClaim():
+                self._leave_nodes(item)
+                return self.claims.pop(item.key, None) is not None
+
+    def _leave_nodes(self, item: views.DeviceClaim) -> None:
+        before = self.claims.get(item.key)
+        for node in before.nodes if before is not None else ():
+            _without(self._allocated, node, item.key)
+
+    def use(self, pod: views.Pod) -> None:
+        """The pod names these claims."""
+        for reference in pod.shape.claims:
+            if reference.claim:
+                self.users.setdefault(f"{pod.namespace}/{reference.claim}", {})[pod.key] = None
+        for _, name in pod.claim_names:
+            self._owners.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
+
+    def claims_of(self, pod: views.Pod) -> Iterator[views.DeviceClaim]:
+        """Those of the pod that there are."""
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            if claim is not None:
+                yield claim
+
+    def nodes_of(self, pod: views.Pod) -> Iterator[str]:
+        """Where claims of the pod are allocated."""
+        for claim in self.claims_of(pod):
+            yield from claim.nodes
+
+    def apart(self, node: str, pods: Mapping[str, views.Pod]) -> Apart:
+        """What claims hold of the devices of a node though no pod does: a claim outlives its pods until its controller
+        has given it back."""
+        found = list[views.DeviceResult]()
+        for key in self._allocated.get(node, ()):
+            if all(pods[user].finished for user in self.users_of(key) if user in pods):
+                found += self.claims[key].results
+        devices = frozenset((one.driver, one.pool, one.device) for one in found if not one.share)
+        return Apart(devices, tuple(one for one in found if one.share))
+
+    def in_the_way(
+        self,
+        claim: views.DeviceClaim,
+        node: str,
+        devices: Json,
+        pods: Mapping[str, views.Pod],
+        ours: Callable[[views.Pod], bool],
+    ) -> Iterator[views.DeviceClaim]:
+        """Other claims that still hold devices of a node which are about to be given (``allocation.devices``): for a
+        binding of ``ours`` that failed, or by somebody who died before it. Raises :class:`ClaimsChanged` where a pod
+        that is bound, or that another scheduler is about to bind, has been given one of them meanwhile."""
+        given = {_name(one) for one in devices["results"] if not one.get("adminAccess")}
+        for key in self._allocated.get(node, ()):
+            other = self.claims[key]
+            held = {(one.driver, one.pool, one.device) for one in other.results if not one.share}
+            if key == claim.key or given.isdisjoint(held):
+                continue
+            for user in (pods[user] for user in self.users_of(key) if user in pods):
+                if self._placed(user) or not ours(user):
+                    names = ", ".join(sorted(device for _, _, device in given & held))
+                    raise ClaimsChanged(f"claim {key} of pod {user.key} holds {names} on {node} by now")
+            yield other
+
+    def users_of(self, claim: str) -> Iterator[str]:
+        """The pods that name a claim (by key), and the one that it was made for."""
+        yield from self.users.get(claim, ())
+        yield from self._owners.get(claim, ())
+
+    def leave(self, pod: views.Pod) -> None:
+        """The pod is gone."""
+        for reference in pod.shape.claims:
+            _without(self.users, f"{pod.namespace}/{reference.claim}", pod.key)
+        for _, name in pod.claim_names:
+            _without(self._owners, f"{pod.namespace}/{name}", pod.key)
+
+    # ------------------------------------------------------------------ what a pod needs
+
+    def asked(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
+    ) -> tuple[Claims, str]:
+        """What the claims of a pod ask for, and the node that it must go to because a claim is there (or ""). Of a
+        pod that is bound: what they hold, whoever allocated it and however it was asked for. ``mates``: with these
+        pods it starts, on one node."""
+        held = self.held(pod, pods) if pod.node_name else ()
+        if held or (pod.node_name and self._looks_on(pod)):
+            return self._held(pod, held), ""
+        found = _Found()
+        for position, reference in enumerate(pod.shape.claims):
+            place = f"spec.resourceClaims[{position}]"
+            carrier = self._carrier(pod, reference, pods)
+            if carrier is not None and carrier.key != pod.key:
+                if carrier.node_name or carrier.key not in mates:
+                    self._share(found, place, reference, carrier)
+                elif (users := len(self.users[f"{pod.namespace}/{reference.claim}"])) > MOST_CONSUMERS:
+                    words = (
+                        f"{users} pods name ResourceClaim {reference.claim}, which serves {MOST_CONSUMERS}"
+                    )
+                    found.problems.append(FieldError.forbidden(place, words))
+                continue
+            source = self._source(found, place, pod, reference)
+            if source is not None:
+                found.sources.append((place, source))
+        plan = self._needs.plan(tuple(source for _, source in found.sources))
+        for claim, request, why in plan.problems:
+            place = found.sources[claim][0] + (f" (request {request})" if request else "")
+            found.problems.append(FieldError.forbidden(place, why))
+        return Claims(plan.needs, plan.charges, tuple(found.problems)), found.pinned
+
+    def allotted(self, pod: views.Pod) -> Iterator[Allotted]:
+        """The devices that the pod's claims hold, whoever allocated them. Those that no slice lists are left out."""
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            for result in claim.results if claim is not None else ():
+                place = self.shelf.place_of(pod.node_name, result.driver, result.pool, result.device)
+                if claim is None or place is None:
+                    continue
+                listed = self.shelf.listed_at(pod.node_name, *place)
+                draws = listed.draws_of(result.consumed) if result.share and listed is not None else ()
+                yield Allotted(claim.key, *place, result.share, draws)
+
+    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[HeldCard, ...]:
+        """The devices that were allocated for the pod, in the order of its needs (:meth:`asked`); those left out that
+        another carries."""
+        shared = {
+            f"{pod.namespace}/{reference.claim}"
+            for reference in pod.shape.claims
+            if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
+        }
+        found = (
+            HeldCard(one.resource, one.index, one.draws)
+            for one in self.allotted(pod)
+            if one.claim not in shared
+        )
+        return tuple(sorted(found, key=lambda one: (one.resource, bool(one.draws), one)))
+
+    def _looks_on(self, pod: views.Pod) -> bool:
+        """Whether its claims are allocated, and hold nothing: it looks after devices that others have."""
+        claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
+        return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
+
+    def _held(self, pod: views.Pod, cards: Sequence[HeldCard]) -> Claims:
+        """Whole cards, so many of each resource, and one by one those of which it has a part; parts are charged as
+        what they are."""
+        charges: dict[str, int] = {}
+        for card in cards:
+            charge = charged_in(card.resource)
+            charges[charge] = charges.get(charge, 0) + self.shelf.milli_of(pod.node_name, *card)
+        needs = [
+            DeviceNeed(resource, 1 if draws else len(list(same)), milli=WHOLE, draws=draws)
+            for (resource, draws, _), same in groupby(
+                enumerate(cards), lambda at: (at[1].resource, at[1].draws, at[0] if at[1].draws else -1)
+            )
+        ]
+        return Claims(tuple(needs), tuple(sorted(charges.items())))
+
+    def carried_words(
+        self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
+    ) -> dict[str, str]:
+        """The cards of the pods that carry what a pod shares: it uses them, too. ``decided``: of a pod that is about to
+        be bound."""
+        pod = pods.get(key)
+        for reference in pod.shape.claims if pod is not None else ():
+            carrier = self._carrier(pod, reference, pods) if pod is not None else None
+            if carrier is None or carrier.key == key:
+                continue
+            if DEVICES in carrier.annotations:
+                return {DEVICES: carrier.annotations[DEVICES]}
+            if words := decided(carrier.key):
+                return words
+        return {}
+
+    def sharers(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], among: Callable[[views.Pod], bool]
+    ) -> tuple[str, dict[str, views.Pod]]:
+        """The pods that share claims, directly or by way of others, with a pod, itself among them, and the first by
+        name of these claims. ``among``: who counts of the others."""
+        found, names, left = {pod.key: pod}, set[str](), [pod]
+        while left:
+            for reference in left.pop().shape.claims:
+                if not reference.claim or reference.claim in names:
+                    continue
+                names.add(reference.claim)
+                for key in self.users.get(f"{pod.namespace}/{reference.claim}", ()):
+                    mate = pods.get(key) if key not in found else None
+                    if mate is not None and among(mate):
+                        found[key] = mate
+                        left.append(mate)
+        return min(names, default=""), found
+
+    def carrier_of(self, claim: str, pods: Mapping[str, views.Pod]) -> views.Pod | None:
+        """Of the pods that name a claim (by key) the one that carries it: bound before about to be, before waiting; old
+        before young."""
+        users = self.users.get(claim, ())
+        living = [pods[key] for key in users if key in pods and stays(pods[key])]
+        return min(
+            living,
+            key=lambda one: (not one.node_name, not self._placed(one), one.created, one.key),
+            default=None,
+        )
+
+    def _placed(self, pod: views.Pod) -> bool:
+        """Whether it is bound, or its bind is decided: nobody knows yet that it was not made."""
+        assumed = self._assumed.get(pod.key)
+        return bool(pod.node_name) or (assumed is not None and assumed.uid == pod.uid)
+
+    def lends(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], apart: Callable[[views.Pod], bool]
+    ) -> bool:
+        """Whether devices that a pod carries stay taken when it goes: bound pods that do not go with it (``apart``) use
+        them, too."""
+        return bool(pod.node_name) and any(
+            stays(other) and bool(other.node_name) and apart(other)
+            for reference in pod.shape.claims
+            if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key == pod.key
+            for user in self.users[f"{pod.namespace}/{reference.claim}"]
+            if (other := pods.get(user)) is not None and other.key != pod.key
+        )
+
+    def _carrier(
+        self, pod: views.Pod, reference: ClaimReference, pods: Mapping[str, views.Pod]
+    ) -> views.Pod | None:
+        """:meth:`carrier_of`; ``None`` for a claim that is the pod's own."""
+        return self.carrier_of(f"{pod.namespace}/{reference.claim}", pods) if reference.claim else None
+
+    def _share(self, found: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
+        if carrier.node_name:
+            if found.pinned not in ("", carrier.node_name):
+                found.problems.append(
+                    FieldError.forbidden(
+                        place, f"its claims are on two nodes: {found.pinned}, {carrier.node_name}"
+                    )
+                )
+            found.pinned = carrier.node_name
+            return
+        found.problems.append(
+            FieldError.forbidden(
+                place,
+                f"ResourceClaim {reference.claim} is not allocated yet: pod {carrier.key} carries it and waits",
+            )
+        )
+
+    def _source(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Source | None:
+        """What a claim of the pod says; nothing where it is not known."""
+        if reference.device_class:
+            if self.generated and self._own_claim(pod, reference) is None:
+                self._missing(found, place, f"the claim of {reference.name} is being made")
+            return _of_class(reference), ()
+        if reference.template:
+            claim = self._own_claim(pod, reference)
+            template = self.templates.get(f"{pod.namespace}/{reference.template}")
+            if claim is None and self.generated and not pod.node_name:
+                self._missing(found, place, f"the claim of template {reference.template} is being made")
+            source = claim or template
+            if source is None:
+                self._missing(
+                    found, place, f"ResourceClaimTemplate {pod.namespace}/{reference.template} does not exist"
+                )
+        else:
+            source = self.claims.get(f"{pod.namespace}/{reference.claim}")
+            if source is None:
+                self._missing(found, place, f"ResourceClaim {pod.namespace}/{reference.claim} does not exist")
+        if source is None:
+            return None
+        found.problems.extend(source.problems)
+        return source.requests, source.constraints
+
+    def _missing(self, found: _Found, place: str, why: str) -> None:
+        found.problems.append(FieldError(place, why, "FieldValueNotFound"))
+
+    def _own_claim(self, pod: views.Pod, reference: ClaimReference) -> views.DeviceClaim | None:
+        """The claim that was made for a pod of a template (or of a class alone)."""
+        name = dict(pod.claim_names).get(reference.name) or reference.claim
+        return self.claims.get(f"{pod.namespace}/{name}") if name else None
+
+    # ------------------------------------------------------------------ what is written
+
+    def allocation(
+        self,
+        pod: views.Pod,
+        node: str,
+        devices: Sequence[HeldCard],
+        pods: Mapping[str, views.Pod],
+    ) -> Iterator[tuple[views.DeviceClaim, Json]]:
+        """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
+        another pod carries). ``devices``: its cards, in the order of :meth:`asked`.
+        Raises :class:`ClaimsChanged` where these are not what the claims ask for any more."""
+        own: list[views.DeviceClaim] = []
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            if claim is None:
+                continue
+            carrier = self._carrier(pod, reference, pods)
+            if carrier is not None and carrier.key != pod.key:
+                yield claim, {}
+            else:
+                own.append(claim)
+        plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
+        there = self.shelf.cards_of(node) or self.shelf.own_cards(node)
+        resources = {one.resource for one in there}
+        cards = [card for card in devices if card.resource in resources] if there else list(devices)
+        results = self._needs.results(plan, cards, there)
+        if results is None:
+            raise ClaimsChanged(f"the devices that were chosen on {node} serve its claims no longer")
+        for number, claim in enumerate(own):
+            mine = [one for one in results if one.claim == number]
+            config = self._config(claim, list(dict.fromkeys(one.option for one in mine)))
+            written = [
+                self._result(one.option, node, one.card, f"{claim.uid}/{claim.resource_version}/{at}")
+                for at, one in enumerate(mine)
+            ]
+            yield claim, {"results": written, **({"config": config} if config else {})}
+
+    def _result(self, option: views.DeviceRequest, node: str, card: Card, name: str) -> Json:
+        """``name``: what no other result is called."""
+        driver, pool, device = self.shelf.name_of(node, *card)
+        result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
+        if option.admin:
+            result["adminAccess"] = True
+        listed = self.shelf.listed_at(node, *card)
+        if listed is not None and listed.shared:
+            result["shareID"] = str(uuid5(NAMESPACE_OID, name))
+            if consumed := dict(consumable_capacity.consumed(option.capacity, listed.capacity) or ()):
+                result["consumedCapacity"] = consumed
+        if listed is not None and listed.ready:
+            result["bindingConditions"] = [*listed.ready]
+        if listed is not None and listed.failed:
+            result["bindingFailureConditions"] = [*listed.failed]
+        borne = msgspec.to_builtins(option.tolerations)
+        return result | ({"tolerations": [*borne]} if borne else {})
+
+    def _config(self, claim: views.DeviceClaim, served: Sequence[views.DeviceRequest]) -> list[Json]:
+        """What the drivers are told, as kube-scheduler copies it: of each class once, with the requests that it
+        serves; then of the claim whatever concerns one of the requests, or the alternative that was taken."""
+        of_class: dict[str, list[str]] = {}
+        for option in served:
+            of_class.setdefault(option.device_class, []).append(option.name)
+        found: list[Json] = []
+        for name, requests in of_class.items():
+            known = self.classes.get(name)
+            told = known.config if known is not None else ()
+            found += [{**one.body, "source": "FromClass", "requests": requests} for one in told]
+        names = {name for option in served for name in (option.name, option.name.partition("/")[0])}
+        for one in claim.config:
+            if not one.requests:
+                found.append({**one.body, "source": "FromClaim"})
+            elif not names.isdisjoint(one.requests):
+                found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
+        return found
+
+    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
+        """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
+        return self.shelf.cards_of(node, apart)
+
+    def learn(self, node: str, cards: Iterable[Device]) -> bool:
+        """The cards that a node tells of itself; whether there is news of their kinds."""
+        news = self.shelf.learn(node, tuple(cards))
+        if news:
+            self._needs.forget()
+        return news
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """A merge patch of a ResourceClaim that goes before a binding: of its status, at that version of it or none;
+    or of its ``metadata``."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, object]
+    subresource: str = "status"
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a device is allocated that has to be made ready before a pod is bound."""
+        status: Any = self.body.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results", ())
+        return any("bindingConditions" in one for one in results)
+
+
+def writes_for(
+    book: ClaimBook,
+    pod: views.Pod,
+    bind: Bind,
+    pods: Mapping[str, views.Pod],
+    now: float,
+    ours: Callable[[views.Pod], bool],
+    together: Collection[str] = (),
+) -> list[ClaimWrite]:
+    """Allocation where there is none yet, the pod as one that may use the devices, and what keeps an allocated claim
+    from being deleted under it.
+
+    ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
+    the server refuses. ``ours``: whether this scheduler places a pod. ``together``: pods that begin with this one; who
+    carries a claim writes it for them, too. Raises :class:`ClaimsChanged`."""
+    cards = [HeldCard(share.resource, share.index, share.draws) for share in bind.devices]
+    writes = []
+    for claim, devices in book.allocation(pod, bind.node, cards, pods):
+        version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
+        if not devices:
+            carrier = book.carrier_of(claim.key, pods)
+            carried = carrier is not None and carrier.key in together
+            if pod.uid not in claim.reserved and not carried:
+                status: dict[str, object] = {"reservedFor": [*claim.consumers, _consumer(pod)]}
+                writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
+            continue
+        writes += [_given_back(other) for other in book.in_the_way(claim, bind.node, devices, pods, ours)]
+        if claim.allocated:  # for a binding that failed, or by somebody who is gone
+            writes.append(_given_back(claim))
+            version = {}
+        field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
+        allocation = {
+            "devices": devices,
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+            "allocationTimestamp": rfc3339(now),
+        }
+        mates = [pods[key] for key in together if key != pod.key and key in book.users.get(claim.key, ())]
+        status = {"allocation": allocation, "reservedFor": [_consumer(one) for one in (pod, *mates)]}
+        writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
+        if FINALIZER not in claim.finalizers:
+            kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
+            writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
+    return writes
+
+
+def _name(result: Json) -> tuple[str, str, str]:
+    """What a device of an allocation is called: by its driver, pool and name."""
+    return result["driver"], result["pool"], result["device"]
+
+
+def _given_back(claim: views.DeviceClaim) -> ClaimWrite:
+    """It is allocated no longer, if it is as it was seen."""
+    version = {"resourceVersion": claim.resource_version}
+    return ClaimWrite(claim.namespace, claim.name, {"metadata": version, "status": dict(_NOTHING)})
+
+
+def withdrawals(claims: Iterable[views.DeviceClaim], pods: Collection[str]) -> list[ClaimWrite]:
+    """What gives back claims of which nobody but these pods (by UID) may use the devices, so that they can be allocated
+    anew."""
+    return [
+        ClaimWrite(one.namespace, one.name, {"metadata": {"uid": one.uid}, "status": dict(_NOTHING)})
+        for one in claims
+        if one.allocated and set(one.reserved) <= set(pods)
+    ]
+
+
+def stays(pod: views.Pod) -> bool:
+    """Whether a pod uses its claims, or will."""
+    return not pod.finished and bool(pod.node_name or not pod.deleted)
+
+
+def _consumer(pod: views.Pod) -> Json:
+    return {"resource": "pods", "name": pod.name, "uid": pod.uid}
+
+
+def _of_class(reference: ClaimReference) -> tuple[views.ClaimRequest, ...]:
+    """One device of a class."""
+    option = views.DeviceRequest(reference.name, reference.device_class)
+    return (views.ClaimRequest(reference.name, (option,)),)
+
+
+def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:
+    """Take a pod out. Nothing is kept of a claim that nobody uses any more."""
+    users = book.get(claim, {})
+    users.pop(pod, None)
+    if not users:
+        book.pop(claim, None)

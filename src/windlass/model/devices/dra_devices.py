@@ -1,0 +1,357 @@
+"""The devices that claims choose among: those of ResourceSlices, and the cards that nodes tell of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from windlass.api import views
+from windlass.api.devices import cel
+from windlass.api.devices.request import GPU, MIB, WHOLE
+from windlass.api.views.claims import ALL, DeviceTaint
+from windlass.model.devices import consumable_capacity
+from windlass.model.devices.resource_slices import DeviceName, Listed, Pool, listed_of, subject_in
+from windlass.spi.devices import CardMode, DeviceNeed, Draws
+from windlass.spi.objects import Device
+
+DRIVER = "gpu.nvidia.com"
+"""The driver, and the device class, of NVIDIA's GPUs."""
+
+
+class Kind(NamedTuple):
+    """What the cards of a node that tells of itself have in common, as far as selectors can see."""
+
+    resource: str
+    model: str
+    memory_mib: int
+    compute: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """``kinds`` of cards of nodes that tell of themselves, and ``listed`` devices. ``all_kinds``: every kind
+    of its resource is among them."""
+
+    kinds: tuple[Kind, ...] = ()
+    listed: tuple[Listed, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds or self.listed)
+
+    def meets(self, other: Matched) -> bool:
+        """Whether some device is in both."""
+        return not set(self.kinds).isdisjoint(other.kinds) or not {
+            one.uuid for one in self.listed
+        }.isdisjoint(one.uuid for one in other.listed)
+
+
+def kinds_of(devices: Iterable[Device]) -> tuple[Kind, ...]:
+    """One entry per card."""
+    return tuple(Kind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
+
+
+class Apart(NamedTuple):
+    """What claims hold though no pod does: ``devices``, and parts of those that are shared."""
+
+    devices: frozenset[DeviceName] = frozenset()
+    parts: tuple[views.DeviceResult, ...] = ()
+
+    def drawn(self, device: Listed) -> tuple[tuple[str, int], ...]:
+        """What is taken of one that is shared, by name."""
+        found: dict[str, int] = {}
+        for part in self.parts:
+            if (part.driver, part.pool, part.device) == (device.driver, device.pool, device.name):
+                for name, units, _ in device.draws_of(part.consumed):
+                    found[name] = found.get(name, 0) + units
+        return tuple(sorted(found.items()))
+
+
+NOTHING = Apart()
+
+
+class Shelf:
+    """All devices of the cluster, by node."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, views.ResourceSlice] = {}
+        self._of_node: dict[str, dict[str, views.ResourceSlice]] = {}
+        self._listings: dict[str, tuple[Listed, ...]] = {}
+        self._stale: set[str] = set()
+        """Nodes whose devices are to be put together anew."""
+        self._pools: dict[tuple[str, str], dict[str, views.ResourceSlice]] = {}
+        """Driver and pool → its slices, whatever their nodes."""
+        self._told: dict[str, tuple[Kind, ...]] = {}
+        self._own: dict[str, tuple[Device, ...]] = {}
+        """The cards that nodes tell of themselves."""
+
+    # ------------------------------------------------------------------ what there is
+
+    def upsert(self, item: views.ResourceSlice) -> bool:
+        before = self._slices.get(item.name)
+        if before == item:
+            return False
+        if before is not None:
+            self._drop(before)
+        self._slices[item.name] = item
+        self._of_node.setdefault(item.node, {})[item.name] = item
+        self._pools.setdefault((item.driver, item.pool), {})[item.name] = item
+        self._stale |= self.nodes_of(item)
+        return True
+
+    def remove(self, name: str) -> bool:
+        before = self._slices.pop(name, None)
+        if before is not None:
+            self._drop(before)
+        return before is not None
+
+    def _drop(self, item: views.ResourceSlice) -> None:
+        self._stale |= self.nodes_of(item)
+        self._of_node[item.node].pop(item.name, None)
+        self._pools[item.driver, item.pool].pop(item.name, None)
+
+    def nodes_of(self, item: views.ResourceSlice) -> set[str]:
+        """The nodes that have devices of the slice's pool."""
+        pool = self._pools.get((item.driver, item.pool), {})
+        return {one.node for one in (item, *pool.values()) if one.node}
+
+    @property
+    def _listed(self) -> dict[str, tuple[Listed, ...]]:
+        """By node, its devices as they are now."""
+        pools: dict[tuple[str, str], Pool] = {}
+        for node in self._stale:
+            of_node = list(self._of_node.get(node, {}).values())
+            for key in {(one.driver, one.pool) for one in of_node}:
+                if key not in pools:
+                    pools[key] = Pool.of(self._pools[key].values())
+            current = [one for one in of_node if one.generation == pools[one.driver, one.pool].generation]
+            listed = listed_of(sorted(current, key=lambda one: (one.driver, one.pool, one.name)), pools)
+            if listed:
+                self._listings[node] = listed
+            else:
+                self._listings.pop(node, None)
+        self._stale.clear()
+        return self._listings
+
+    def nodes(self) -> set[str]:
+        """Those for which slices list devices."""
+        return set(self._listed)
+
+    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
+        """``apart``: what nobody may have though no pod on the node holds it."""
+        return tuple(
+            Device(
+                index=one.index,
+                resource=one.resource,
+                model=one.model,
+                memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
+                uuid=one.uuid,
+                healthy=one.known and (one.driver, one.pool, one.name) not in apart.devices,
+                mode=CardMode.NAMED if one.named else CardMode.PLAIN,
+                draws=one.draws,
+                late=one.late,
+                shared=one.shared,
+                drawn=apart.drawn(one) if one.shared else (),
+            )
+            for one in self._listed.get(node, ())
+        )
+
+    def attaches(self, node: str) -> bool:
+        """Whether devices of the node have to be made ready for who gets them."""
+        return any(one.late for one in self._listed.get(node, ()))
+
+    def own_cards(self, node: str) -> tuple[Device, ...]:
+        """Those that the node tells of itself."""
+        return self._own.get(node, ())
+
+    def learn(self, node: str, cards: tuple[Device, ...]) -> bool:
+        """Whether there is news of what kinds of cards there are."""
+        kinds = kinds_of(cards)
+        if cards:
+            self._own[node] = cards
+        else:
+            self._own.pop(node, None)
+        if self._told.get(node, ()) == kinds:
+            return False
+        if kinds:
+            self._told[node] = kinds
+        else:
+            del self._told[node]
+        return True
+
+    # ------------------------------------------------------------------ what is meant
+
+    def matching(
+        self, selectors: Sequence[str], option: views.DeviceRequest
+    ) -> tuple[Matched, tuple[DeviceTaint, ...], str]:
+        """The devices for which all selectors hold and of which all taints are tolerated; taints of others for which
+        the selectors hold; or why that cannot be said."""
+        try:
+            tests = [cel.compiled(selector) for selector in selectors]
+        except cel.CelError as error:
+            return Matched(), (), f"a selector of class {option.device_class} or of the request {error}"
+        try:
+            kinds = tuple(
+                kind
+                for kind in sorted({kind for told in self._told.values() for kind in told})
+                if kind.resource == GPU and all(test(subject_of(kind)) for test in tests)
+            )
+            listed = tuple(
+                one
+                for devices in self._listed.values()
+                for one in devices
+                if all(test(one.subject) for test in tests)
+            )
+        except cel.CelFailure as error:
+            return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
+        found = Matched(kinds, listed)
+        if not found and (far := self._far(tests)):
+            return Matched(), (), far
+        kinds = tuple(kind for kind in kinds if _gives(_capacity_of(kind), option))
+        listed = tuple(one for one in listed if _gives(one.capacity, option))
+        if found and not kinds and not listed:
+            asked = ", ".join(f"{name} {text}" for name, text in option.capacity)
+            return (
+                Matched(),
+                (),
+                f"no device of class {option.device_class} that meets the selectors can give {asked}",
+            )
+        borne = tuple(one for one in listed if one.borne(option.tolerations))
+        if option.mode == ALL:  # one that may not be had stands in the way of all others of its node
+            barred = {one.node for one in listed if not one.borne(option.tolerations)}
+            borne = tuple(one for one in borne if one.node not in barred)
+        if len(borne) == len(listed):
+            return Matched(kinds, listed), (), ""
+        taints = {taint for one in listed if not one.borne(option.tolerations) for taint in one.taints}
+        return (
+            Matched(kinds, borne),
+            tuple(sorted(taints, key=lambda one: (one.key, one.value, one.effect))),
+            "",
+        )
+
+    def _far(self, tests: Sequence[Callable[[cel.Subject], Any]]) -> str:
+        """Why devices for which all tests hold are not to be had: several nodes reach them."""
+        for item in self._of_node.get("", {}).values():
+            for device in item.devices:
+                with suppress(cel.CelFailure):
+                    if all(test(subject_in(item.driver, device)) for test in tests):
+                        return (
+                            f"device {item.driver}/{item.pool}/{device.name} is in ResourceSlice {item.name}, which "
+                            "several nodes may reach (nodeSelector, allNodes or perDeviceNodeSelection): that is not "
+                            "served; name devices that a slice lists by nodeName"
+                        )
+        return ""
+
+    def per_node(self, matched: Matched) -> set[int]:
+        """How many of the devices nodes have, nodes without any left out."""
+        wanted = set(matched.kinds)
+        numbers = {sum(kind in wanted for kind in told) for told in self._told.values()}
+        by_node: dict[str, int] = {}
+        for one in matched.listed:
+            by_node[one.node] = by_node.get(one.node, 0) + 1
+        return {number for number in (*numbers, *by_node.values()) if number}
+
+    def need(self, matched: Matched, count: int) -> tuple[DeviceNeed | None, str]:
+        """Whole cards, any of those that match."""
+        if matched.kinds and matched.listed:
+            return None, (
+                "such devices are both listed by ResourceSlices and told by nodes without a driver: narrow the "
+                "selectors to one of them"
+            )
+        if matched.listed:
+            return self._need_of_listed(matched, count), ""
+        return self._need_of_kinds(matched, count)
+
+    def _need_of_listed(self, matched: Matched, count: int) -> DeviceNeed:
+        """By model where that tells them from the others, else one by one."""
+        meant = {one.uuid for one in matched.listed}
+        resources = {one.resource for one in matched.listed}
+        resource = next(iter(resources)) if len(resources) == 1 else ""
+        others = [
+            one
+            for devices in self._listed.values()
+            for one in devices
+            if one.resource in resources and one.uuid not in meant and not one.meant
+        ]
+        if any(one.meant for one in matched.listed):
+            return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
+        if not others:
+            return DeviceNeed(resource, count, milli=WHOLE)
+        models, strangers = {one.model for one in matched.listed}, {one.model for one in others}
+        if models.isdisjoint(strangers) and "" not in models:
+            return _by_model(resource, count, models, strangers)
+        return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
+
+    def _need_of_kinds(self, matched: Matched, count: int) -> tuple[DeviceNeed | None, str]:
+        every = {kind for told in self._told.values() for kind in told if kind.resource == GPU}
+        others = every - set(matched.kinds)
+        if not others:
+            return DeviceNeed(GPU, count, milli=WHOLE), ""
+        models = {kind.model for kind in matched.kinds}
+        if models.isdisjoint(kind.model for kind in others) and "" not in models:
+            return _by_model(GPU, count, models, {kind.model for kind in others}), ""
+        least = min(kind.memory_mib for kind in matched.kinds)
+        if all(kind.memory_mib < least for kind in others):
+            return DeviceNeed(GPU, count, milli=WHOLE, min_memory_mib=least), ""
+        return None, "the selectors part cards of one model that nodes do not tell apart: name models"
+
+    def name_of(self, node: str, resource: str, index: int) -> DeviceName:
+        """A card of a node."""
+        one = self.listed_at(node, resource, index)
+        if one is not None:
+            return one.driver, one.pool, one.name
+        return DRIVER, node, f"gpu-{index}"
+
+    def listed_at(self, node: str, resource: str, index: int) -> Listed | None:
+        """A device of a node."""
+        here = self._listed.get(node, ())
+        return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
+
+    def milli_of(self, node: str, resource: str, index: int, draws: Draws = ()) -> int:
+        """The part of a card that a device of a node is, in thousandths; of one that is shared what ``draws`` take."""
+        found = self.listed_at(node, resource, index)
+        return WHOLE if found is None else found.milli_with(draws)
+
+    def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
+        """Resource and index of a card of a node by the driver's name for it; the inverse of :meth:`name_of`."""
+        for one in self._listed.get(node, ()):
+            if (one.driver, one.pool, one.name) == (driver, pool, name):
+                return one.resource, one.index
+        number = name.removeprefix("gpu-")
+        if (driver, pool) != (DRIVER, node) or number == name or not (number.isascii() and number.isdigit()):
+            return None
+        return (GPU, int(number)) if not self._listed.get(node) else None
+
+
+def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> DeviceNeed:
+    """Any of ``models``; of ``others`` those are named whose names one of them is a part of."""
+    unwanted = {name for name in others if any(model.casefold() in name.casefold() for model in models)}
+    return DeviceNeed(
+        resource,
+        count,
+        milli=WHOLE,
+        models=tuple(sorted(models)),
+        models_not=tuple(sorted(unwanted)),
+    )
+
+
+def _gives(capacity: tuple[views.Capacity, ...], option: views.DeviceRequest) -> bool:
+    """Whether a device has as much as is asked of it, if nobody has anything of it."""
+    return consumable_capacity.consumed(option.capacity, capacity) is not None
+
+
+def _capacity_of(kind: Kind) -> tuple[views.Capacity, ...]:
+    return (views.Capacity("memory", f"{kind.memory_mib}Mi"),) if kind.memory_mib else ()
+
+
+def subject_of(kind: Kind) -> cel.Subject:
+    """A card that a node tells of itself, with the names of NVIDIA's driver."""
+    attributes: dict[str, Any] = {"type": "gpu", "productName": kind.model.replace("-", " ")}
+    if kind.compute != (0, 0):
+        attributes["cudaComputeCapability"] = cel.Version(*kind.compute, 0)
+    capacity: Mapping[str, Fraction] = {}
+    if kind.memory_mib:
+        capacity = {"memory": Fraction(kind.memory_mib * MIB)}
+    return cel.Subject(DRIVER, {DRIVER: attributes}, {DRIVER: capacity})

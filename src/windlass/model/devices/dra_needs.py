@@ -1,0 +1,318 @@
+"""What the requests of a pod's claims come to: needs of cards, and which request and alternative a card then serves.
+
+Claims whose requests stand apart (each of one exact kind, no two of overlapping kinds, nothing that ties their devices
+together) are counted need by need, like all other cards. All others are one need, whose devices are searched together
+(:mod:`windlass.engine.devices.dra_allocator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice
+from typing import NamedTuple
+
+import msgspec
+
+from windlass.api import views
+from windlass.api.devices.request import GPU, WHOLE
+from windlass.api.views.claims import ALL, DeviceConstraint
+from windlass.engine.devices.dra_allocator import MOST_RESULTS, Given, Offer, allocate
+from windlass.model.devices import consumable_capacity
+from windlass.model.devices.dra_devices import DRIVER, Kind, Matched, Shelf, subject_of
+from windlass.model.devices.resource_slices import value_of
+from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Draws, Joint, kind_key
+from windlass.spi.objects import Device
+
+Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
+"""What one claim says."""
+Card = tuple[str, int]
+"""Resource and index on its node."""
+
+
+class HeldCard(NamedTuple):
+    """A device that a pod was given, and what of it where it is shared."""
+
+    resource: str
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    draws: Draws = ()
+
+
+class Served(NamedTuple):
+    """What one way to serve a request comes to, or ``why`` it cannot be. ``most``: so many devices it may take of one
+    node; ``milli``: the part of a card that the largest of them is. ``parts``: of devices that are shared, by UUID,
+    what each would have to give."""
+
+    need: DeviceNeed | None
+    why: str = ""
+    matched: Matched = Matched()
+    every: bool = False
+    most: int = 0
+    milli: int = WHOLE
+    parts: tuple[tuple[str, Draws], ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether its devices are like any others: neither named nor bound to others by what they draw from."""
+        return not any(one.meant or one.draws for one in self.matched.listed)
+
+
+class Result(NamedTuple):
+    """A device for a request, as the allocation names them."""
+
+    claim: int
+    option: views.DeviceRequest
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``options``: by claim and request, the alternatives that some node could serve. ``problems``: claim, request and
+    why it cannot be served, or request "" where that is about the claim."""
+
+    needs: tuple[DeviceNeed, ...] = ()
+    charges: tuple[tuple[str, int], ...] = ()
+    problems: tuple[tuple[int, str, str], ...] = ()
+    options: tuple[tuple[tuple[views.DeviceRequest, ...], ...], ...] = ()
+    joint: Joint | None = None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Alternatives that some node could serve, by claim and request, each with what it comes to."""
+
+    options: list[list[list[tuple[views.DeviceRequest, Served]]]] = field(default_factory=list)
+    problems: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def every(self) -> Iterator[list[tuple[views.DeviceRequest, Served]]]:
+        for requests in self.options:
+            yield from requests
+
+
+class ClaimNeeds:
+    """Answers are kept as long as neither classes nor devices change."""
+
+    def __init__(self, shelf: Shelf, classes: Mapping[str, views.DeviceClass]) -> None:
+        self._shelf = shelf
+        self._classes = classes
+        self._served: dict[views.DeviceRequest, Served] = {}
+        self._plans: dict[tuple[Source, ...], Plan] = {}
+
+    def forget(self) -> None:
+        self._served.clear()
+        self._plans.clear()
+
+    def plan(self, sources: tuple[Source, ...]) -> Plan:
+        """``sources``: the claims of one pod that it carries itself."""
+        found = self._plans.get(sources)
+        if found is None:
+            found = self._plans[sources] = self._plan(sources)
+        return found
+
+    def results(
+        self, plan: Plan, cards: Sequence[HeldCard], devices: Sequence[Device]
+    ) -> list[Result] | None:
+        """Which requests the cards that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
+        all of the node."""
+        if plan.joint is None:
+            slots = iter(cards)
+            counts = iter(need.count for need in plan.needs)
+            return [
+                Result(claim, option, (card.resource, card.index))
+                for claim, requests in enumerate(plan.options)
+                for (option,) in requests
+                for card in islice(slots, next(counts))
+            ]
+        devices = sorted(devices, key=lambda one: (one.late, one.resource, one.index))
+        places = {(one.resource, one.index): at for at, one in enumerate(devices)}
+        if any(card[:2] not in places for card in cards):
+            return None
+        offers = [Offer(one, one.uuid, free=True) for one in devices]
+        given = [Given(places[card[:2]], card.draws) for card in cards]
+        picks = allocate(plan.joint, offers, {}, given)
+        if picks is None:
+            return None
+        return [
+            Result(
+                pick.claim,
+                plan.options[pick.claim][pick.request][pick.option],
+                (devices[pick.at].resource, devices[pick.at].index),
+            )
+            for pick in picks
+        ]
+
+    # ------------------------------------------------------------------ one way to serve a request
+
+    def serve(self, option: views.DeviceRequest) -> Served:
+        key = msgspec.structs.replace(option, name="")
+        found = self._served.get(key)
+        if found is None:
+            found = self._served[key] = self._serve(option)
+        return found
+
+    def _serve(self, option: views.DeviceRequest) -> Served:
+        known = self._classes.get(option.device_class)
+        if known is None and option.device_class != DRIVER:
+            return Served(
+                None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
+            )
+        own = known.selectors if known is not None else (f"device.driver == '{DRIVER}'",)
+        matched, taints, why = self._shelf.matching((*own, *option.selectors), option)
+        if why:
+            return Served(None, why)
+        if not matched:
+            return Served(None, _nothing(option, taints))
+        numbers = self._shelf.per_node(matched)
+        every = option.mode == ALL
+        if every:
+            count = next(iter(numbers)) if len(numbers) == 1 else 1
+        elif option.count > max(numbers):
+            return Served(None, f"no node has {option.count} such devices")
+        else:
+            count = option.count
+        if count > MOST_RESULTS:
+            return Served(None, f"a claim holds at most {MOST_RESULTS} devices, not {count}")
+        need, why = self._shelf.need(matched, count)
+        if need is None:
+            return Served(None, why)
+        parts = {
+            one.uuid: one.draws_of(consumable_capacity.consumed(option.capacity, one.capacity) or ())
+            for one in matched.listed
+            if one.shared
+        }
+        milli = max((one.milli_with(parts.get(one.uuid, ())) for one in matched.listed), default=WHOLE)
+        most = max(numbers) if every else count
+        shared = tuple(sorted(parts.items()))
+        return Served(need, "", matched, every and len(numbers) > 1, most, milli, shared)
+
+    # ------------------------------------------------------------------ all of a pod
+
+    def _plan(self, sources: tuple[Source, ...]) -> Plan:
+        draft = _Draft()
+        for claim, (requests, _) in enumerate(sources):
+            draft.options.append([])
+            for request in requests:
+                all_of = [(option, self.serve(option)) for option in request.options]
+                possible = [(option, served) for option, served in all_of if served.need is not None]
+                if not possible:
+                    refusals = dict.fromkeys(served.why for _, served in all_of)
+                    draft.problems.append((claim, request.name, "; ".join(refusals)))
+                draft.options[-1].append(possible)
+        if draft.problems:
+            return Plan(problems=tuple(draft.problems))
+        charges: dict[str, int] = {}
+        for options in draft.every():
+            for name, units in _charges(options).items():
+                charges[name] = charges.get(name, 0) + units
+        options = tuple(
+            tuple(tuple(option for option, _ in request) for request in claim) for claim in draft.options
+        )
+        charged = tuple(sorted(charges.items()))
+        if not any(constraints for _, constraints in sources) and _stand_apart(draft):
+            needs = tuple(need for one in draft.every() if (need := one[0][1].need) is not None)
+            return Plan(needs, charged, options=options)
+        rules = tuple(
+            self._rule(draft, claim, constraint)
+            for claim, (_, constraints) in enumerate(sources)
+            for constraint in constraints
+        )
+        if draft.problems:
+            return Plan(problems=tuple(draft.problems))
+        joint = Joint(tuple(tuple(_options(one) for one in claim) for claim in draft.options), rules)
+        return Plan((_joint_need(joint),), charged, options=options, joint=joint)
+
+    def _rule(self, draft: _Draft, claim: int, constraint: DeviceConstraint) -> DeviceRule:
+        """A constraint, with the values of all devices that it could be about."""
+        concerned: list[tuple[int, int]] = []
+        values: dict[str, str] = {}
+        for request, options in enumerate(draft.options[claim]):
+            for number, (option, served) in enumerate(options):
+                names = (option.name, option.name.partition("/")[0])
+                if constraint.requests and not any(name in constraint.requests for name in names):
+                    continue
+                concerned.append((request, number))
+                values |= _values(served.matched, constraint.attribute)
+        if concerned and not values:
+            word = "distinctAttribute" if constraint.distinct else "matchAttribute"
+            draft.problems.append(
+                (claim, "", f"constraint {word}: no device that could serve it has {constraint.attribute}")
+            )
+        return DeviceRule(
+            claim, tuple(concerned), constraint.distinct, constraint.attribute, tuple(sorted(values.items()))
+        )
+
+
+def charged_in(resource: str) -> str:
+    """What a queue is charged in for devices of a resource (empty: of several)."""
+    return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
+
+
+def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -> str:
+    if taints:
+        shown = ", ".join(f"{one.key}={one.value}:{one.effect}" for one in taints[:3])
+        which = "on every node some of the" if option.mode == ALL else "all"
+        return (
+            f"{which} devices of class {option.device_class} that meet the selectors are tainted ({shown}), "
+            "which the request does not tolerate"
+        )
+    return (
+        f"no device of the cluster is of class {option.device_class} and meets the selectors (kubelets give "
+        "devices that a driver lists in ResourceSlices)"
+    )
+
+
+def _charges(options: Sequence[tuple[views.DeviceRequest, Served]]) -> dict[str, int]:
+    """The largest of the alternatives: which one it will be is not known before the pod has its node."""
+    found: dict[str, int] = {}
+    for option, served in options:
+        if served.need is None or option.admin:
+            continue
+        resources = {one.resource for one in served.matched.listed} or {served.need.resource}
+        for name in sorted({charged_in(resource) for resource in resources}):
+            found[name] = max(found.get(name, 0), served.most * served.milli)
+    return found
+
+
+def _stand_apart(draft: _Draft) -> bool:
+    """Whether each request can be served by itself, whatever serves the others."""
+    every = list(draft.every())
+    if any(len(options) != 1 for options in every):
+        return False
+    first = [options[0] for options in every]
+    if any(option.admin or served.every or not served.apart for option, served in first):
+        return False
+    if any(served.need is not None and not served.need.resource for _, served in first):
+        return False
+    return all(
+        one.matched == other.matched or not one.matched.meets(other.matched)
+        for (_, one), (_, other) in combinations(first, 2)
+    )
+
+
+def _options(options: Sequence[tuple[views.DeviceRequest, Served]]) -> tuple[DeviceOption, ...]:
+    return tuple(
+        DeviceOption(served.need, every=option.mode == ALL, admin=option.admin, parts=served.parts)
+        for option, served in options
+        if served.need is not None
+    )
+
+
+def _joint_need(joint: Joint) -> DeviceNeed:
+    """At least so many devices as no two requests have in common; of those that are shared all may have the same."""
+    requests = [options for claim in joint.claims for options in claim]
+    least = sum(
+        min(0 if one.admin or one.parts else 1 if one.every else one.need.count for one in options)
+        for options in requests
+    )
+    shared = any(not one.admin and one.parts for options in requests for one in options)
+    return DeviceNeed("", max(least, int(shared)), milli=WHOLE, joint=joint)
+
+
+def _values(matched: Matched, attribute: str) -> dict[str, str]:
+    found = {_kind_key(kind): value_of(subject_of(kind), attribute) for kind in matched.kinds}
+    found |= {one.uuid: value_of(one.subject, attribute) for one in matched.listed}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _kind_key(kind: Kind) -> str:
+    return kind_key(kind.resource, kind.model, kind.memory_mib, kind.compute)

@@ -1,0 +1,85 @@
+"""The cards that HAMi's device plug-in registers on a node, read.
+
+Its form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in MiB, ``devcore``, ``type``,
+``numa``, ``mode``, ``health``, ``index``), by older plug-ins text, ``UUID,slots,MiB,cores,type,numa,health:…``. Memory
+is what the plug-in hands out: more than the card has where it was told to scale. ``count`` is how many containers may
+use the card at once (its ``deviceSplitCount``). A card in MIG mode is only HAMi's to hand out: its plug-in goes by the
+places of slices that its own scheduler writes. What cannot be read is no card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
+
+from windlass.api.devices.request import GPU
+from windlass.spi.devices import CardMode
+from windlass.spi.objects import Device
+
+_MOST_MIB = 1 << 24
+_MOST = 1024
+
+
+class _Wire(msgspec.Struct, gc=False):
+    id: str = ""
+    count: int = 0
+    devmem: int = 0
+    type: str = ""
+    numa: int = -1
+    mode: str = ""
+    health: bool = False
+    index: int = -1
+
+
+_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_entry = msgspec.json.Decoder(_Wire)
+
+
+@lru_cache(maxsize=1024)
+def read(text: str) -> tuple[Device, ...]:
+    """The cards, numbered from 0 as they are listed; none of a text that cannot be read."""
+    entries = _json(text) if text.lstrip().startswith("[") else _legacy(text)
+    found = [wire for wire in entries if wire.id and 0 < wire.devmem <= _MOST_MIB]
+    return tuple(_device(index, wire) for index, wire in enumerate(found[:_MOST]))
+
+
+def _device(index: int, wire: _Wire) -> Device:
+    mode = CardMode.SLICED if wire.mode == "mig" else CardMode.PLAIN
+    return Device(
+        index=index,
+        resource=GPU,
+        model=wire.type,
+        memory_mib=wire.devmem,
+        uuid=wire.id,
+        healthy=wire.health and mode is not CardMode.SLICED,
+        numa=wire.numa,
+        mode=mode,
+        slots=min(max(0, wire.count), _MOST),
+    )
+
+
+def _json(text: str) -> Iterator[_Wire]:
+    try:
+        entries = _decoder.decode(text.encode())
+    except msgspec.DecodeError:
+        return
+    for entry in entries:
+        try:
+            yield _entry.decode(entry)
+        except msgspec.DecodeError:
+            continue
+
+
+def _legacy(text: str) -> Iterator[_Wire]:
+    for piece in text.split(":"):
+        fields = [word.strip() for word in piece.split(",")]
+        if len(fields) < 7 or not (fields[2].isascii() and fields[2].isdigit() and len(fields[2]) < 10):
+            continue
+        numa = int(fields[5]) if fields[5].isascii() and fields[5].isdigit() and len(fields[5]) < 5 else -1
+        healthy = fields[6].lower() == "true"
+        count = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 5 else 0
+        yield _Wire(
+            id=fields[0], count=count, devmem=int(fields[2]), type=fields[4], numa=numa, health=healthy
+        )

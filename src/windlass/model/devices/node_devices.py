@@ -1,0 +1,259 @@
+"""The cards of a node, from what it says of itself: the agent's record, Volcano's registration, or labels.
+
+The most exact word counts: :mod:`windlass.api.devices.node_annotation` (annotation ``windlass.dev/cards``) tells cards
+apart; Volcano's ``volcano.sh/node-vgpu-register`` and HAMi's ``hami.io/node-nvidia-register`` tell UUID, memory and
+health; the labels of feature discovery tell of all cards of a resource together (``<resource>.product``,
+``<resource>.memory``; AMD's node labeller says ``amd.com/gpu.product-name`` and ``amd.com/gpu.vram``).
+
+Replicas of a card (time-slicing, MPS) and the slices of strategy ``single`` are units that the device plug-in
+hands out by itself: each is a device of its own and is given whole only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.devices import node_annotation
+from windlass.api.devices.plugin_units import RENAMED, unit_of
+from windlass.api.devices.request import GPU, WHOLE
+from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_part, profile_of
+from windlass.api.quantities import is_device
+from windlass.model.devices import hami_registration
+from windlass.model.devices.dra_devices import DRIVER
+from windlass.spi.devices import CardMode, SliceProfile
+from windlass.spi.objects import Device
+
+MAX_DEVICES = 1024
+"""A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
+REGISTERED = VOLCANO_VGPU.number
+"""The resource of cards that Volcano's vGPU device plug-in hands out."""
+HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
+"""On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
+UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
+"""On a node: cards that Volcano's older device plug-in found unhealthy, by index."""
+_STRATEGY = "nvidia.com/gpu.sharing-strategy"
+_ASCEND_MIB = {
+    "huawei.com/Ascend910A": 32768,
+    "huawei.com/Ascend910B2": 65536,
+    "huawei.com/Ascend910B3": 65536,
+    "huawei.com/Ascend910B4": 32768,
+    "huawei.com/Ascend310P": 24576,
+}
+"""Memory of chips whose resource names the model."""
+
+
+def cards_of(view: views.Node) -> tuple[Device, ...]:
+    """All devices of a node, numbered from 0 per resource."""
+    told = _records(view)
+    found: tuple[Device, ...] = ()
+    for resource, units in sorted(amounts_of(view).items()):
+        if resource == REGISTERED or not is_device(resource) or units < WHOLE:
+            continue
+        if resource in told:
+            found += told[resource]
+        else:
+            found += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
+    for resource, cards in told.items():
+        if view.allocatable.get(resource, 0) < WHOLE:  # all of them are carved, and count for nothing whole
+            found += tuple(card for card in cards if card.mode is CardMode.SLICED)
+    return found + registered(view)
+
+
+def amounts_of(view: views.Node) -> Mapping[str, int]:
+    """What a node has, devices as whole cards: Volcano's plug-in and HAMi's list them by the number of their
+    slots; HAMi's under the name of the cards themselves, whose number feature discovery tells."""
+    if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
+        return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
+    if REGISTERED not in view.allocatable:
+        return view.allocatable
+    cards = registered(view)
+    found = {name: units for name, units in view.allocatable.items() if name != REGISTERED}
+    if cards:
+        found[REGISTERED] = len(cards) * WHOLE
+    return found
+
+
+def _hami_cards(view: views.Node) -> int | None:
+    """How many cards a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
+    found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
+    if not found:
+        return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
+    return sum(card.mode is not CardMode.SLICED for card in found)
+
+
+def _hami_registered(view: views.Node) -> tuple[Device, ...]:
+    """The cards that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
+    found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
+    gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
+    return tuple(replace(card, healthy=False) for card in found) if gone else found
+
+
+def whole(devices: Iterable[Device]) -> dict[str, int]:
+    """So many cards of each resource, as amounts."""
+    found: dict[str, int] = {}
+    for device in devices:
+        if device.mode is CardMode.NAMED:
+            found.setdefault(device.resource, 0)
+            continue
+        found[device.resource] = found.get(device.resource, 0) + WHOLE
+    return found
+
+
+def quota_of(view: views.Node, listed: tuple[Device, ...] = ()) -> dict[str, int]:
+    """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs.
+    ``listed``: devices that ResourceSlices list for it."""
+    gpus = sum(one.resource.startswith(DRIVER) and one.mode is not CardMode.NAMED for one in listed)
+    total = (len(registered(view)) + gpus) * WHOLE
+    for resource, units in view.allocatable.items():
+        if profile := profile_of(resource):
+            total += compute_part(profile) * (units // WHOLE)
+    return {GPU: total} if total else {}
+
+
+def carves(view: views.Node) -> bool:
+    """Whether slices are made on this node as they are asked for."""
+    return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
+        card.dynamic for card in node_annotation.read(view.annotations).cards
+    )
+
+
+def by_plugin(view: views.Node) -> bool:
+    """Whether a device plug-in hands out the node's NVIDIA cards, whole ones alone: it knows nothing of shares."""
+    if view.allocatable.get(GPU, 0) < WHOLE or names.REGISTER_HAMI in view.annotations:
+        return False
+    if names.SIMULATED in view.labels or names.MIG_MODE in view.labels or GPU in _records(view):
+        return False
+    return _mode(GPU, view.labels) is CardMode.PLAIN
+
+
+# ------------------------------------------------------------------ the agent's record
+
+
+def _records(view: views.Node) -> dict[str, tuple[Device, ...]]:
+    read = node_annotation.read(view.annotations)
+    found: dict[str, tuple[Device, ...]] = {}
+    for card in read.cards:
+        if card.mig and not card.dynamic:
+            continue  # its slices are amounts of their own
+        found[card.resource] = (*found.get(card.resource, ()), _device(card))
+    if GPU not in found and (registered_by_hami := _hami_registered(view)):
+        found[GPU] = registered_by_hami
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _device(card: node_annotation.Card) -> Device:
+    mode = CardMode.PLAIN
+    if card.dynamic:
+        mode = CardMode.SLICED if card.mig else CardMode.EITHER
+    return Device(
+        index=card.index,
+        resource=card.resource,
+        model=card.model,
+        memory_mib=card.memory_mib,
+        uuid=card.uuid,
+        healthy=card.healthy,
+        numa=card.numa,
+        link_group=card.link_group,
+        mode=mode,
+        compute=card.capability,
+        geometry=tuple(_profile(place) for place in card.placements),
+    )
+
+
+def _profile(place: node_annotation.ProfilePlacement) -> SliceProfile:
+    return SliceProfile(
+        name=place.profile,
+        compute=place.compute,
+        size=place.size,
+        starts=place.starts,
+        memory_mib=place.memory_mib,
+        sms=place.multiprocessors,
+        media=place.profile.endswith("+me"),
+    )
+
+
+# ------------------------------------------------------------------ Volcano's registration
+
+
+def registered(view: views.Node) -> tuple[Device, ...]:
+    """The cards that Volcano's vGPU device plug-in has registered; none without one."""
+    text = view.annotations.get(names.VGPU_REGISTER_VOLCANO, "")
+    return _registered(text) if text and REGISTERED in view.allocatable else ()
+
+
+@lru_cache(maxsize=1024)
+def _registered(text: str) -> tuple[Device, ...]:
+    """``uuid,slots,memMiB,type,health,mode:…``; an entry that is none is left out, as its card is unknown."""
+    return tuple(_entries(text))
+
+
+def _entries(text: str) -> Iterator[Device]:
+    for index, entry in enumerate(piece for piece in text.split(":") if piece.strip()):
+        fields = [word.strip() for word in entry.split(",")]
+        if len(fields) < 5 or not fields[2].isdecimal() or len(fields[2]) > 9:
+            continue
+        yield Device(
+            index=index,
+            resource=REGISTERED,
+            model=fields[3],
+            memory_mib=int(fields[2]),
+            uuid=fields[0],
+            healthy=fields[4].lower() == "true",
+            mode=CardMode.SLICED if fields[5:6] == ["mig"] else CardMode.PLAIN,
+            slots=int(fields[1]) if fields[1].isdecimal() and len(fields[1]) < 5 else 0,
+        )
+
+
+# ------------------------------------------------------------------ labels
+
+
+def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]:
+    labels = view.labels
+    compute = (0, 0)
+    mode = _mode(resource, labels)
+    if resource == GPU:
+        major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
+        compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
+        mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(
+            labels.get(names.MIG_MODE, ""), mode
+        )
+    described = GPU if resource == RENAMED else resource
+    product = labels.get(f"{described}.product", "") or labels.get(f"{described}.product-name", "")
+    memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
+    if not memory:
+        memory = 1024 * _number(labels.get(f"{described}.vram", "").removesuffix("G"))
+    if mode is CardMode.WHOLE and labels.get(_STRATEGY) == "mps":
+        memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
+    found = _devices(resource, count, product, memory, compute, mode)
+    sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
+    return _without(found, sick) if sick else found
+
+
+@lru_cache(maxsize=1024)
+def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
+    """``sick``: indices of cards that are not healthy, ``"0,3"``."""
+    indices = {word.strip() for word in sick.split(",")}
+    return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
+
+
+def _mode(resource: str, labels: Mapping[str, str]) -> CardMode:
+    """Whether the resource's units are parts of cards already, handed out by the device plug-in."""
+    return CardMode.PLAIN if unit_of(resource, labels) is None else CardMode.WHOLE
+
+
+@lru_cache(maxsize=1024)
+def _devices(
+    resource: str, count: int, model: str, memory_mib: int, compute: tuple[int, int], mode: CardMode
+) -> tuple[Device, ...]:
+    return tuple(
+        Device(index, resource, model, memory_mib, mode=mode, compute=compute) for index in range(count)
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0

@@ -1,0 +1,276 @@
+"""Cards that a device plug-in hands out whole, and that pods share: which of them is held for its sharers, and by whom.
+
+A kubelet knows nothing of shares. So a card is shared only while a *reservation* holds it: a pod in :data:`NAMESPACE`
+that asks the kubelet for one whole card and says which one it got (:mod:`windlass.scheduler.commit.device_reservations`
+starts and ends them). Card ``i`` of a node, as Windlass counts, *is* the card of the reservation for ``i``; those who
+share it are told its name with their binding (``windlass.dev/visible-devices``). Other schedulers see a pod with a
+whole card.
+
+Here: what a reservation holds (the card, and nothing of it: so it is open for sharing, and not to be had whole), who
+uses which, and the same of KAI's reservation pods, whose card is KAI's alone: it counts as theirs, and their sharers,
+who carry its group as a label, hold nothing besides. Pure; all of it is read from the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.devices import assignment_annotations, request_parser
+from windlass.api.devices.assignment_annotations import Part
+from windlass.api.devices.request import GPU, WHOLE
+from windlass.api.errors import FieldError
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.objects import Device, Expression, Needs, NodeTerm
+
+NAMESPACE = assignment_annotations.RESERVATIONS
+"""Who may make pods here says which cards are held: nobody but the scheduler should."""
+NAMESPACE_KAI = assignment_annotations.RESERVATIONS_KAI
+BY_PLUGIN = "engine.windlass.dev/cards-by-plugin"
+"""A label that nodes carry inside the engine where whole cards are all that is handed out."""
+CDI_PREFIX = "k8s.device-plugin.nvidia.com/gpu="
+"""Before a card's name where the device plug-in names cards by CDI."""
+_MULTI_KAI = f"{names.GPU_GROUP_KAI}/"
+_FIELD = f"metadata.annotations['{names.VISIBLE_DEVICES}']"
+Slot = tuple[str, int]
+"""A node and the index of a card on it."""
+
+
+def reserved_index(pod: views.Pod) -> int | None:
+    """Which card of its node a reservation holds; ``None`` for every other pod."""
+    if pod.namespace != NAMESPACE:
+        return None
+    text = pod.annotations.get(names.RESERVES, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else None
+
+
+def words_of_reservation(index: int) -> dict[str, str]:
+    """The annotations of a reservation: it has none of its card, which is open."""
+    return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([Part(index, 0)])
+
+
+def held_open(needs: Needs) -> Needs:
+    """What a reservation holds: all that it asks for but the card, of which it has nothing."""
+    request = tuple((name, units) for name, units in needs.request if name != GPU)
+    return replace(needs, request=request, devices=(DeviceNeed(GPU),))
+
+
+def riding(needs: Needs) -> Needs:
+    """What somebody holds whose cards are held by others for it."""
+    return replace(needs, devices=(), by_card=tuple(sorted({*needs.by_card, GPU})))
+
+
+def kept_off(needs: Needs) -> Needs:
+    """The same needs, on nodes alone where parts of cards are handed out by somebody who knows of parts."""
+    absent = Expression(BY_PLUGIN, "DoesNotExist")
+    terms = (NodeTerm(),) if needs.node_terms is None else needs.node_terms
+    return replace(needs, node_terms=tuple(NodeTerm((*t.labels, absent), t.fields) for t in terms))
+
+
+def indices(parts: Iterable[DeviceShare | Part], pod: views.Pod) -> tuple[int, ...]:
+    """Of what a pod has of a node's plain cards, those that the kubelet does not give it by itself."""
+    asks = GPU in pod.shape.request
+    found = (
+        part.index
+        for part in parts
+        if not part.profile
+        and (part.milli < WHOLE or not asks)
+        and (isinstance(part, Part) or part.resource == GPU)
+    )
+    return tuple(sorted(set(found)))
+
+
+def fault(pod: views.Pod) -> FieldError | None:
+    """Why a pod cannot share a card that a device plug-in hands out, though it asks for a part of one."""
+    asked = request_parser.read(pod.shape.devices, request_parser.annotation_words(pod.annotations))
+    for ask in asked.asks:
+        if ask.resource != GPU or ask.profile:
+            continue
+        container = ask.container or next(iter(pod.containers), "")
+        where = f"spec.containers[{container}]"
+        if any(name == GPU for name, _ in ask.taken):
+            return FieldError.forbidden(
+                f"{where}.resources.limits[{GPU}]",
+                "the nodes' device plug-in would give it a whole card: ask for the part by annotation "
+                f"({names.CARD_MEMORY} or {names.FRACTION_KAI}) and leave this out",
+            )
+        if container not in pod.told_cards:
+            return FieldError.required(
+                f"{where}.env[NVIDIA_VISIBLE_DEVICES]",
+                f"the nodes' device plug-in hands out whole cards; take it from valueFrom.fieldRef.fieldPath {_FIELD}",
+            )
+    return None
+
+
+class ReservedCards:
+    """``pods``: the reservations by the card that each holds; ``users``: who has been told to use which (keys).
+    ``stale``: something of this has changed. ``enabled``: cards of plug-ins are shared only while they are held."""
+
+    def __init__(self) -> None:
+        self.enabled = False
+        self.cdi = False
+        self.stale = False
+        self.pods: dict[Slot, views.Pod] = {}
+        self.users: dict[Slot, dict[str, None]] = {}
+        self.refusing: dict[str, str] = {}
+        """Nodes on which no further card can be held for the moment → why."""
+        self._uses: dict[str, tuple[Slot, ...]] = {}
+        self._groups: dict[str, str] = {}
+        """KAI's groups → the node of the pod that holds their card."""
+        self._in_groups: dict[str, dict[str, None]] = {}
+        self._by_plugin: dict[str, None] = {}
+        self._elsewhere: dict[str, None] = {}
+
+    # ------------------------------------------------------------------ what is shown
+
+    def note(self, old: views.Pod | None, new: views.Pod | None) -> Iterable[str]:
+        """A pod has changed. Returns the keys of others that are to be looked at again."""
+        pod = new or old
+        assert pod is not None
+        if pod.namespace == NAMESPACE:
+            self._note_reservation(old, new)
+        elif pod.namespace == NAMESPACE_KAI:
+            return self._note_kai(old, new)
+        elif names.VISIBLE_DEVICES in pod.annotations:
+            self._note_user(pod.key, new)
+        for group in _groups_of(pod):
+            if new is not None and new.node_name:
+                self._in_groups.setdefault(group, {})[pod.key] = None
+            elif (members := self._in_groups.get(group)) is not None:
+                members.pop(pod.key, None)
+                if not members:
+                    del self._in_groups[group]
+        return ()
+
+    def _note_reservation(self, old: views.Pod | None, new: views.Pod | None) -> None:
+        for pod in (old, new):
+            index = reserved_index(pod) if pod is not None else None
+            if pod is None or index is None:
+                continue
+            slot = (pod.node_name, index)
+            if pod is new:
+                self.pods[slot] = pod
+            elif slot in self.pods and self.pods[slot].uid == pod.uid:
+                del self.pods[slot]
+            self.stale = True
+
+    def _note_user(self, key: str, pod: views.Pod | None) -> None:
+        slots: tuple[Slot, ...] = ()
+        if pod is not None and pod.node_name and not pod.finished:
+            slots = tuple((pod.node_name, index) for index in indices(_parts(pod), pod))
+        before = self._uses.get(key, ())
+        if slots == before:
+            return
+        for slot in before:
+            del self.users[slot][key]
+            if not self.users[slot]:
+                del self.users[slot]
+        for slot in slots:
+            self.users.setdefault(slot, {})[key] = None
+        self._uses.pop(key, None)
+        if slots:
+            self._uses[key] = slots
+        self.stale = True
+
+    def _note_kai(self, old: views.Pod | None, new: views.Pod | None) -> Iterable[str]:
+        touched: dict[str, None] = {}
+        for pod in (old, new):
+            group = pod.labels.get(names.GPU_GROUP_KAI, "") if pod is not None else ""
+            if pod is None or not group:
+                continue
+            if pod is new and pod.node_name and not pod.finished:
+                self._groups[group] = pod.node_name
+            else:
+                self._groups.pop(group, None)
+            touched |= self._in_groups.get(group, {})
+        return touched
+
+    def note_node(self, name: str, *, plugin: bool, devices: Sequence[Device]) -> bool:
+        """What hands out a node's cards. Whether those who ask for parts of cards are to be looked at again."""
+        before = self.strict
+        elsewhere = not plugin and any(d.resource == GPU and d.mode is not CardMode.WHOLE for d in devices)
+        for known, here in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
+            if here:
+                known[name] = None
+            else:
+                known.pop(name, None)
+        return self.enabled and self.strict != before
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def strict(self) -> bool:
+        """Whether nothing but cards of plug-ins could serve who asks for a part of one."""
+        return bool(self._by_plugin) and not self._elsewhere
+
+    def by_plugin(self, node: str) -> bool:
+        """Whether a card of this node is shared only while it is held."""
+        return self.enabled and node in self._by_plugin
+
+    def rides(self, pod: views.Pod) -> bool:
+        """Whether its cards are those that KAI's reservation pods hold on its node."""
+        if not self._groups or not pod.node_name or pod.namespace == NAMESPACE_KAI:
+            return False
+        groups = _groups_of(pod)
+        return bool(groups) and all(self._groups.get(group) == pod.node_name for group in groups)
+
+    def uses(self, key: str) -> bool:
+        """Whether a pod has been told to use a card that is held."""
+        return key in self._uses
+
+    def is_told(self, pod: views.Pod, slot: Slot) -> bool:
+        """Whether a pod has been told the card that is held now."""
+        words = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
+        return self.card(slot) in [word.removeprefix(CDI_PREFIX) for word in words]
+
+    def slots(self, bind: Bind, pod: views.Pod | None) -> tuple[Slot, ...]:
+        """Which cards have to be held before a bind."""
+        if pod is None or not bind.devices or not self.by_plugin(bind.node):
+            return ()
+        return tuple((bind.node, index) for index in indices(bind.devices, pod))
+
+    def card(self, slot: Slot) -> str:
+        """Which card is held, as its reservation has told; ``""`` while none is, or the pod is on its way out."""
+        pod = self.pods.get(slot)
+        if pod is None or pod.finished or pod.deleted or pod.report is None:
+            return ""
+        return pod.report.card
+
+    def words(self, bind: Bind, pod: views.Pod | None) -> dict[str, str]:
+        """The annotation that tells a pod its cards; none where no card has to be held."""
+        cards = [self.card(slot) for slot in self.slots(bind, pod)]
+        if not cards or not all(cards):
+            return {}
+        prefix = CDI_PREFIX if self.cdi else ""
+        return {names.VISIBLE_DEVICES: ",".join(f"{prefix}{card}" for card in cards)}
+
+    def open_cards(self, node: str, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The cards of a node as they can be given now: where no more can be held, those that are not held yet are
+        given whole alone."""
+        if node not in self.refusing:
+            return devices
+        return tuple(
+            replace(d, mode=CardMode.WHOLE)
+            if d.resource == GPU and d.mode is CardMode.PLAIN and not self.card((node, d.index))
+            else d
+            for d in devices
+        )
+
+
+def _groups_of(pod: views.Pod) -> tuple[str, ...]:
+    """KAI's groups of the cards that a pod shares; none for most."""
+    labels = pod.labels
+    if not labels or not any(name.startswith(names.GPU_GROUP_KAI) for name in labels):
+        return ()
+    found = (v for n, v in labels.items() if n == names.GPU_GROUP_KAI or n.startswith(_MULTI_KAI))
+    return tuple(sorted(set(found)))
+
+
+def _parts(pod: views.Pod) -> Iterator[Part]:
+    try:
+        yield from assignment_annotations.from_annotations(pod.annotations)
+    except assignment_annotations.PartsError:
+        return

@@ -1,0 +1,262 @@
+"""What a pod holds of its node: amounts, and parts of cards. One answer for all who count beside the engine.
+
+The ledger of what the API server shows, the contest over binds on their way, the bind guard and who waits for others'
+turns ask the same functions, so a request of an init container, a sidecar or the pod as a whole, overhead, a resize
+under way, a claim for devices and the words of other schedulers for cards count alike everywhere.
+
+Who names cards: Windlass (``windlass.dev/devices`` …); Volcano's and HAMi's schedulers, per container
+``UUID,type,MiB,percent`` of each card, cards ended by ``:`` and containers parted by ``;``; and the allocation of the
+pod's ResourceClaims, whoever wrote it. Such words are read with the node they speak of, at the moment of a question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.devices import assignment_annotations
+from windlass.api.devices.assignment_annotations import Part
+from windlass.api.devices.request import GPU, MIG, WHOLE
+from windlass.api.devices.request_parser import annotation_words
+from windlass.api.quantities import from_units, is_device
+from windlass.model.devices import node_devices
+from windlass.model.devices.assignment import own_words
+from windlass.model.devices.device_needs import plain_amounts
+from windlass.model.devices.dra_claims import Allotted, ClaimBook
+from windlass.model.devices.reserved_devices import reserved_index
+from windlass.model.devices.uuid_annotations import uuid_parts
+from windlass.spi.devices import Draws
+from windlass.spi.objects import Device
+
+if TYPE_CHECKING:
+    from windlass.model.cluster.object_cache import Assumed
+
+PODS = "pods"
+Slot = tuple[str, int]
+"""Resource and index of a card."""
+UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
+"""On a pod: its cards by UUID, in the words of other schedulers."""
+
+
+class Use(NamedTuple):
+    """What somebody has of one card. ``claim``: the ResourceClaim through which others may use it together, or "".
+    ``slots``: how many containers use it: a device plug-in that shares cards serves only so many of each. Of a device
+    that claims share: ``share``, the ID of the part, and what that ``draws``."""
+
+    part: Part
+    claim: str = ""
+    slots: int = 1
+    share: str = ""
+    draws: Draws = ()
+
+
+class Claims(Protocol):
+    """What is known of claims for devices: :class:`windlass.model.devices.dra_claims.ClaimBook`, or of one moment."""
+
+    def cards_of(self, node: str) -> tuple[Device, ...]:
+        """The devices that slices list for a node."""
+        ...
+
+    def allotted(self, pod: views.Pod) -> Iterable[Allotted]:
+        """What the pod's claims hold."""
+        ...
+
+
+def amounts_held(pod: views.Pod) -> Mapping[str, int]:
+    """What it holds of the node's amounts; parts of cards are held card by card, and so is one that is reserved."""
+    if reserved_index(pod) is not None:
+        return {name: units for name, units in pod.shape.request.items() if name != GPU}
+    if not pod.shape.speaks_of_parts:
+        return pod.shape.request
+    amounts = plain_amounts(pod.shape, annotation_words(pod.annotations))
+    if assignment_annotations.SLICES in pod.annotations:
+        return {name: units for name, units in amounts.items() if not name.startswith(MIG)}
+    return amounts
+
+
+def amounts_with_pod(pod: views.Pod) -> dict[str, int]:
+    """The same, and its place among the node's pods."""
+    return {**amounts_held(pod), PODS: 1}
+
+
+def speaks_of_cards(pod: views.Pod) -> bool:
+    """Whether somebody may have said which cards it has."""
+    if pod.shape.claims:
+        return True
+    annotations = pod.annotations
+    return bool(annotations) and any(
+        word in annotations for word in (assignment_annotations.DEVICES, *UUID_WORDS)
+    )
+
+
+def parts_held(pod: views.Pod, node: views.Node, claims: Claims | None) -> list[tuple[Slot, Use]]:
+    """What it was given of which cards of its ``node``; nothing where nobody can say: the amounts alone count then."""
+    if assignment_annotations.DEVICES not in pod.annotations:
+        found = [*_by_uuid(pod, node)]
+        return found if claims is None else [*found, *_claimed(pod, claims)]
+    try:
+        parts = assignment_annotations.from_annotations(pod.annotations)
+    except assignment_annotations.PartsError:
+        return []
+    claimed = list(_claimed(pod, claims)) if claims is not None else []
+    if claimed and not pod.shape.devices:
+        return claimed
+    # With cards of several kinds, an index stands for the first of them.
+    resource = next((name for name in sorted(amounts_held(pod)) if is_device(name)), GPU)
+    if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
+        listed = {slot_resource(card) for card in claims.cards_of(node.name)}
+        if len(listed) > 1:
+            return []
+        resource = next(iter(listed), resource)
+    named = pod.shape.claims[0].claim if len(pod.shape.claims) == 1 and not pod.shape.devices else ""
+    together = f"{pod.namespace}/{named}" if named else ""
+    return [((resource, part.index), Use(part, together)) for part in parts]
+
+
+def _by_uuid(pod: views.Pod, node: views.Node) -> Iterator[tuple[Slot, Use]]:
+    for word in UUID_WORDS:
+        text = pod.annotations.get(word)
+        if not text:
+            continue
+        places = {card.uuid: card for card in node_devices.cards_of(node) if card.uuid}
+        first = sum(one.place.startswith("spec.initContainers") for one in pod.shape.devices)
+        for uuid, slots, milli, mib in uuid_parts(text, first):
+            card = places.get(uuid)
+            if card is not None:
+                yield (slot_resource(card), card.index), Use(Part(card.index, milli, mib), "", slots)
+        return
+
+
+def _claimed(pod: views.Pod, claims: Claims) -> Iterator[tuple[Slot, Use]]:
+    for claim, resource, index, share, draws in claims.allotted(pod):
+        part = Part(index, 0) if share else Part(index)
+        yield (resource, index), Use(part, claim, share=share, draws=draws)
+
+
+def slot_resource(card: Device) -> str:
+    """Under which resource :func:`parts_held` tells of it."""
+    return GPU if card.resource == node_devices.REGISTERED else card.resource
+
+
+def as_bound(pod: views.Pod, assumed: Assumed) -> views.Pod:
+    """The pod as it will be once the bind that was decided for it is seen."""
+    words = {**pod.annotations, **own_words(assumed.shares)} if assumed.shares else pod.annotations
+    return msgspec.structs.replace(pod, node_name=assumed.node, annotations=words)
+
+
+class Room:
+    """What is left of one node, counted down pod by pod. ``held``: pods that have cards there."""
+
+    def __init__(
+        self, node: views.Node, used: Mapping[str, int], held: Iterable[views.Pod], claims: ClaimBook | None
+    ) -> None:
+        self._node = node
+        self._claims = claims
+        amounts = node_devices.amounts_of(node)
+        self.left = {name: units - used.get(name, 0) for name, units in amounts.items()}
+        self._uses: dict[Slot, list[Use]] = {}
+        self._opened: set[Slot] = set()
+        """Cards that nobody can have whole any more, though no pod's amounts say so."""
+        self._devices: dict[Slot, Device] | None = None
+        for pod in held:
+            self._take_cards(pod)
+
+    def take(self, pod: views.Pod) -> None:
+        for name, units in amounts_with_pod(pod).items():
+            if name in self.left:
+                self.left[name] -= units
+        self._take_cards(pod)
+
+    def lacks(self, pod: views.Pod) -> list[str]:
+        """What the node has too little of for the pod, in words. Resources that it does not speak of at all are
+        somebody else's business."""
+        found = []
+        for name, units in sorted(amounts_with_pod(pod).items()):
+            if units > 0 and units > self.left.get(name, units):
+                left = from_units(name, max(0, self.left[name]))
+                found.append(f"{from_units(name, units)} {name} of {left} left")
+        return [*found, *self.crowded(pod)]
+
+    def over(self) -> dict[str, int]:
+        """How much more of the node's amounts is held than it has."""
+        return {name: -units for name, units in self.left.items() if units < 0}
+
+    def crowded(self, pod: views.Pod, *, taken: bool = False) -> Iterator[str]:
+        """What is wrong with the cards that the pod names, if it has them, too. ``taken``: it is counted already."""
+        if not speaks_of_cards(pod):
+            return
+        mine = parts_held(pod, self._node, self._claims)
+        for slot, use in mine:
+            uses = self._uses.get(slot, [])
+            device = self._device(slot)
+            problem = _too_much(uses if taken else [*uses, use], device)
+            if problem:
+                yield f"device {slot[1]} ({slot[0]}) {problem}"
+        yield from self._overdrawn(mine)
+
+    def _overdrawn(self, mine: Collection[tuple[Slot, Use]]) -> Iterator[str]:
+        """The counters that devices draw from, and the capacities of shared ones, of which there is not enough for
+        these, too."""
+        slots = {slot for slot, _ in mine}
+        wanted = {name for slot in slots if (one := self._device(slot)) for name, _, _ in one.draws}
+        wanted |= {name for _, use in mine for name, _, _ in use.draws}
+        if not wanted:
+            return
+        drawn = [device.draws for slot in {*slots, *self._uses} if (device := self._device(slot)) is not None]
+        others = (use for uses in self._uses.values() for use in uses)
+        drawn += {(use.claim, use.share): use.draws for use in (*others, *(use for _, use in mine))}.values()
+        used: dict[str, int] = {}
+        totals: dict[str, int] = {}
+        for name, units, total in (one for draws in drawn for one in draws):
+            used[name] = used.get(name, 0) + units
+            totals[name] = total
+        for name in sorted(wanted):
+            if used[name] > totals[name]:
+                kind = "capacity" if ":" in name else "counter"
+                counter = re.split("[/:]", name)[-1]
+                part = used[name] / totals[name] if totals[name] else inf
+                yield f"{kind} {counter} of its devices is drawn to {part:.2f} of what there is"
+
+    def _take_cards(self, pod: views.Pod) -> None:
+        if not speaks_of_cards(pod):
+            return
+        amounts = amounts_held(pod)
+        for slot, use in parts_held(pod, self._node, self._claims):
+            self._uses.setdefault(slot, []).append(use)
+            if slot[0] not in amounts and not use.part.profile and slot not in self._opened:
+                self._opened.add(slot)
+                if slot[0] in self.left:
+                    self.left[slot[0]] -= WHOLE
+
+    def _device(self, slot: Slot) -> Device | None:
+        if self._devices is None:
+            listed = self._claims.cards_of(self._node.name) if self._claims is not None else ()
+            every = (*node_devices.cards_of(self._node), *listed)
+            self._devices = {(slot_resource(card), card.index): card for card in every}
+        return self._devices.get(slot)
+
+
+def _too_much(uses: list[Use], device: Device | None) -> str:
+    """What is wrong with what is held of one card; empty if nothing is. Who reserves it has nothing of it."""
+    uses = [use for use in uses if use.part.profile or use.part.milli or use.part.memory_mib]
+    claims = {use.claim: use.part for use in uses if use.claim}
+    parts = [*claims.values(), *(use.part for use in uses if not use.claim)]
+    slices = [(part.profile, part.start) for part in parts if part.profile]
+    if len(slices) != len(set(slices)) or (slices and len(slices) < len(parts)):
+        return "is given twice"
+    milli = sum(part.milli for part in parts)
+    if milli > WHOLE or (len(parts) > 1 and any(part.whole for part in parts)):
+        return "is given twice" if any(part.whole for part in parts) else f"is shared to {milli / WHOLE:g}"
+    if device is None:
+        return ""
+    mib = sum(part.memory_mib for part in parts)
+    if 0 < device.memory_mib < mib:
+        return f"is shared to {mib} MiB of {device.memory_mib}"
+    slots = sum(use.slots for use in uses)
+    return f"has {slots} users of at most {device.slots}" if 0 < device.slots < slots else ""

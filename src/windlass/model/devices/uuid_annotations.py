@@ -1,0 +1,72 @@
+"""Cards by UUID in the annotations that Volcano's and HAMi's schedulers and device plug-ins speak in.
+
+``UUID,type,MiB,percent`` per card, each ended by ``:``; containers parted by ``;``, in HAMi's form init containers
+before the others, each ended. A card is meant by the part of the UUID before ``[``: older HAMi adds a slice there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from windlass.api.devices.request import WHOLE
+
+
+class UuidPart(NamedTuple):
+    """What a pod has of one card in all. ``slots``: how many of its containers use it at once."""
+
+    uuid: str
+    slots: int
+    milli: int
+    memory_mib: int
+
+
+@lru_cache(maxsize=4096)
+def uuid_parts(text: str, first: int = 0) -> tuple[UuidPart, ...]:
+    """By card what a pod has of it. ``first``: so many of the containers that name cards are init containers, which
+    run before the others, one by one. Entries that cannot be read are left out."""
+    peaks: dict[str, UuidPart] = {}
+    sums: dict[str, UuidPart] = {}
+    for position, entries in enumerate(_containers(text)):
+        for one in entries:
+            if position < first:
+                peaks[one.uuid] = _larger(peaks.get(one.uuid), one)
+            elif (known := sums.get(one.uuid)) is None:
+                sums[one.uuid] = one
+            else:
+                added = (known.slots + 1, known.milli + one.milli, known.memory_mib + one.memory_mib)
+                sums[one.uuid] = UuidPart(one.uuid, *added)
+    return tuple(_larger(peaks.get(uuid), sums.get(uuid)) for uuid in {**peaks, **sums})
+
+
+def _larger(one: UuidPart | None, other: UuidPart | None) -> UuidPart:
+    either = one or other
+    assert either is not None
+    if one is None or other is None:
+        return either
+    return UuidPart(
+        one.uuid,
+        max(one.slots, other.slots),
+        max(one.milli, other.milli),
+        max(one.memory_mib, other.memory_mib),
+    )
+
+
+def _containers(text: str) -> Iterator[list[UuidPart]]:
+    """Of the containers that name cards, what each names."""
+    for container in text.split(";"):
+        entries = [found for word in container.split(":") if (found := _entry(word)) is not None]
+        if entries:
+            yield entries
+
+
+def _entry(word: str) -> UuidPart | None:
+    fields = [field.strip() for field in word.split(",")]
+    if len(fields) < 4 or not fields[0] or not all(_is_number(field) for field in fields[2:4]):
+        return None
+    return UuidPart(fields[0].partition("[")[0], 1, min(WHOLE, int(fields[3]) * 10), int(fields[2]))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10

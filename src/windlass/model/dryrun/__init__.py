@@ -1,0 +1,1 @@
+"""Dry run of the engine over a dump of a cluster."""

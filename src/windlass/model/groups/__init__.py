@@ -1,0 +1,1 @@
+"""PodGroups of five APIs, their members and their status."""

@@ -1,0 +1,311 @@
+"""Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, that of the coscheduling
+plug-in, bare pods of KAI, plain pod groups of Kueue.
+
+KAI's rules: a group without a priority class has that of its kind, ``train`` (50); one whose preemptibility
+is not stated is preemptible below priority 100. A gang that holds less than its minimum is given 60 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace as altered
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.kits.timestamps import parse_rfc3339
+from windlass.model.groups.member_counts import oldest_of
+from windlass.model.groups.podgroups import (
+    PREEMPTIBILITY_KAI,
+    Classes,
+    Urgency,
+    duration_of,
+    group_key,
+    implicit_group,
+    negative_resources,
+    notes_of,
+    preemptible,
+    read_notes,
+    waiting_limit,
+)
+from windlass.model.records.attained_service import past_of
+from windlass.spi.objects import Dialect, Group, SubGroup
+
+TRAIN_PRIORITY = 50
+NOT_PREEMPTIBLE_FROM = 100
+STALE_GRACE_SECONDS = 60.0
+_CLASS_LABEL = "priorityClassName"
+_PREEMPTIBILITIES = ("", "preemptible", "non-preemptible")
+
+
+def kai_problems(view: views.KaiPodGroup) -> tuple[FieldError, ...]:
+    """What is wrong with a KAI PodGroup's own fields."""
+    problems = list(view.problems)
+    for field, number in (("minMember", view.min_member), ("minSubGroup", view.min_sub_group)):
+        if number is not None and number < 0:
+            problems.append(FieldError.invalid(f"spec.{field}", number, "must be at least 0"))
+    if view.preemptibility not in _PREEMPTIBILITIES:
+        problems.append(
+            FieldError.not_supported("spec.preemptibility", view.preemptibility, _PREEMPTIBILITIES[1:])
+        )
+    known = {part.name for part in view.subgroups}
+    for position, part in enumerate(view.subgroups):
+        place = f"spec.subGroups[{position}]"
+        if part.parent and part.parent not in known:
+            problems.append(
+                FieldError.invalid(f"{place}.parent", part.parent, "is no sub-group of the group")
+            )
+        if _loops(part, view.subgroups):
+            problems.append(FieldError.invalid(f"{place}.parent", part.parent, "is below itself"))
+    if len(known) != len(view.subgroups):
+        problems.append(
+            FieldError.invalid("spec.subGroups", len(view.subgroups), "have names that occur twice")
+        )
+    return tuple(problems)
+
+
+def _loops(part: views.KaiSubGroup, parts: tuple[views.KaiSubGroup, ...]) -> bool:
+    above = {one.name: one.parent for one in parts}
+    at = part.parent
+    for _ in parts:
+        if not at:
+            return False
+        if at == part.name:
+            return True
+        at = above.get(at, "")
+    return bool(at)
+
+
+def kai_group(
+    view: views.KaiPodGroup, key: str, queue: str, classes: Classes, pods: Iterable[views.Pod]
+) -> Group:
+    """A group whose fields contradict themselves is held. ``queue``: the engine's key of its queue."""
+    priority, never_preempts = kai_urgency(view.priority_class, classes, pods)
+    delay = view.preemption_delay
+    if delay is None:
+        delay = duration_of(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+    grace = view.staleness_grace
+    if grace is None:
+        grace = duration_of(view.annotations.get(names.STALENESS_GRACE_KAI))
+    return Group(
+        key=key,
+        queue=queue,
+        priority=priority,
+        min_member=max(0, _minimum(view)),
+        preemptible=_preemptible(view.preemptibility, priority),
+        never_preempts=never_preempts,
+        created=view.created,
+        uid=view.uid,
+        admitted=True,
+        held=bool(kai_problems(view)),
+        dialect=Dialect.KAI,
+        subgroups=tuple(
+            SubGroup(part.name, part.parent, max(0, part.min_member or 0), part.min_sub_group)
+            for part in view.subgroups
+        ),
+        min_subgroups=view.min_sub_group,
+        preemption_delay=max(0.0, delay),
+        stale_grace=STALE_GRACE_SECONDS if grace is None else grace,
+        stale_since=_moment(view.annotations.get(names.STALE_SINCE_KAI)),
+        started=_moment(view.annotations.get(names.LAST_START_KAI)),
+        last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(view.annotations),
+        past=past_of(view.annotations, view.created),
+    )
+
+
+def _minimum(view: views.KaiPodGroup) -> int:
+    """With parts and no number of its own the group asks only for its parts."""
+    if view.min_member is not None:
+        return view.min_member
+    return 0 if view.subgroups or view.min_sub_group is not None else 1
+
+
+def kai_urgency(name: str, classes: Classes, pods: Iterable[views.Pod]) -> Urgency:
+    """What the class says; without a class the global default, else class ``train``."""
+    if name or classes.defined(""):
+        return classes.urgency(name, pods)
+    return Urgency(TRAIN_PRIORITY, never_preempts=False)
+
+
+def _preemptible(stated: str, priority: int) -> bool:
+    if stated in ("preemptible", "non-preemptible"):
+        return stated == "preemptible"
+    return priority < NOT_PREEMPTIBLE_FROM
+
+
+def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
+    """The group of one of a pod that names a queue of KAI and no PodGroup."""
+    priority = kai_urgency(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes, (pod,)).value
+    delay = duration_of(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+    return Group(
+        key=group_key(pod),
+        queue=queue,
+        priority=priority,
+        min_member=1,
+        preemptible=_preemptible(pod.labels.get(PREEMPTIBILITY_KAI, ""), priority),
+        never_preempts=pod.preemption_policy == "Never",
+        created=pod.created,
+        uid=pod.uid,
+        admitted=True,
+        dialect=Dialect.KAI,
+        preemption_delay=max(0.0, delay),
+        started=pod.started or None,
+        run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(pod.annotations),
+    )
+
+
+def kai_batch_group(first: views.Pod, key: str, queue: str, classes: Classes) -> Group:
+    """The pods of a batch Job, as KAI's pod grouper gathers them: the ``first`` one speaks for all."""
+    stated = first.annotations.get(names.BATCH_MIN_MEMBER_KAI, "")
+    least = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 8 else 1
+    owner = first.controller
+    return altered(
+        kai_pod_group(first, queue, classes),
+        key=key,
+        min_member=least,
+        uid=owner.uid if owner is not None else first.uid,
+        stale_grace=STALE_GRACE_SECONDS,
+        started=None,
+    )
+
+
+def native_group(
+    view: views.NativeGroup,
+    key: str,
+    queue: str,
+    dialect: Dialect,
+    classes: Classes,
+    pods: Sequence[views.Pod],
+) -> Group:
+    """Where its object names no class, the group is as urgent as the most urgent of its ``pods``."""
+    named = view.priority_class
+    urgency = classes.urgency(named, pods) if named else _urgency_of(pods, classes)
+    return Group(
+        key=key,
+        queue=queue,
+        priority=urgency.value,
+        min_member=view.min_count,
+        preemptible=preemptible(view.labels, view.annotations),
+        never_preempts=urgency.never_preempts,
+        created=view.created,
+        uid=view.uid,
+        admitted=True,
+        held=bool(view.problems),
+        dialect=dialect,
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(view.annotations),
+    )
+
+
+def coscheduling_problems(view: views.CoschedulingGroup) -> tuple[FieldError, ...]:
+    """What is wrong with the fields of a PodGroup of the coscheduling plug-in."""
+    problems = [*view.problems, *negative_resources(view.min_resources)]
+    if view.min_member < 1:
+        problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 1"))
+    return tuple(problems)
+
+
+def coscheduling_group(
+    view: views.CoschedulingGroup,
+    key: str,
+    queue: str,
+    dialect: Dialect,
+    classes: Classes,
+    pods: Sequence[views.Pod],
+) -> Group:
+    """Its object names no class: the group is as urgent as the most urgent of its ``pods``. What is written on the
+    oldest of them holds where the object, which an operator makes, says nothing. With ``minResources`` it has to
+    be let in first, where an action does that (Volcano's ``enqueue``)."""
+    needs = {name: units for name, units in view.min_resources.items() if units > 0}
+    urgency = _urgency_of(pods, classes)
+    oldest = oldest_of(pods)
+    labels, words, notes = view.labels, view.annotations, read_notes(view.annotations)
+    if oldest is not None:
+        labels, words = {**oldest.labels, **labels}, {**oldest.annotations, **words}
+        notes = {**notes_of(oldest), **notes}
+    return Group(
+        key=key,
+        queue=queue,
+        priority=urgency.value,
+        min_member=max(1, view.min_member),
+        min_resources=needs,
+        preemptible=preemptible(labels, words),
+        never_preempts=urgency.never_preempts,
+        created=view.created,
+        uid=view.uid,
+        admitted=not needs,
+        held=bool(coscheduling_problems(view)),
+        dialect=dialect,
+        run_estimate=duration_of(words.get(names.RUN_ESTIMATE)),
+        waiting_limit=waiting_limit(words),
+        stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
+        annotations=notes,
+        past=past_of(view.annotations, view.created),
+    )
+
+
+def _urgency_of(pods: Sequence[views.Pod], classes: Classes) -> Urgency:
+    """Of a group whose pods alone say it: that of the most urgent of them."""
+    values = [classes.value(pod.priority_class) if pod.priority is None else pod.priority for pod in pods]
+    never = bool(pods) and all(pod.preemption_policy == "Never" for pod in pods)
+    return Urgency(max(values, default=classes.value("")), never)
+
+
+def kueue_problems(pods: Iterable[views.Pod]) -> tuple[FieldError, ...]:
+    """What is wrong with how many the pods of a plain pod group of Kueue say that they are."""
+    field = f"metadata.annotations[{names.GROUP_COUNT_KUEUE}]"
+    said = {pod.annotations.get(names.GROUP_COUNT_KUEUE, "") for pod in pods}
+    wrong = sorted(text for text in said if not _count(text))
+    if wrong:
+        return (FieldError.invalid(field, wrong[0], "must be a whole number from 1 on"),)
+    if len(said) > 1:
+        return (FieldError.invalid(field, ", ".join(sorted(said)), "must be the same on all its pods"),)
+    return ()
+
+
+def kueue_group(
+    oldest: views.Pod, pods: Sequence[views.Pod], key: str, queue: str, dialect: Dialect, classes: Classes
+) -> Group:
+    """The pods of a plain pod group of Kueue, which has no object: all of them start together. What is written on the
+    oldest holds for all."""
+    urgency = _urgency_of(pods, classes)
+    return altered(
+        implicit_group(oldest, classes),
+        key=key,
+        uid=key,
+        queue=queue,
+        dialect=dialect,
+        priority=urgency.value,
+        never_preempts=urgency.never_preempts,
+        min_member=_count(oldest.annotations.get(names.GROUP_COUNT_KUEUE, "")) or 1,
+        stale_grace=duration_of(oldest.annotations.get(names.STALENESS_GRACE)),
+        held=bool(kueue_problems(pods)),
+    )
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 on; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
+
+
+def named_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The queue that an object whose API has none names by KAI's label or Volcano's annotation."""
+    return (
+        annotations.get(names.QUEUE_NAME_VOLCANO)
+        or labels.get(names.QUEUE_NAME_KAI)
+        or labels.get(names.QUEUE_NAME_LABEL)
+        or ""
+    )
+
+
+def _moment(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        return None

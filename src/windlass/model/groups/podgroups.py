@@ -1,0 +1,321 @@
+"""Which group a pod belongs to, and PodGroup view → the engine's group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.api.generated_names import without_uid
+from windlass.kits import durations
+from windlass.model.records.attained_service import past_of
+from windlass.spi.objects import Group, SubGroup
+
+PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
+PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
+KAI_SCHEDULER = "kai-scheduler"
+IMPLICIT = "pod:"
+KAI = "kai:"
+NATIVE = "native:"
+COSCHEDULING = "coscheduling:"
+KUEUE = "kueue:"
+OWNER = "owner:"
+"""What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes' own API, one
+of the coscheduling plug-in, a plain pod group of Kueue, the pods of a Job that KAI takes for a gang. Volcano's have
+nothing: the APIs may use one name for two groups."""
+BY_PODS = frozenset((NATIVE, COSCHEDULING, KUEUE, OWNER))
+"""Kinds of groups whose queue their pods may name."""
+_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, COSCHEDULING, KUEUE, OWNER))
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+"""What Go reads as true."""
+_SLASH_IMPLICIT = f"/{IMPLICIT}"
+_QUEUE_NAMES = frozenset((names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL))
+_READ = (
+    "volcano.sh/preemptable",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/cooldown-time",
+    names.MOVABLE,
+    names.CHECKPOINTED,
+    names.CHECKPOINT_EVERY,
+    names.RESTART_COST,
+    names.TIME_SHARE,
+    names.MODEL,
+)
+"""Annotations of a group (or of a pod without one) that a policy reads."""
+
+
+def read_notes(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those annotations that a policy reads."""
+    return {name: annotations[name] for name in _READ if name in annotations} if annotations else {}
+
+
+def group_name(pod: views.Pod) -> str:
+    """The PodGroup that the pod names, ``""`` if none."""
+    found = pod.annotations
+    return found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO) or ""
+
+
+def kai_group_name(pod: views.Pod) -> str:
+    """The PodGroup of KAI that the pod names, ``""`` if none."""
+    return pod.annotations.get(names.GROUP_NAME_KAI, "")
+
+
+def group_key(pod: views.Pod) -> str:
+    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:``, ``native:``, ``coscheduling:`` or
+    ``kueue:`` before the name as the group is of another kind. Of several named groups that of the pod's scheduler is
+    meant."""
+    volcano, kai = group_name(pod), kai_group_name(pod)
+    if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
+        return f"{pod.namespace}/{KAI}{kai}"
+    if volcano:
+        return f"{pod.namespace}/{volcano}"
+    if pod.scheduling_group:
+        return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
+    if coscheduling := pod.labels.get(names.GROUP_NAME_COSCHEDULING):
+        return f"{pod.namespace}/{COSCHEDULING}{coscheduling}"
+    if kueue := kueue_group_name(pod):
+        return f"{pod.namespace}/{KUEUE}{kueue}"
+    if _kai_batch(pod) and (owner := pod.controller) is not None and owner.kind == "Job":
+        return f"{pod.namespace}/{OWNER}{owner.name}"
+    return implicit_key(pod)
+
+
+def kueue_group_name(pod: views.Pod) -> str:
+    """The plain pod group of Kueue whose pods start together that the pod is in, ``""`` if none."""
+    notes = pod.annotations
+    name = notes.get(names.GROUP_NAME_KUEUE) or pod.labels.get(names.GROUP_NAME_KUEUE) or ""
+    apart = name and "true" in (notes.get(names.GROUP_FAST_KUEUE), notes.get(names.GROUP_SERVING_KUEUE))
+    return "" if apart else name
+
+
+def implicit_key(pod: views.Pod) -> str:
+    """The key of the group of one of a pod that is in no other."""
+    return f"{pod.namespace}/{IMPLICIT}{pod.name}"
+
+
+def _kai_batch(pod: views.Pod) -> bool:
+    """Whether the pod's Job is one gang, as KAI's pod grouper makes it."""
+    return pod.scheduler_name == KAI_SCHEDULER and names.BATCH_MIN_MEMBER_KAI in pod.annotations
+
+
+def is_implicit(key: str) -> bool:
+    """Whether a group key is that of a pod without a PodGroup."""
+    return _SLASH_IMPLICIT in key
+
+
+def has_object(key: str) -> bool:
+    """Whether a group key is that of an object, of any API."""
+    return kind_prefix(key) not in (IMPLICIT, KUEUE, OWNER)
+
+
+def kind_prefix(key: str) -> str:
+    """What the name in a group's key begins with, ``""`` for Volcano's."""
+    slash = key.find("/")
+    found = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
+    return found if found in _PREFIXES else ""
+
+
+def shown_key(key: str) -> str:
+    """``namespace/name`` as a person calls the group (or the pod without one)."""
+    namespace, _, name = key.partition("/")
+    return f"{namespace}/{name.removeprefix(kind_prefix(key))}"
+
+
+def job_title(key: str) -> str:
+    """``namespace/name`` of the job, as who submitted it calls it, whose group it is."""
+    return without_uid(shown_key(key))
+
+
+def role_of(pod: views.Pod) -> str:
+    return pod.annotations.get(names.TASK_SPEC) or pod.labels.get(names.TASK_SPEC) or ""
+
+
+def index_of(pod: views.Pod) -> int:
+    text = pod.annotations.get(names.TASK_INDEX) or pod.labels.get(names.TASK_INDEX) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Volcano's annotation wins over its label, unparsable means false, absent true; also KAI's label."""
+    text = annotations.get(names.PREEMPTABLE, labels.get(names.PREEMPTABLE))
+    if text is not None and text not in _TRUE:
+        return False
+    return labels.get(PREEMPTIBILITY_KAI) != "non-preemptible"
+
+
+def revocable_zone(annotations: Mapping[str, str]) -> str:
+    """``*`` for a pod that nodes of revocable zones take: it says so itself or, where it says nothing of zones, that
+    it is preemptible. ``""`` for others, and for what is no ``*``."""
+    said = annotations.get(names.REVOCABLE_ZONE)
+    if said is None:
+        return "*" if annotations.get(names.PREEMPTABLE) in _TRUE else ""
+    return said if said == "*" else ""
+
+
+def queue_named(pod: views.Pod) -> str:
+    """The queue that a pod without a PodGroup asks for; ``""`` if it says nothing."""
+    if _QUEUE_NAMES.isdisjoint(pod.labels) and _QUEUE_NAMES.isdisjoint(pod.annotations):
+        return ""
+    return (
+        pod.annotations.get(names.QUEUE_NAME_VOLCANO)
+        or pod.labels.get(names.QUEUE_NAME_KAI)
+        or pod.annotations.get(names.QUEUE_NAME_LABEL)
+        or pod.labels.get(names.QUEUE_NAME_LABEL)
+        or ""
+    )
+
+
+class Urgency(NamedTuple):
+    """What a priority class gives a group."""
+
+    value: int
+    never_preempts: bool
+
+
+class Classes:
+    """PriorityClasses: names to values."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, views.PriorityClass] = {}
+        self._default: views.PriorityClass | None = None
+
+    def upsert(self, view: views.PriorityClass) -> bool:
+        """Whether anything changed."""
+        if self._classes.get(view.name) == view:
+            return False
+        self._classes[view.name] = view
+        self._choose_default()
+        return True
+
+    def remove(self, name: str) -> bool:
+        if self._classes.pop(name, None) is None:
+            return False
+        self._choose_default()
+        return True
+
+    def value(self, name: str) -> int:
+        """An undefined class counts 0; no class means the global default, if there is one."""
+        found = self._find(name)
+        return found.value if found else 0
+
+    def defined(self, name: str) -> bool:
+        """Whether the class exists; for ``""``, whether there is a global default."""
+        return self._find(name) is not None
+
+    def is_gone(self, name: str) -> bool:
+        """Whether somebody names a class that is not there."""
+        return bool(name) and name not in self._classes
+
+    def never_preempts(self, name: str) -> bool:
+        found = self._find(name)
+        return found is not None and found.preemption_policy == "Never"
+
+    def urgency(self, name: str, pods: Iterable[views.Pod]) -> Urgency:
+        """Of a group with these pods. A class that is gone goes on for them: the server wrote into each pod what the
+        class said when it was made."""
+        if self.is_gone(name):
+            made = [(pod.priority, pod.preemption_policy) for pod in pods if pod.priority_class == name]
+            values = [value for value, _ in made if value is not None]
+            if values:
+                return Urgency(max(values), all(policy == "Never" for _, policy in made))
+        return Urgency(self.value(name), self.never_preempts(name))
+
+    def _find(self, name: str) -> views.PriorityClass | None:
+        return self._classes.get(name) if name else self._default
+
+    def _choose_default(self) -> None:
+        """Of several the least, as the admission plugin chooses."""
+        defaults = (known for known in self._classes.values() if known.global_default)
+        self._default = min(defaults, key=lambda known: known.value, default=None)
+
+
+def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
+    """What is wrong with a PodGroup's own fields."""
+    problems = list(view.problems)
+    if view.min_member < 0:
+        problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 0"))
+    problems.extend(
+        FieldError.invalid(f"spec.minTaskMember[{role}]", least, "must be at least 0")
+        for role, least in view.min_task_member.items()
+        if least < 0
+    )
+    return (*problems, *negative_resources(view.min_resources))
+
+
+def negative_resources(amounts: Mapping[str, int]) -> Iterator[FieldError]:
+    """What is wrong with ``spec.minResources`` of a PodGroup."""
+    for name, units in amounts.items():
+        if units < 0:
+            yield FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
+
+
+def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...] = ()) -> Group:
+    """A group whose fields contradict themselves is held, so that it takes nothing until it is mended.
+
+    ``parts``: what its ``subGroupPolicy`` divides it into.
+    """
+    return Group(
+        key=view.key,
+        queue=view.queue,
+        priority=urgency.value,
+        min_member=max(0, view.min_member),
+        min_task_member=view.min_task_member,
+        min_resources={name: units for name, units in view.min_resources.items() if units > 0},
+        preemptible=preemptible(view.labels, view.annotations),
+        never_preempts=urgency.never_preempts,
+        created=view.created,
+        uid=view.uid,
+        admitted=view.phase in PHASES_ADMITTED,
+        held=bool(group_problems(view)),
+        subgroups=parts,
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
+        waiting_limit=waiting_limit(view.annotations),
+        stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
+        annotations=read_notes(view.annotations),
+        past=past_of(view.annotations, view.created),
+    )
+
+
+def duration_of(text: str | None) -> float | None:
+    """Seconds; an annotation that is no duration says nothing."""
+    if not text:
+        return None
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return None
+
+
+def waiting_limit(annotations: Mapping[str, str]) -> float | None:
+    """After how many seconds Volcano's ``sla`` lets it in; ``None`` where nothing says so, or not as a duration."""
+    found = (duration_of(annotations.get(name)) for name in (names.WAITING_TIME, names.WAITING_TIME_BARE))
+    return next((seconds for seconds in found if seconds is not None and seconds > 0), None)
+
+
+def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") -> Group:
+    """The group of one of a pod without a PodGroup."""
+    return Group(
+        key=group_key(pod),
+        queue=queue_named(pod) or namespace_queue or "default",
+        priority=pod.priority if pod.priority is not None else classes.value(pod.priority_class),
+        min_member=1,
+        preemptible=preemptible(pod.labels, pod.annotations),
+        never_preempts=pod.preemption_policy == "Never",
+        created=pod.created,
+        uid=pod.uid,
+        admitted=True,
+        run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
+        annotations=notes_of(pod),
+    )
+
+
+def notes_of(pod: views.Pod) -> dict[str, str]:
+    """Those of a pod that a policy reads. Who would not be made anew is not moved, whatever is written on him."""
+    notes = read_notes(pod.annotations)
+    if pod.controller is None:
+        notes.pop(names.MOVABLE, None)
+    return notes

@@ -1,0 +1,1 @@
+"""Node properties: topology, NUMA, volumes."""

@@ -1,0 +1,448 @@
+"""HyperNodes, Topologies and plain node labels → levels of topologies, and what groups ask of them.
+
+HyperNodes become labels that nodes carry inside the engine: one per tier, naming the HyperNode of that tier that
+the node is in, and one that names all of them. A node is in at most one HyperNode of a tier: where two claim it,
+the first by name has it, and the book says so (:attr:`TopologyBook.problems`).
+
+Above all HyperNodes is the cluster itself, of a tier one higher than the highest: nodes in no HyperNode are below
+it alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.api.selectors import labels_selected
+from windlass.api.views.podshape import LabelSelector
+from windlass.api.views.topology import HYPERNODE as KIND_HYPERNODE
+from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
+
+HYPERNODES = "HyperNodes"
+"""The name of the topology that HyperNodes make up."""
+_CONSTRAINT = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
+_WORDS_KAI = (names.TOPOLOGY_KAI, names.TOPOLOGY_REQUIRED_KAI, names.TOPOLOGY_PREFERRED_KAI)
+"""The same three, as annotations of pods."""
+
+
+@dataclass(slots=True)
+class _Tree:
+    """The HyperNodes over the nodes as they are."""
+
+    tiers: tuple[int, ...] = ()
+    """From low (near) to high."""
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Node → the labels that it carries inside the engine."""
+    nodes: dict[str, frozenset[str]] = field(default_factory=dict)
+    """HyperNode → the nodes that it has, directly or by way of others."""
+    parents: dict[str, str] = field(default_factory=dict)
+    problems: tuple[tuple[str, str], ...] = ()
+    """HyperNode → what is wrong with it."""
+
+
+class TopologyBook:
+    """All objects that say what is near to what."""
+
+    def __init__(self) -> None:
+        self.hypernodes: dict[str, views.HyperNode] = {}
+        self.topologies: dict[str, views.Topology] = {}
+        self._tree = _Tree()
+        self._stale = False
+        self.version = 0
+        """Changes whenever the HyperNodes, or the nodes in them, may have changed."""
+
+    # ------------------------------------------------------------------ what is told
+
+    def upsert(self, item: views.HyperNode | views.Topology) -> bool:
+        """Whether anything changed for groups or nodes."""
+        if isinstance(item, views.Topology):
+            old = self.topologies.get(item.name)
+            self.topologies[item.name] = item
+            return old is None or old.levels != item.levels
+        known = self.hypernodes.get(item.name)
+        self.hypernodes[item.name] = item
+        same = known is not None and (known.tier, known.tier_name, known.members) == (
+            item.tier,
+            item.tier_name,
+            item.members,
+        )
+        self._stale = self._stale or not same
+        return not same
+
+    def remove(self, item: views.HyperNode | views.Topology) -> bool:
+        if isinstance(item, views.Topology):
+            return self.topologies.pop(item.name, None) is not None
+        gone = self.hypernodes.pop(item.name, None) is not None
+        self._stale = self._stale or gone
+        return gone
+
+    def nodes_changed(self) -> None:
+        """Nodes came, went or changed their labels."""
+        self._stale = self._stale or bool(self.hypernodes)
+
+    def settle(self, nodes: Mapping[str, views.Node]) -> tuple[set[str], bool]:
+        """Bring the HyperNodes in line with the nodes: the nodes whose place has changed, and whether the tiers
+        have."""
+        if not self._stale:
+            return set(), False
+        self._stale = False
+        self.version += 1
+        old, self._tree = self._tree, _build(self.hypernodes, nodes)
+        found = self._tree
+        moved = {
+            name for name in {*old.labels, *found.labels} if old.labels.get(name) != found.labels.get(name)
+        }
+        return moved, old.tiers != found.tiers
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def tiers(self) -> tuple[int, ...]:
+        """From low (near) to high."""
+        return self._tree.tiers
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with HyperNodes and Topologies, in words."""
+        fields = sorted(
+            f"Topology {item.name}: {problem.field}: {problem.message}"
+            for item in self.topologies.values()
+            for problem in item.problems
+        )
+        return (*fields, *(text for _, text in self.hypernode_problems))
+
+    @property
+    def hypernode_problems(self) -> tuple[tuple[str, str], ...]:
+        """Each HyperNode of which something is wrong, with what it is, in words."""
+        fields = sorted(
+            (item.name, f"HyperNode {item.name}: {problem.field}: {problem.message}")
+            for item in self.hypernodes.values()
+            for problem in item.problems
+        )
+        return (*fields, *self._tree.problems)
+
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        """What a node carries inside the engine for its HyperNodes."""
+        return self._tree.labels.get(node, {})
+
+    def nodes_of(self, hypernode: str) -> frozenset[str]:
+        """The nodes of a HyperNode, directly or by way of others."""
+        return self._tree.nodes.get(hypernode, frozenset())
+
+    def parent_of(self, hypernode: str) -> str:
+        """The HyperNode that has it as a member; ``""`` for none."""
+        return self._tree.parents.get(hypernode, "")
+
+    def tightest(self, nodes: Iterable[str]) -> str:
+        """The HyperNode of the lowest tier that all of these nodes are in; ``""`` if none is."""
+        paths = [self.labels_of(node) for node in nodes]
+        for tier in self.tiers if paths else ():
+            found = {path.get(f"{HYPERNODE}tier-{tier}", "") for path in paths}
+            if len(found) == 1 and "" not in found:
+                return found.pop()
+        return ""
+
+    # ------------------------------------------------------------------ what groups ask for
+
+    def network(
+        self, wanted: views.NetworkTopology | None, field_: str, anchor: str = ""
+    ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """Volcano's ``networkTopology``. A tier that does not exist is a problem, and nothing is placed."""
+        if wanted is None:
+            return None, ()
+        levels = _levels(self.tiers, self._tier_names())
+        finest = len(levels) - 1
+        coarsest, problem = self._highest(wanted, field_) if wanted.mode == "hard" else (-1, None)
+        if problem is not None:
+            return None, (problem,)
+        if coarsest < 0:
+            return _network_need(levels, -1, anchor) if finest else None, ()
+        at = 0 if coarsest > max(self.tiers, default=0) else 1 + self.tiers[::-1].index(coarsest)
+        return _network_need(levels, at, anchor) if finest else None, ()
+
+    def _highest(self, wanted: views.NetworkTopology, field_: str) -> tuple[int, FieldError | None]:
+        """The highest tier that is allowed (one above all: the cluster); -1 where nothing is said."""
+        top = max(self.tiers, default=0) + 1
+        if wanted.highest_tier_name:
+            tiers = [h.tier for h in self.hypernodes.values() if h.tier_name == wanted.highest_tier_name]
+            if tiers:
+                return max(tiers), None
+            there = sorted({h.tier_name for h in self.hypernodes.values() if h.tier_name})
+            words = f"no HyperNode has this tier name; there are: {', '.join(there) or 'none'}"
+            return -1, FieldError.invalid(f"{field_}.highestTierName", wanted.highest_tier_name, words)
+        if wanted.highest_tier_allowed is None:
+            return -1, None
+        if wanted.highest_tier_allowed >= top:
+            return top, None
+        allowed = [tier for tier in self.tiers if tier <= wanted.highest_tier_allowed]
+        if allowed:
+            return allowed[-1], None
+        lowest = (
+            f"the lowest tier of any HyperNode is {self.tiers[0]}" if self.tiers else "there is no HyperNode"
+        )
+        return -1, FieldError.invalid(f"{field_}.highestTierAllowed", wanted.highest_tier_allowed, lowest)
+
+    def _tier_names(self) -> tuple[str, ...]:
+        found: dict[int, set[str]] = {}
+        for hypernode in self.hypernodes.values():
+            found.setdefault(hypernode.tier, set()).add(hypernode.tier_name)
+        return tuple(next(iter(found[tier])) if len(found[tier]) == 1 else "" for tier in self.tiers)
+
+    def constraint(
+        self, wanted: views.TopologyConstraint | None, field_: str
+    ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """KAI's ``topologyConstraint``."""
+        return self._constraint(wanted, *(f"{field_}.{name}" for name in _CONSTRAINT))
+
+    def _constraint(
+        self, wanted: views.TopologyConstraint | None, place: str, required: str, preferred: str
+    ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """The fields are where the topology, the required and the preferred level are given."""
+        if wanted is None or not (wanted.required_topology_level or wanted.preferred_topology_level):
+            return None, ()
+        topology = self.topologies.get(wanted.topology)
+        if topology is None:
+            there = ", ".join(sorted(self.topologies)) or "none"
+            words = f"there is no such Topology; there are: {there}"
+            return None, (FieldError.invalid(place, wanted.topology, words),)
+        problems = []
+        found = []
+        for name, level in (
+            (required, wanted.required_topology_level),
+            (preferred, wanted.preferred_topology_level),
+        ):
+            at = _index(topology, level) if level else -1
+            if level and at < 0:
+                levels = ", ".join(_shown(known) for known in topology.levels)
+                words = f"Topology {topology.name} has no such level; it has: {levels}"
+                problems.append(FieldError.invalid(name, level, words))
+            found.append(at)
+        if problems:
+            return None, tuple(problems)
+        return _need(topology, *found), ()
+
+    def words(self, annotations: Mapping[str, str]) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """What annotations of pods ask for their gang: KAI's words, or Kueue's."""
+        if names.TOPOLOGY_KAI in annotations:
+            return self._constraint(
+                views.TopologyConstraint(
+                    annotations[names.TOPOLOGY_KAI],
+                    annotations.get(names.TOPOLOGY_REQUIRED_KAI, ""),
+                    annotations.get(names.TOPOLOGY_PREFERRED_KAI, ""),
+                ),
+                *(f"metadata.annotations[{name}]" for name in _WORDS_KAI),
+            )
+        required = annotations.get(names.PODSET_REQUIRED, "")
+        preferred = annotations.get(names.PODSET_PREFERRED, "")
+        if required and preferred:
+            words = f"{names.PODSET_REQUIRED} is there too: a gang asks for one of them"
+            place = f"metadata.annotations[{names.PODSET_PREFERRED}]"
+            return None, (FieldError.invalid(place, preferred, words),)
+        if not required and not preferred:
+            return None, ()
+        return self._label(required or preferred, required=bool(required)), ()
+
+    def parts(
+        self, annotations: Mapping[str, str]
+    ) -> tuple[int, TopologyNeed | None, tuple[FieldError, ...]]:
+        """What annotations of pods ask for neighbours by index: how many belong together, and how near; 0 for
+        nothing."""
+        slices = annotations.get(names.PODSET_SLICE_REQUIRED, "")
+        key = names.PODSET_SLICE_SIZE if slices else names.SEGMENT_SIZE_KAI
+        text = annotations.get(key, "")
+        if not text:
+            return 0, None, ()
+        if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**6):
+            place = f"metadata.annotations[{key}]"
+            return 0, None, (FieldError.invalid(place, text, "must be a whole number of at least 1"),)
+        if slices:
+            return int(text), self._label(slices, required=True), ()
+        required = annotations.get(names.SEGMENT_REQUIRED_KAI, "")
+        preferred = annotations.get(names.SEGMENT_PREFERRED_KAI, "")
+        wanted = views.TopologyConstraint(annotations.get(names.TOPOLOGY_KAI, ""), required, preferred)
+        need, problems = self.constraint(wanted, f"metadata.annotations[{names.SEGMENT_SIZE_KAI}]")
+        return (int(text) if need is not None else 0), need, problems
+
+    def _label(self, label: str, *, required: bool) -> TopologyNeed:
+        """A level by its label: of the first Topology that has it, else a level of its own."""
+        for name in sorted(self.topologies):
+            at = _index(self.topologies[name], label)
+            if at >= 0:
+                return _need(self.topologies[name], at if required else -1, -1 if required else at)
+        return TopologyNeed(label, (Level(label),), 0 if required else -1, -1 if required else 0)
+
+
+# ---------------------------------------------------------------------- levels
+
+
+@lru_cache(maxsize=256)
+def _levels(tiers: tuple[int, ...], tier_names: tuple[str, ...]) -> tuple[Level, ...]:
+    """The cluster, then the tiers from high to low."""
+    found = [Level("", "the whole cluster")]
+    for tier, name in sorted(zip(tiers, tier_names, strict=True), reverse=True):
+        found.append(Level(f"{HYPERNODE}tier-{tier}", f"tier {tier} ({name})" if name else f"tier {tier}"))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _network_need(levels: tuple[Level, ...], required: int, anchor: str) -> TopologyNeed:
+    return TopologyNeed(HYPERNODES, levels, required, len(levels) - 1, nested=False, anchor=anchor)
+
+
+def _need(topology: views.Topology, required: int, preferred: int) -> TopologyNeed:
+    return _kai_need(topology.name, topology.levels, required, preferred)
+
+
+@lru_cache(maxsize=4096)
+def _kai_need(
+    name: str, levels: tuple[views.TopologyLevel, ...], required: int, preferred: int
+) -> TopologyNeed:
+    shown = tuple(Level(level.node_label, level.alias) for level in levels)
+    return TopologyNeed(name, shown, required, preferred if preferred > required else -1)
+
+
+def _index(topology: views.Topology, level: str) -> int:
+    for at, known in enumerate(topology.levels):
+        if level in (known.node_label, known.alias):
+            return at
+    return -1
+
+
+def _shown(level: views.TopologyLevel) -> str:
+    return f"{level.node_label} ({level.alias})" if level.alias else level.node_label
+
+
+# ---------------------------------------------------------------------- HyperNodes
+
+
+def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.Node]) -> _Tree:
+    problems: list[tuple[str, str]] = []
+    members = {name: _members(hypernodes[name], hypernodes, problems) for name in sorted(hypernodes)}
+    parents: dict[str, str] = {}
+    for name, below in members.items():
+        for child in below:
+            if child in parents:
+                words = (
+                    f"is a member of both {parents[child]} and {name}; it counts as one of {parents[child]}"
+                )
+                problems.append((name, f"HyperNode {child} {words}"))
+            else:
+                parents[child] = name
+    found: dict[str, frozenset[str]] = {}
+    labelled = _Labelled(nodes)
+    for name in sorted(hypernodes, key=lambda each: (hypernodes[each].tier, each)):
+        own = set(_own_nodes(hypernodes[name], nodes, labelled))
+        for child in members[name]:
+            if parents.get(child) == name:
+                own |= found[child]
+        found[name] = frozenset(own)
+    labels, doubles = _labels(hypernodes, found)
+    return _Tree(
+        tuple(sorted({item.tier for item in hypernodes.values()})),
+        labels,
+        found,
+        parents,
+        (*problems, *doubles),
+    )
+
+
+def _members(
+    hypernode: views.HyperNode, hypernodes: Mapping[str, views.HyperNode], problems: list[tuple[str, str]]
+) -> list[str]:
+    """The HyperNodes directly below one. Every member lies in a lower tier, so there is no cycle."""
+    found: dict[str, None] = {}
+    for member in hypernode.members:
+        if member.type != KIND_HYPERNODE:
+            continue
+        if member.name and member.name not in hypernodes:
+            words = f"HyperNode {hypernode.name} has a member {member.name} that does not exist"
+            problems.append((hypernode.name, words))
+        for name in _matching(member, hypernodes):
+            if hypernodes[name].tier < hypernode.tier:
+                found[name] = None
+            elif member.name or name != hypernode.name:
+                words = (
+                    f"HyperNode {hypernode.name} (tier {hypernode.tier}) has {name} (tier "
+                    f"{hypernodes[name].tier}) as a member, which is left out: members are of lower tiers"
+                )
+                problems.append((hypernode.name, words))
+    return sorted(found)
+
+
+class _Labelled:
+    """Nodes by what they carry of a label, for the labels that somebody asks for."""
+
+    def __init__(self, nodes: Mapping[str, views.Node]) -> None:
+        self._nodes = nodes
+        self._by_key: dict[str, dict[str, list[str]]] = {}
+
+    def selected(self, wire: LabelSelector) -> Iterable[str]:
+        """The nodes that a selector matches."""
+        selector, candidates = labels_selected(wire), self._candidates(wire)
+        return (name for name in candidates if selector.matches(self._nodes[name].labels))
+
+    def _candidates(self, wire: LabelSelector) -> Iterable[str]:
+        for key, value in (wire.match_labels or {}).items():
+            values = self._by_key.get(key)
+            if values is None:
+                values = self._by_key[key] = {}
+                for name, node in self._nodes.items():
+                    if key in node.labels:
+                        values.setdefault(node.labels[key], []).append(name)
+            return values.get(value, ())
+        return self._nodes
+
+
+def _own_nodes(
+    hypernode: views.HyperNode, nodes: Mapping[str, views.Node], labelled: _Labelled
+) -> Iterable[str]:
+    for member in hypernode.members:
+        if member.type == KIND_HYPERNODE:
+            continue
+        if member.labels is not None:
+            yield from labelled.selected(member.labels)
+        else:
+            yield from _matching(member, nodes)
+
+
+def _matching(member: views.HyperNodeMember, there: Mapping[str, object]) -> list[str]:
+    if member.name:
+        return [member.name] if member.name in there else []
+    if not member.pattern:
+        return []
+    pattern = re.compile(member.pattern)
+    return sorted(name for name in there if pattern.search(name))
+
+
+def _labels(
+    hypernodes: Mapping[str, views.HyperNode], found: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, dict[str, str]], list[tuple[str, str]]]:
+    """What the nodes carry; and of which HyperNodes one node is claimed twice."""
+    labels: dict[str, dict[str, str]] = {}
+    doubles: dict[tuple[str, str], int] = {}
+    for name in sorted(hypernodes, key=lambda each: (hypernodes[each].tier, each)):
+        key = f"{HYPERNODE}tier-{hypernodes[name].tier}"
+        for node in found[name]:
+            carried = labels.setdefault(node, {})
+            if key in carried:
+                pair = (carried[key], name)
+                doubles[pair] = doubles.get(pair, 0) + 1
+                continue
+            carried[key] = name
+            tier = f"{hypernodes[name].tier}={name}"
+            path = carried.get(HYPERNODE_PATH)
+            carried[HYPERNODE_PATH] = f"{path},{tier}" if path else tier
+    problems = [
+        (
+            second,
+            f"HyperNodes {first} and {second} (both tier {hypernodes[first].tier}) have {count} "
+            f"{'node' if count == 1 else 'nodes'} in common; {first} keeps {'it' if count == 1 else 'them'}",
+        )
+        for (first, second), count in sorted(doubles.items())
+    ]
+    return labels, problems

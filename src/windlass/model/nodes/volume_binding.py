@@ -1,0 +1,349 @@
+"""Which nodes a pod's volumes allow: claims, volumes and storage classes → :class:`VolumeNeed`.
+
+Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a folder of each
+claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the cluster does not let them be
+read. Neither holds once the server is known to serve classes and claims (:attr:`VolumeBook.served`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api import selectors, views
+from windlass.api.quantities import from_units
+from windlass.api.views.podshape import LabelSelector, Requirement
+from windlass.api.views.storage import SELECTED_NODE
+from windlass.kits.dicts import put
+from windlass.plugins.nodes.label_match import labels_match
+from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
+
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+EXCLUSIVE = "ReadWriteOncePod"
+LIMIT = "attachable-volumes-csi-"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageWrite:
+    """A merge patch of a claim, or of a volume (no ``namespace``), that goes before a binding."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+
+Item = (
+    views.Claim | views.Volume | views.StorageClass | views.CsiNode | views.CsiDriver | views.StorageCapacity
+)
+
+
+class VolumeBook:
+    """What is known of storage."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, views.Claim] = {}
+        self.volumes: dict[str, views.Volume] = {}
+        self.classes: dict[str, views.StorageClass] = {}
+        self.limits: dict[str, Mapping[str, int]] = {}
+        """Node → resource that counts attached volumes → how many."""
+        self.counting: dict[str, bool] = {}
+        """CSI driver → whether it makes a volume only where one of its pools suffices."""
+        self.pools: dict[str, views.StorageCapacity] = {}
+        self.served = False
+        """Whether the server has claims and classes of them and lets them be read: what is not there does not exist."""
+        self._provides: bool | None = None
+        self._open: dict[str, None] = {}
+        """Claims that have no volume yet."""
+        self._holders: dict[str, dict[str, None]] = {}
+        """Volume → the claims that name it as theirs."""
+        self._given: dict[str, str] = {}
+        """Volume → the claim that it was given to, until the volume itself shows it, or the claim needs it no more."""
+
+    def serve(self) -> None:
+        """See :attr:`served`."""
+        self.served, self._provides = True, None
+
+    def upsert(self, item: Item) -> bool:
+        """Take in an object as it is now; whether anything changed that matters."""
+        self._provides = None
+        match item:
+            case views.Claim():
+                if item.volume:
+                    self._take_back(item.key, item.volume)
+                self._file(item.key, item)
+                return put(self.claims, item.key, item)
+            case views.Volume():
+                if item.claim:
+                    self._given.pop(item.name, None)
+                return put(self.volumes, item.name, item)
+            case views.StorageClass():
+                return put(self.classes, item.name, item)
+            case views.CsiNode():
+                limits = {LIMIT + driver: count for driver, count in item.limits.items()}
+                return put(self.limits, item.name, limits)
+            case views.CsiDriver():
+                return put(self.counting, item.name, item.counts)
+            case views.StorageCapacity():
+                before = self.pools.get(item.key)
+                return put(self.pools, item.key, item) and self._pool_matters(before, item)
+
+    def remove(self, item: Item) -> bool:
+        """The object is gone; whether it was known."""
+        self._provides = None
+        match item:
+            case views.Claim():
+                self._take_back(item.key)
+                self._file(item.key, None)
+                return self.claims.pop(item.key, None) is not None
+            case views.Volume():
+                self._given.pop(item.name, None)
+                return self.volumes.pop(item.name, None) is not None
+            case views.StorageClass():
+                return self.classes.pop(item.name, None) is not None
+            case views.CsiNode():
+                return self.limits.pop(item.name, None) is not None
+            case views.CsiDriver():
+                return self.counting.pop(item.name, None) is not None
+            case views.StorageCapacity():
+                return self.pools.pop(item.key, None) is not None
+
+    def _file(self, key: str, claim: views.Claim | None) -> None:
+        """The claim is now so, and was as :attr:`claims` still has it."""
+        before = self.claims.get(key)
+        self._open.pop(key, None)
+        if before is not None and before.volume and (holders := self._holders.get(before.volume)) is not None:
+            holders.pop(key, None)
+            if not holders:
+                del self._holders[before.volume]
+        if claim is not None and claim.volume:
+            self._holders.setdefault(claim.volume, {})[key] = None
+        elif claim is not None:
+            self._open[key] = None
+
+    def concerned(self, item: Item) -> Iterable[str] | None:
+        """The claims (keys) that may be judged otherwise since this object changed; ``None``: whichever there are."""
+        if isinstance(item, views.Claim):
+            return None if len(self.claims) <= 1 else (item.key,)  # whether there are any matters to all
+        if not self.served:
+            return None
+        holders = self._holders.get(item.name, {}) if isinstance(item, views.Volume) else {}
+        return (*holders, *self._open)
+
+    def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
+        """What the claims of a pod, by name, say about nodes."""
+        if not self.claims and not self.served:
+            return ()
+        found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
+        return tuple(need for need in found if need is not None)
+
+    def writes_for(self, namespace: str, claims: Sequence[str], node: Node) -> list[StorageWrite]:
+        """What has to be written before a pod with these claims is bound to the node: each claim that
+        waits for its first consumer gets the smallest volume that exists and is reached from there, or
+        the word that one has to be made there. A volume that was given is given to nobody else."""
+        found = []
+        for name in dict.fromkeys(claims):
+            claim = self.claims.get(f"{namespace}/{name}")
+            if claim is None or claim.volume or claim.deleted:
+                continue
+            storage_class = self._class_of(claim)
+            if storage_class is None or not storage_class.waits:
+                continue
+            chosen = next(
+                (o for o in self._options(claim, storage_class.name) if _reaches(o.terms, node)), None
+            )
+            if chosen is not None:
+                self._given[chosen.volume] = claim.key
+                reference = {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": namespace,
+                    "name": name,
+                    "uid": claim.uid,
+                }
+                found.append(StorageWrite("", chosen.volume, {"spec": {"claimRef": reference}}))
+            elif storage_class.provisioner != NO_PROVISIONER:
+                annotations = {SELECTED_NODE: node.name}
+                found.append(StorageWrite(namespace, name, {"metadata": {"annotations": annotations}}))
+        return found
+
+    def _take_back(self, claim: str, has: str = "") -> None:
+        """The claim is bound to what it ``has``, or gone: what it was given besides is free. (Before then it may be on
+        its way to what it was given first.)"""
+        if self._given:
+            self._given = {name: to for name, to in self._given.items() if to != claim or name == has}
+
+    def _need(self, key: str) -> VolumeNeed | None:
+        claim = self.claims.get(key)
+        if not self._provided() and (claim is None or not claim.volume):
+            return None
+        if claim is None:
+            return VolumeNeed(key, fault=f"claim {key} does not exist")
+        if claim.deleted:
+            return VolumeNeed(key, fault=f"claim {key} is being deleted")
+        exclusive = EXCLUSIVE in claim.access_modes
+        if claim.volume:
+            return self._bound(claim, exclusive)
+        found = self._class_of(claim)
+        if found is None or not found.waits:
+            return VolumeNeed(key, fault=f"claim {key} is not bound to a volume yet")
+        options = tuple(self._options(claim, found.name))
+        if found.provisioner == NO_PROVISIONER:
+            return VolumeNeed(key, options=options, exclusive=exclusive)
+        terms = _provisioned(found, options, self._roomy(found, claim.request))
+        size = from_units("storage", claim.request)
+        if terms == ():
+            return VolumeNeed(
+                key, problem=f"no storage pool of class {found.name} has {size} for claim {key}"
+            )
+        return VolumeNeed(
+            key,
+            terms=terms,
+            exclusive=exclusive,
+            limit=LIMIT + found.provisioner,
+            identity=key,
+            size=size if terms is not None else "",
+        )
+
+    def _roomy(self, storage_class: views.StorageClass, request: int) -> tuple[NodeTerm, ...] | None:
+        """The nodes that reach a storage pool in which a volume of that size can be made; ``None``: all do,
+        or its driver does not count.
+
+        As kube-scheduler's volume binder judges: each claim by itself, and by what is published alone.
+        """
+        if not request or not self.counting.get(storage_class.provisioner):
+            return None
+        values: dict[str, dict[str, None]] = {}
+        terms: list[NodeTerm] = []
+        for _, pool in sorted(self.pools.items()):
+            if pool.storage_class != storage_class.name or pool.limit < request or pool.nodes is None:
+                continue
+            labels = _chosen(pool.nodes)
+            if not labels:
+                return None
+            if len(labels) == 1 and labels[0].operator == "In":
+                values.setdefault(labels[0].key, {}).update(dict.fromkeys(labels[0].values))
+            else:
+                terms.append(NodeTerm(labels))
+        single = [NodeTerm((Expression(key, "In", tuple(found)),)) for key, found in values.items()]
+        return tuple(dict.fromkeys((*single, *terms)))
+
+    def _pool_matters(self, before: views.StorageCapacity | None, pool: views.StorageCapacity) -> bool:
+        """Whether a claim that waits could be judged otherwise now. Pools are told anew all the time."""
+        if before is None or (before.nodes, before.storage_class) != (pool.nodes, pool.storage_class):
+            return True
+        low, high = sorted((before.limit, pool.limit))
+        return any(low < claim.request <= high and not claim.volume for claim in self.claims.values())
+
+    def _provided(self) -> bool:
+        """Whether somebody makes volumes for claims, or binds them."""
+        if self._provides is None:
+            self._provides = (
+                self.served or bool(self.classes) or any(volume.claim for volume in self.volumes.values())
+            )
+        return self._provides
+
+    def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:
+        volume = self.volumes.get(claim.volume)
+        if volume is None:
+            return VolumeNeed(claim.key, fault=f"volume {claim.volume} of claim {claim.key} does not exist")
+        terms = _terms(volume)
+        limit = LIMIT + volume.driver if volume.driver else ""
+        if terms is None and not exclusive and not limit:
+            return None
+        identity = f"{volume.driver}^{volume.handle}" if limit else ""
+        return VolumeNeed(claim.key, terms=terms, exclusive=exclusive, limit=limit, identity=identity)
+
+    def _class_of(self, claim: views.Claim) -> views.StorageClass | None:
+        if claim.storage_class is None:
+            defaults = sorted(name for name, found in self.classes.items() if found.default)
+            return self.classes[defaults[0]] if defaults else None
+        return self.classes.get(claim.storage_class)
+
+    def _options(self, claim: views.Claim, storage_class: str) -> Iterator[VolumeOption]:
+        """The volumes that could serve the claim, the smallest first."""
+        for volume in sorted(self.volumes.values(), key=lambda v: (v.capacity, v.name)):
+            if (
+                (volume.claim or self._given.get(volume.name, "")) in ("", claim.key)
+                and not volume.deleted
+                and volume.phase in ("", "Available")
+                and volume.storage_class == storage_class
+                and volume.capacity >= claim.request
+                and volume.volume_mode == claim.volume_mode
+                and set(claim.access_modes) <= set(volume.access_modes)
+                and _selected(claim.selector, volume.labels)
+            ):
+                yield VolumeOption(volume.name, _terms(volume))
+
+
+def _provisioned(
+    storage_class: views.StorageClass,
+    options: Sequence[VolumeOption],
+    roomy: tuple[NodeTerm, ...] | None,
+) -> tuple[NodeTerm, ...] | None:
+    """Where a volume of the class can be made, or one exists. ``roomy``: the nodes with room for it; ``None``
+    for all."""
+    if any(option.terms is None for option in options):
+        return None
+    if roomy is None and not storage_class.topologies:
+        return None
+    terms = [
+        NodeTerm(tuple(Expression(term.key, "In", term.values) for term in topology))
+        for topology in storage_class.topologies
+    ]
+    if roomy is not None:
+        terms = [NodeTerm((*a.labels, *b.labels)) for a in terms for b in roomy] if terms else list(roomy)
+    for option in options:
+        terms += option.terms or ()
+    return tuple(dict.fromkeys(terms))
+
+
+def _terms(volume: views.Volume) -> tuple[NodeTerm, ...] | None:
+    """The nodes that reach a volume: by its node affinity and its zone labels; ``None`` for all."""
+    zones = tuple(
+        Expression(key, "In", tuple(sorted(volume.labels[key].split("__"))))
+        for key in ZONES
+        if key in volume.labels
+    )
+    if volume.nodes is None:
+        return (NodeTerm(zones),) if zones else None
+    return tuple(
+        NodeTerm((*_expressions(term.match_expressions), *zones), _expressions(term.match_fields))
+        for term in volume.nodes.node_selector_terms or ()
+    )
+
+
+def _chosen(selector: LabelSelector) -> tuple[Expression, ...]:
+    equal = [Expression(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items())]
+    return (*equal, *_expressions(selector.match_expressions))
+
+
+def _expressions(requirements: Sequence[Requirement] | None) -> tuple[Expression, ...]:
+    return tuple(Expression(r.key, r.operator, r.values or ()) for r in requirements or ())
+
+
+def _reaches(terms: Sequence[NodeTerm] | None, node: Node) -> bool:
+    if terms is None:
+        return True
+    return any(
+        (term.labels or term.fields)
+        and labels_match(term.labels, node.labels)
+        and labels_match(term.fields, {"metadata.name": node.name})
+        for term in terms
+    )
+
+
+def _selected(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return True
+    equal = [selectors.Requirement(k, "In", (v,)) for k, v in (selector.match_labels or {}).items()]
+    more = [
+        selectors.Requirement(e.key, e.operator, e.values or ()) for e in selector.match_expressions or ()
+    ]
+    return selectors.Selector((*equal, *more)).matches(labels)

@@ -1,0 +1,1 @@
+"""Pods as engine tasks: needs, affinity, device exclusion."""

@@ -1,0 +1,1 @@
+"""Queues and quotas, and the import of Kueue's queues."""

@@ -1,0 +1,157 @@
+"""Queue view → the engine's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.quantities import QuantityError, from_units, to_units
+from windlass.engine.decision import QueueUsage
+from windlass.engine.diagnosis.share_messages import why
+from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
+
+ROOT = "root"
+DEFAULT = "default"
+KAI = "kai/"
+VOLCANO = "volcano/"
+_READ = (
+    "volcano.sh/hierarchy",
+    "volcano.sh/hierarchy-weights",
+    "volcano.sh/nodegroup-resource-limits",
+    names.TIME_SHARE,
+)
+"""Annotations of a queue that a policy reads."""
+
+_STATES = {
+    "": QueueState.OPEN,
+    "Open": QueueState.OPEN,
+    "Closing": QueueState.CLOSING,
+    "Closed": QueueState.CLOSED,
+}
+
+
+def queue_of(view: views.Queue) -> Queue:
+    """An absent parent is ``root``, an absent state Open; a state that is no known one takes no work.
+
+    A resource whose limit cannot be read is left out of its list (``view.problems`` say so).
+    """
+    return Queue(
+        name=view.name,
+        parent="" if view.name == ROOT else view.parent or ROOT,
+        weight=max(1, view.weight),
+        priority=view.priority,
+        guarantee={name: units for name, units in view.guarantee.items() if units > 0},
+        deserved={name: units for name, units in view.deserved.items() if units > 0},
+        capability=view.capability,
+        reclaimable=view.reclaimable,
+        state=_STATES.get(view.state, QueueState.CLOSED),
+        created=view.created,
+        uid=view.uid,
+        annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
+    )
+
+
+def amounts_named(queue: Queue) -> tuple[Mapping[str, int], ...]:
+    """The lists of amounts that a queue states."""
+    return queue.guarantee, queue.deserved, queue.capability
+
+
+def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | None:
+    """The groups of nodes that a queue names, else those of its nearest ancestor that names any; with the
+    limits of the queue itself there."""
+    seen: set[str] = set()
+    queue, inherited = name, False
+    while name and name not in seen:
+        seen.add(name)
+        view = known.get(name)
+        if view is None:
+            return None
+        found = view.node_groups
+        if found is not None and found.named:
+            limits = _limits(known[queue].node_groups)
+            return NodeGroups(
+                found.required,
+                found.preferred,
+                found.anti_required,
+                found.anti_preferred,
+                inherited,
+                queue,
+                limits or (),
+                limits is None,
+            )
+        name, inherited = "" if name == ROOT else view.parent or ROOT, True
+    return None
+
+
+def _limits(
+    found: views.NodeGroupAffinity | None,
+) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...] | None:
+    """The limits by group of nodes; ``None`` for a text that says none."""
+    if found is None or not found.limits:
+        return ()
+    try:
+        texts = msgspec.json.decode(found.limits, type=dict[str, dict[str, str | int | float]])
+        return tuple(
+            (group, tuple(sorted((name, to_units(name, amount)) for name, amount in amounts.items())))
+            for group, amounts in sorted(texts.items())
+        )
+    except (msgspec.MsgspecError, QuantityError):
+        return None
+
+
+def kai_queue_of(view: views.KaiQueue) -> Queue:
+    """KAI's roots have no parent: they stand beside Volcano's ``root``."""
+    return Queue(
+        name=KAI + view.name,
+        parent=KAI + view.parent if view.parent else "",
+        priority=view.priority,
+        deserved={name: units for name, units in view.quota.items() if units > 0},
+        capability=view.limit,
+        created=view.created,
+        uid=view.uid,
+        dialect=Dialect.KAI,
+        unlimited=view.unlimited,
+        surplus_weights=view.weights,
+        preempt_min_runtime=view.preempt_min_runtime,
+        reclaim_min_runtime=view.reclaim_min_runtime,
+    )
+
+
+def is_kai(key: str) -> bool:
+    """Whether an engine key is that of a queue of KAI."""
+    return key.startswith(KAI)
+
+
+def plain(key: str) -> str:
+    """The queue's own name."""
+    return key.removeprefix(KAI)
+
+
+def shown(key: str, both: bool) -> str:
+    """A queue's name for people: plain, or ``kai/x`` and ``volcano/x`` where ``both`` APIs have queues."""
+    if not both or not key:
+        return plain(key)
+    return key if is_kai(key) else VOLCANO + key
+
+
+def share_record(usage: QueueUsage) -> dict[str, dict[str, str]]:
+    """What is written on a queue for people and tools: Kubernetes quantities by resource, and in words
+    how the fair share came about."""
+
+    def amounts(vector: Mapping[str, int]) -> dict[str, str]:
+        return {name: from_units(name, units) for name, units in sorted(vector.items()) if units}
+
+    return {
+        "allocated": amounts(usage.allocated),
+        "fairShare": amounts(usage.fair_share),
+        "requested": amounts(usage.requested),
+        "why": why(usage),
+    }
+
+
+def implied(name: str) -> Queue:
+    """``root`` or ``default`` while nobody has made the object."""
+    return Queue(name=name, parent="" if name == ROOT else ROOT)

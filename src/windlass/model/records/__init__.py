@@ -1,0 +1,1 @@
+"""Records that the scheduler stores in annotations."""

@@ -1,0 +1,112 @@
+"""A gang's reservation: which member goes where, with what, as text on its PodGroup.
+
+It is written before the gang's first bind. Whoever schedules after a crash finds there what was meant, and
+finishes the gang on it, instead of deciding anew beside binds that are half done or still on their way.
+
+The text is JSON, ``{"at": "2026-01-01T12:00:00Z", "seats": {"g-0": ["0a1b2c3d", "n1", "nvidia.com/gpu:0,1"]}}``:
+per pod the first eight characters of its uid, its node, and its devices: all of cards by index (with the
+memory of one behind ``@`` where it is known), or one list per share with the fields of
+:class:`~windlass.engine.decision.DeviceShare`; where NUMA zones are known, what it holds of them comes last.
+Long texts are deflated, in base64 behind ``z:``. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import msgspec
+
+from windlass.api.devices.request import WHOLE
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.model.records import packed_text
+from windlass.spi.numa import ZoneHolding
+
+_UID = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """``uid``: the first characters of the pod's."""
+
+    pod: str
+    uid: str
+    node: str
+    devices: tuple[DeviceShare, ...] = ()
+    zones: ZoneHolding | None = None
+
+    def is_of(self, uid: str) -> bool:
+        """Whether it was given to this incarnation of the pod."""
+        return bool(self.uid) and uid.startswith(self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """``at``: when it was decided, Unix seconds."""
+
+    at: float
+    seats: tuple[Seat, ...]
+
+
+def encode(binds: Iterable[Bind], now: float) -> str | None:
+    """The text; ``None`` for a gang so large that no annotation holds it (some ten thousand pods)."""
+    seats: dict[str, list[Any]] = {}
+    for bind in binds:
+        seat: list[Any] = [bind.uid[:_UID], bind.node]
+        if bind.devices or bind.zones is not None:
+            seat.append(_devices_text(bind.devices))
+        if bind.zones is not None:
+            seat.append(msgspec.to_builtins(bind.zones))
+        seats[bind.task.partition("/")[2]] = seat
+    text = msgspec.json.encode({"at": rfc3339(now), "seats": seats})
+    return packed_text.pack(text)
+
+
+def decode(text: str) -> Reservation | None:
+    """What a text says; ``None`` for one that is none (somebody edited it)."""
+    try:
+        found = msgspec.json.decode(packed_text.unpack(text))
+        seats = tuple(_seat(pod, said) for pod, said in found["seats"].items())
+        return Reservation(parse_rfc3339(found["at"]), seats)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _devices_text(shares: Sequence[DeviceShare]) -> Any:
+    """The short form where all shares are whole cards of one kind, else a list of fields per share."""
+    kinds = {(s.resource, s.card_mib) for s in shares}
+    plain = (WHOLE, 0, "", -1, ())
+    whole = all((s.milli, s.memory_mib, s.profile, s.start, s.draws) == plain for s in shares)
+    if not shares:
+        return ""
+    if len(kinds) > 1 or not whole:
+        return [list(astuple(share))[: None if share.draws else -1] for share in shares]
+    ((resource, mib),) = kinds
+    indices = ",".join(str(share.index) for share in shares)
+    return f"{resource}:{indices}@{mib}" if mib else f"{resource}:{indices}"
+
+
+def _devices(said: Any) -> tuple[DeviceShare, ...]:
+    if isinstance(said, str):
+        if not said:
+            return ()
+        resource, _, rest = said.rpartition(":")
+        indices, _, mib = rest.partition("@")
+        return tuple(
+            DeviceShare(int(index), resource, card_mib=int(mib or 0)) for index in indices.split(",")
+        )
+    return tuple(msgspec.convert(dict(zip(_FIELDS, fields, strict=False)), DeviceShare) for fields in said)
+
+
+_FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib", "draws")
+
+
+def _seat(pod: str, said: Sequence[Any]) -> Seat:
+    uid, node, *more = said
+    if not (isinstance(uid, str) and isinstance(node, str) and node):
+        raise ValueError("a seat is the pod's uid and a node")
+    devices = _devices(more[0]) if more else ()
+    zones = msgspec.convert(more[1], ZoneHolding) if len(more) > 1 else None
+    return Seat(pod, uid, node, devices, zones)

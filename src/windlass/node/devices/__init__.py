@@ -1,0 +1,1 @@
+"""Devices of this machine: discovery, NVML, allocation, health, MIG."""

@@ -1,0 +1,361 @@
+"""Looking after the cards: health, who uses them, MPS, slices of pods that are gone; telling it, moving work away.
+
+A look every few seconds, and at once when the driver tells an XID. What is found goes into the node's record of
+its cards (:mod:`windlass.api.devices.node_annotation`), two conditions of the Node, and events. Pods on a card that
+went bad are evicted after their grace, so that their controllers start them elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec.structs import replace as altered
+
+from windlass.api import annotations
+from windlass.api.devices import node_annotation
+from windlass.api.devices.node_annotation import Card
+from windlass.kits.clock import Clock
+from windlass.kits.sleep_or_wake import sleep_or_wake
+from windlass.kits.timestamps import rfc3339_micro
+from windlass.node.devices import labels, mps, usage_audit
+from windlass.node.devices.allocations import Held
+from windlass.node.devices.discovery import Inventory, Wishes, inventory, key_of
+from windlass.node.devices.health import FaultRecords, Xid, XidListener, asked, reasons
+from windlass.node.devices.index_store import CardMemory
+from windlass.node.devices.manager import CardKeeper
+from windlass.node.devices.nvml import Nvml
+from windlass.node.devices.usage_audit import Finding, Use
+from windlass.node.runtime.threads import in_thread
+
+HEALTHY, AS_GIVEN = "GPUsHealthy", "GPUsUsedAsGiven"
+"""Types of the Node's conditions."""
+DEFAULT_GRACE_SECONDS = 30.0
+FOREVER = "forever"
+_log = logging.getLogger("windlass.node")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the driver showed. ``found`` None: the cards are as they were."""
+
+    found: Inventory | None
+    wrong: Mapping[str, str]
+    uses: tuple[Use, ...]
+    daemon: mps.Daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is published: labels (those of ``aliases`` only where the node has none), annotations, amounts."""
+
+    labels: Mapping[str, str]
+    aliases: Mapping[str, str]
+    annotations: Mapping[str, str]
+    amounts: Mapping[str, int]
+    conditions: tuple[Mapping[str, str], ...]
+
+
+def told(keeper: CardKeeper, findings: Sequence[Finding] = ()) -> Told:
+    """The node's words about its cards. Pure."""
+    found = keeper.inventory
+    notes = [found.note] if found.note else []
+    if keeper.daemon.runs and any(card.mps for card in found.cards):
+        notes.append(f"shares are enforced by MPS ({keeper.daemon.directory})")
+    words = {
+        annotations.DEVICES_NOTE: "; ".join(notes),
+        node_annotation.CARDS: node_annotation.write(found.cards),
+    }
+    if not found.cards:
+        words[node_annotation.CARDS] = ""
+    sick = [card for card in found.cards if not card.healthy]
+    health = _condition(
+        HEALTHY,
+        not sick,
+        "CardsHealthy" if not sick else "CardUnhealthy",
+        "all cards are well" if not sick else "; ".join(f"card {card.index}: {card.reason}" for card in sick),
+    )
+    used = _condition(
+        AS_GIVEN,
+        not findings,
+        "NothingElse" if not findings else findings[0].reason,
+        "no process uses a card that it was not given"
+        if not findings
+        else "; ".join(finding.message for finding in findings),
+    )
+    return Told(
+        found.labels,
+        labels.aliases(found.cards),
+        words,
+        found.amounts,
+        (health, used) if found.cards else (),
+    )
+
+
+def _condition(kind: str, good: bool, reason: str, message: str) -> dict[str, str]:
+    return {"type": kind, "status": "True" if good else "False", "reason": reason, "message": message}
+
+
+class CardWatch:
+    """One per agent. ``publish`` takes what is to be told; ``report`` a finding; ``evict`` a pod's uid and why."""
+
+    def __init__(
+        self,
+        keeper: CardKeeper,
+        clock: Clock,
+        *,
+        nvml: Nvml | None,
+        faults: FaultRecords,
+        wishes: Callable[[], Wishes],
+        environment: Mapping[str, str],
+        period_seconds: float,
+        memory: CardMemory | None = None,
+    ) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._nvml = nvml
+        self._faults = faults
+        self._wishes = wishes
+        self._environment = environment
+        self._period = period_seconds
+        self._memory = memory
+        self._wake = asyncio.Event()
+        self._sick_since: dict[str, float] = {}
+        self._evicted: set[str] = set()
+        self._reported: set[tuple[str, str, str, str]] = set()
+        self.publish: Callable[[Told], None] = lambda _: None
+        self.report: Callable[[Finding], None] = lambda _: None
+        self.say: Callable[[bool, str, str], None] = lambda _warning, _reason, _message: None
+        self.evict: Callable[[str, str], None] = lambda _uid, _why: None
+        self.pods: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+        """uid → pod, of those on this machine."""
+        self._findings: tuple[Finding, ...] = ()
+        self._primed = False
+        keeper.on_change(self.tell)
+        keeper.released = self.wake
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def prime(self) -> None:
+        """Know of faults before anything is told of the cards."""
+        if self._keeper.inventory.cards:
+            await self._list()
+
+    async def _list(self) -> tuple[Use, ...]:
+        """Bring what is known up to date; the processes on the cards."""
+        async with self._keeper.carving:  # an instance that is being made would seem to be somebody else's
+            seen = await in_thread(self._ask)
+            self._take(seen)
+        return seen.uses
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._nvml is not None and self._keeper.inventory.cards:
+                group.create_task(self._listen(), name="XIDs")
+            while True:
+                await self.look()
+                await self._until_due()
+
+    async def _until_due(self) -> None:
+        """A period, or less: until an XID, or until the next pod has to go."""
+        due = self._next_eviction()
+        wait = self._period if due is None else min(self._period, max(0.05, due - self._clock.monotonic()))
+        await sleep_or_wake(self._clock, wait, self._wake)
+        self._wake.clear()
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._wake.set()
+
+    async def _listen(self) -> None:
+        """Hear XIDs; a driver that goes away is listened to again when it is back."""
+        assert self._nvml is not None
+        while True:
+            listener = XidListener(self._nvml)
+            parents = self._keeper.inventory.parents
+            known = sorted(
+                {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
+            )
+            try:
+                deaf = await in_thread(listener.open, known)
+                if deaf:
+                    _log.warning("the driver tells no errors of %s", ", ".join(deaf))
+                while True:
+                    heard = await in_thread(listener.wait)
+                    if heard is not None:
+                        self.heard(*heard)
+            except self._nvml.error as error:
+                _log.warning("the driver's errors cannot be heard: %s", error)
+            finally:
+                listener.close()
+            await self._clock.sleep(self._period)
+
+    def heard(self, card: str, code: int) -> None:
+        """An XID of a card; of all of them where the driver does not say of which."""
+        for uuid in [card] if card else [known.uuid for known in self._keeper.inventory.cards]:
+            if self._faults.add(Xid(uuid, code, self._clock.now())):
+                _log.warning("card %s: XID %d", uuid, code)
+        self.wake()
+
+    def clear(self, index: int, until: float) -> None:
+        """Somebody says that the card is well: what it said up to then counts no more."""
+        for card in self._keeper.inventory.cards:
+            if card.index != index:
+                continue
+            uuid = self._keeper.inventory.parents.get(card.uuid, card.uuid)
+            if self._faults.clear(uuid, until):
+                self.say(False, "GPUCleared", f"card {index} was declared well")
+                self.wake()
+            left = self._faults.reasons().get(uuid)
+            if left:
+                said = (
+                    f"card {index} told {left} after {rfc3339_micro(until)}, up to when it was declared well"
+                )
+                self.say(True, "GPUNotCleared", said)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Look once, tell what changed, evict what is due."""
+        pods = self.pods()
+        await self._keeper.sweep()
+        uses = await self._list()
+        held = self._keeper.ledger.held
+        self._findings = tuple(usage_audit.judge(uses, held))
+        for finding in self._findings:
+            mark = (finding.device, finding.pod, finding.reason, finding.message)
+            if mark not in self._reported:
+                self.report(finding)
+        self._reported = {(f.device, f.pod, f.reason, f.message) for f in self._findings}
+        self.tell()
+        self._evict_due(held, pods)
+
+    def tell(self) -> None:
+        self.publish(told(self._keeper, self._findings))
+
+    def _ask(self) -> Look:
+        """Everything that blocks; in a thread."""
+        daemon = mps.find_daemon(self._environment)
+        nvml = self._nvml
+        if nvml is None:
+            return Look(None, {}, (), daemon)
+        wishes = self._wishes()
+        now = self._keeper.inventory
+        numbers = {} if now.parents else {card.uuid: card.index for card in now.cards if card.uuid}
+        wishes = replace(wishes, mps=mps.may_connect(daemon), numbers={**wishes.numbers, **numbers})
+        try:
+            found = inventory(nvml, wishes)
+        except nvml.error as error:
+            _log.warning("the driver refuses to list its cards: %s", error)
+            found = self._ask_anew(nvml, wishes)
+        parents = self._keeper.inventory.parents
+        known = {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
+        wrong = asked(nvml, sorted(known))
+        well = {
+            name: card for name, card in self._keeper.by_key.items() if card.uuid and card.uuid not in parents
+        }
+        uses = usage_audit.processes(nvml, {n: c for n, c in well.items() if c.uuid not in wrong})
+        return Look(found, wrong, tuple(uses), daemon)
+
+    def _ask_anew(self, nvml: Nvml, wishes: Wishes) -> Inventory | None:
+        """After the driver was loaded anew, NVML has to be opened anew."""
+        try:
+            nvml.reopen()
+            return inventory(nvml, wishes)
+        except nvml.error:
+            return None
+
+    def _take(self, seen: Look) -> None:
+        """Bring what is known up to date."""
+        keeper = self._keeper
+        if keeper.daemon != seen.daemon and keeper.inventory.cards:
+            _log.info("MPS: %s", seen.daemon.directory or seen.daemon.problem)
+        keeper.daemon = seen.daemon
+        before = keeper.inventory
+        expected = self._memory.expected if self._memory is not None and not self._primed else ()
+        self._primed = True
+        found = before if seen.found is None or not seen.found.cards else seen.found
+        heard = self._faults.reasons()
+        parents = {**before.parents, **found.parents}
+        own = [parents.get(card.uuid, card.uuid) for card in (*before.cards, *found.cards)]
+        sick = reasons(seen.wrong, heard, own)
+        known = (*expected, *before.cards)
+        keeper.inventory = replace(found, cards=_merged(known, found.cards, sick, parents))
+        if self._memory is not None and not parents:
+            self._memory.keep(keeper.inventory.cards)
+        self._tell_health(before.cards, keeper.inventory.cards)
+
+    def _tell_health(self, before: Sequence[Card], now: Sequence[Card]) -> None:
+        known = {key_of(card): card.healthy for card in before}
+        for card in now:
+            name = key_of(card)
+            if card.healthy:
+                self._sick_since.pop(name, None)
+                if known.get(name) is False:
+                    self.say(False, "GPUHealthy", f"card {card.index} ({card.model}) is well again")
+                continue
+            self._sick_since.setdefault(name, self._clock.monotonic())
+            if known.get(name) is not False:
+                self.say(True, "GPUUnhealthy", f"card {card.index} ({card.model}): {card.reason}")
+
+    # -- moving work away ----------------------------------------------------------------------
+
+    def _due(self, held: Held, pods: Mapping[str, Mapping[str, Any]]) -> float | None:
+        """When the pod has to leave its card (monotonic seconds); None: never."""
+        since = self._sick_since.get(held.claim.device)
+        pod = pods.get(held.uid)
+        if since is None or pod is None or held.uid in self._evicted:
+            return None
+        grace = grace_of(pod)
+        return None if grace is None else since + grace
+
+    def _next_eviction(self) -> float | None:
+        pods = self.pods()
+        due = [self._due(held, pods) for held in self._keeper.ledger.held]
+        return min((moment for moment in due if moment is not None), default=None)
+
+    def _evict_due(self, held: Sequence[Held], pods: Mapping[str, Mapping[str, Any]]) -> None:
+        self._evicted &= set(pods)
+        now = self._clock.monotonic()
+        by_key = self._keeper.by_key
+        for each in held:
+            due = self._due(each, pods)
+            card = by_key.get(each.claim.device)
+            if due is not None and due <= now and card is not None and each.uid not in self._evicted:
+                self._evicted.add(each.uid)
+                self.evict(each.uid, f"card {card.index} of this node is not healthy: {card.reason}")
+
+
+def grace_of(pod: Mapping[str, Any]) -> float | None:
+    """How long the pod stays on a card that went bad, in seconds; None: for ever. What cannot be read counts
+    as nothing said."""
+    text = str((pod["metadata"].get("annotations") or {}).get(annotations.BAD_CARD_SECONDS, "")).strip()
+    if text == FOREVER:
+        return None
+    return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else DEFAULT_GRACE_SECONDS
+
+
+def _merged(
+    before: Sequence[Card], now: Sequence[Card], sick: Mapping[str, str], parents: Mapping[str, str]
+) -> tuple[Card, ...]:
+    """The cards as they are now, with their health; one that answers no more is told by what was known of it."""
+    known = {key_of(card): card for card in before}
+    found: list[Card] = []
+    for card in now:
+        if not card.uuid:
+            old = known.get(key_of(card))
+            card = altered(old, healthy=False, reason=card.reason) if old is not None else card
+        reason = sick.get(parents.get(card.uuid, card.uuid), "")
+        if reason or (card.uuid and card.healthy):
+            card = altered(card, healthy=not reason, reason=reason)
+        found.append(card)
+    present = {key_of(card) for card in now}
+    for name, card in known.items():
+        if name not in present:
+            reason = sick.get(card.uuid) or "it has fallen off the bus"
+            found.append(altered(card, healthy=False, reason=reason))
+    return tuple(sorted(found, key=lambda card: (card.resource, card.index)))

@@ -1,0 +1,117 @@
+"""Cards without hardware, described in one word: ``simulated:8xH100-80GB``, ``simulated:2xA100-40GB+mig,1xT4``.
+
+::
+
+    simulated:COUNT[xMODEL][:MEMORY][+mig][+mps]{,COUNT…}
+
+``MODEL`` is a short name or a product (:mod:`windlass.api.devices.models`); another name needs a memory size.
+``MEMORY`` is a quantity (``24GiB``, ``24Gi``, ``80GB``). ``+mig``: the cards are in MIG mode, carved as pods ask.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import replace
+
+from windlass.api import quantities
+from windlass.api.devices.models import Model, find_model
+from windlass.api.devices.node_annotation import Card
+
+SIMULATED = "simulated"
+PRODUCT, MEMORY_MIB = "Simulated-GPU", 16384
+MOST = 1024
+_MIB = 2**20
+_GROUP = re.compile(
+    r"(\d{1,4})(?:x([A-Za-z0-9][A-Za-z0-9._-]*))?(?::(\d+(?:\.\d+)?\s*[A-Za-z]*))?((?:\+[a-z]+)*)"
+)
+_SUFFIXES = ("mig", "mps")
+_NAMESPACE = uuid.UUID("6f1c2b52-4a37-4b8e-9d0e-6b1d1a7f0c11")
+
+
+class SimulationError(ValueError):
+    """The word cannot be meant; the text says why."""
+
+
+def simulated_cards(option: str, machine: str = "") -> tuple[Card, ...]:
+    """The cards of ``simulated:…``, numbered from 0 per resource. ``machine`` makes UUIDs differ between nodes.
+
+    Raises :class:`SimulationError`. A bare number (``simulated:4``) gives cards of no particular model,
+    16 GiB each.
+    """
+    _, _, words = option.partition(":")
+    cards: list[Card] = []
+    counts: dict[str, int] = {}
+    for group, word in enumerate(words.split(",")):
+        match = _GROUP.fullmatch(word.strip())
+        if match is None or not 0 < int(match[1]) <= MOST:
+            raise SimulationError(
+                f"write simulated:N or simulated:NxMODEL with N from 1 to {MOST}, not {option!r}"
+            )
+        model, memory = _model(match[2] or "", match[3] or "")
+        flags = [flag for flag in match[4].split("+") if flag]
+        strange = [flag for flag in flags if flag not in _SUFFIXES]
+        if strange:
+            raise SimulationError(f"+{strange[0]} is not known; cards can be made with +mig or +mps")
+        if "mig" in flags and not model.placements:
+            raise SimulationError(f"{model.product} has no MIG mode")
+        if {"mig", "mps"} <= set(flags):
+            raise SimulationError("a card in MIG mode is not served by MPS")
+        for _ in range(int(match[1])):
+            index = counts.get(model.resource, 0)
+            counts[model.resource] = index + 1
+            card = card_of(model, index, memory, machine=machine, link_group=group if model.links else -1)
+            cards.append(replace_flags(card, mig="mig" in flags, mps="mps" in flags))
+    if len(cards) > MOST:
+        raise SimulationError(f"at most {MOST} simulated cards, not {len(cards)}")
+    return tuple(cards)
+
+
+def replace_flags(card: Card, *, mig: bool, mps: bool) -> Card:
+    """The card in MIG mode (and then carved as pods ask), or as an MPS daemon serves it."""
+    from msgspec.structs import replace as altered
+
+    return altered(card, mig=mig, dynamic=mig, mps=mps, placements=card.placements if mig else ())
+
+
+def card_of(model: Model, index: int, memory_mib: int, *, machine: str = "", link_group: int = -1) -> Card:
+    """One card of a model; its UUID follows from machine, resource and index."""
+    vendor = {"nvidia.com/gpu": "GPU"}.get(model.resource, model.resource.split(".")[0].upper())
+    number = uuid.uuid5(_NAMESPACE, f"{machine}/{model.resource}/{index}")
+    return Card(
+        index=index,
+        uuid=f"{vendor}-{number}",
+        resource=model.resource,
+        model=model.product,
+        memory_mib=memory_mib,
+        compute=model.compute,
+        link_group=link_group,
+        placements=model.placements,
+    )
+
+
+def _model(name: str, memory: str) -> tuple[Model, int]:
+    if not name:
+        mib = _mebibytes(memory) if memory else MEMORY_MIB
+        return Model(PRODUCT, mib), mib
+    found = find_model(name)
+    if found is None and not memory:
+        raise SimulationError(
+            f"no model is known by the name {name}; give its memory too, as in simulated:2x{name}:24GiB"
+        )
+    model = found or Model(name, 0)
+    mib = _mebibytes(memory) if memory else model.memory_mib
+    return (model if not memory else replace(model, memory_mib=mib)), mib
+
+
+def _mebibytes(text: str) -> int:
+    """``24GiB``, ``24Gi``, ``24G``, ``24GB``, ``24576MiB`` → MiB, as a memory quantity of Kubernetes reads."""
+    word = text.strip().replace(" ", "")
+    word = word[:-1] if word.endswith(("B", "b")) else word
+    try:
+        mib = quantities.to_units("memory", word) // _MIB
+    except quantities.QuantityError as error:
+        raise SimulationError(f"{text!r} is no amount of memory: {error}") from error
+    if not 0 < mib < 2**24:
+        raise SimulationError(f"{text!r} is no memory that a card has")
+    return mib

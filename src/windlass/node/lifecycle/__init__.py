@@ -1,0 +1,1 @@
+"""Life cycle of a pod: state machine, events, probe results, status. Pure."""

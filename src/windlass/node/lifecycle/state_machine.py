@@ -1,0 +1,486 @@
+"""What happens to a pod on this machine: a pure state machine.
+
+Events go in, instructions come out (:mod:`windlass.node.lifecycle.events`); nothing here waits, reads or runs
+anything. Two tables (:mod:`windlass.node.lifecycle.transitions`) say all there is, one for the pod, one for each of its
+containers. A pair that is not in a table cannot happen; it raises :class:`Impossible`.
+Semantics are the kubelet's: init containers in order, restartable init containers (sidecars) stay,
+restarts by policy with back-off, a terminal phase only when no process is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windlass.node.lifecycle.events import (
+    DeleteObject,
+    Event,
+    Exit,
+    Instruction,
+    Kind,
+    Note,
+    Prepare,
+    Remind,
+    Start,
+    Stop,
+    TearDown,
+)
+from windlass.node.lifecycle.probe_results import Health, probes_of
+from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, PodStep, Step
+
+
+class Impossible(Exception):
+    """An event that cannot come in this state: a bug, told with the pod's story."""
+
+
+BACKOFF_FIRST_SECONDS = 10.0
+BACKOFF_CAP_SECONDS = 300.0
+HEALTHY_SECONDS = 600.0
+"""A container that ran this long starts its back-off anew (the kubelet: twice the cap)."""
+PREPARE_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+
+
+@dataclass(slots=True)
+class Container:
+    """``role``: ``init``, ``sidecar`` (an init container with restartPolicy Always) or ``main``."""
+
+    name: str
+    role: str
+    policy: str
+    image: str = ""
+    step: Step = Step.WAITING
+    attempt: int = 0
+    started_at: float = 0.0
+    started_once: bool = False
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    exit: Exit | None = None
+    """Of the present attempt when done or backing off, else None."""
+    last_exit: Exit | None = None
+    """Of the attempt before."""
+    failures: int = 0
+    """Restarts in a row since the back-off began anew."""
+    adopted: bool = False
+    """Of an attempt that an earlier agent started, and told of."""
+    hooking: bool = False
+    """Its command runs, its postStart hook is not over."""
+    killed: bool = False
+    """A probe has it killed: it is then started anew however it ends, unless its policy is ``Never``."""
+    health: Health = field(default_factory=Health)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.step is Step.DONE and self.exit is not None and self.exit.code == 0
+
+
+@dataclass(slots=True)
+class PodMachine:
+    """``containers`` in the order of the manifest: init containers first."""
+
+    uid: str
+    key: str
+    containers: dict[str, Container]
+    restart_policy: str = "Always"
+    grace_seconds: float = 30.0
+    active_deadline_seconds: float | None = None
+    step: PodStep = PodStep.SETUP
+    address: str = ""
+    started_at: float = 0.0
+    initialized_at: float = 0.0
+    failure_reason: str = ""
+    failure_message: str = ""
+    deleting: bool = False
+    stop_grace: float | None = None
+    gates: dict[str, str] = field(default_factory=dict)
+    """The pod's readiness gates: condition → its status on the server, empty while there is none."""
+    preparing_reason: str = ""
+    preparing_message: str = ""
+    preparations: int = 0
+    story: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=200))
+    _out: list[Instruction] = field(default_factory=list)
+
+    # -- the one entrance ----------------------------------------------------------------------
+
+    def begin(self, at: float) -> list[Instruction]:
+        """A pod that is new to this machine."""
+        self.started_at = self.started_at or at
+        self._out.append(Prepare())
+        self._arm_deadline(at)
+        return self._take()
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Apply one event. Raises :class:`Impossible`."""
+        if event.container:
+            self._one(self.containers[event.container], event)
+        else:
+            method = POD_TABLE.get((self.step, event.kind))
+            if method is None:
+                raise Impossible(f"{self.key}: {event.kind} while {self.step}; {self.tell()}")
+            before = self.step
+            getattr(self, method)(event)
+            words = f" ({event.reason}: {event.message})" if event.reason else ""
+            self._log(event.at, f"{event.kind}{words}: {before} → {self.step}")
+        self._advance(event.at)
+        return self._take()
+
+    def resume(self, at: float, attempts: Mapping[str, tuple[int, Exit | None]], address: str) -> None:
+        """Take up a pod whose containers ran before the agent did: attempt and the exit before it, by name.
+
+        The caller then tells how each present attempt stands (started, exited), and sends RESUMED.
+        """
+        self.address = address
+        self.step = PodStep.INITIALIZING if attempts else PodStep.SETUP
+        for name, (attempt, last) in attempts.items():
+            container = self.containers[name]
+            container.step = Step.STARTING
+            container.attempt = attempt
+            container.failures = attempt
+            container.last_exit = last
+            container.started_once = attempt > 0
+            container.health.begin()
+        self._log(at, f"resumed with {len(attempts)} containers")
+        self._arm_deadline(at)
+
+    def pending(self) -> list[Instruction]:
+        """Instructions that :meth:`resume` left behind."""
+        return self._take()
+
+    def tell(self) -> str:
+        """The story so far, oldest first."""
+        return "; ".join(f"{at:.3f} {line}" for at, line in self.story)
+
+    @property
+    def is_over(self) -> bool:
+        return self.step in (PodStep.ENDED, PodStep.GONE)
+
+    @property
+    def failed(self) -> bool:
+        if self.failure_reason:
+            return True
+        return any(c.role != "sidecar" and not c.succeeded for c in self.containers.values())
+
+    # -- the pod -------------------------------------------------------------------------------
+
+    def _prepared(self, event: Event) -> None:
+        self.address = event.address
+        self.preparing_reason = self.preparing_message = ""
+        self.step = PodStep.INITIALIZING
+
+    def _not_prepared(self, event: Event) -> None:
+        changed = (event.reason, event.message) != (self.preparing_reason, self.preparing_message)
+        self.preparing_reason, self.preparing_message = event.reason, event.message
+        if changed:
+            self._out.append(Note("Warning", event.reason, event.message))
+        wait = PREPARE_RETRY_SECONDS[min(self.preparations, len(PREPARE_RETRY_SECONDS) - 1)]
+        self.preparations += 1
+        self._out.append(Remind(wait, Kind.RETRY))
+
+    def _retry(self, _: Event) -> None:
+        self._out.append(Prepare())
+
+    def _rejected(self, event: Event) -> None:
+        self.failure_reason, self.failure_message = event.reason, event.message
+        self._out.append(Note("Warning", event.reason, event.message))
+        self._end()
+
+    def _delete(self, event: Event) -> None:
+        self.deleting = True
+        self._delete_sooner(event)
+
+    def _delete_sooner(self, event: Event) -> None:
+        """End the pod within a grace; a later event may only shorten it."""
+        grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
+        if self.stop_grace is not None and grace >= self.stop_grace:
+            return
+        self.stop_grace = grace
+        if self.step in (PodStep.TEARDOWN, PodStep.ENDED):
+            return
+        for container in self._active():
+            if container.step is Step.STOPPING:
+                self._one(container, Event(Kind.STOP, event.at, container.name, grace_seconds=grace))
+        self._end()
+
+    def _delete_ended(self, event: Event) -> None:
+        self.deleting = True
+        self._out.append(DeleteObject())
+
+    def _evict(self, event: Event) -> None:
+        self.failure_reason, self.failure_message = event.reason, event.message
+        self._out.append(Note("Warning", event.reason, event.message))
+        self._delete_sooner(event)
+
+    def _deadline(self, event: Event) -> None:
+        self.failure_reason = "DeadlineExceeded"
+        self.failure_message = "Pod was active on the node longer than the specified deadline"
+        self._out.append(Note("Normal", "DeadlineExceeded", self.failure_message))
+        self._end()
+
+    def _torn_down(self, event: Event) -> None:
+        self.step = PodStep.ENDED
+        if self.deleting:
+            self._out.append(DeleteObject())
+
+    def _gone(self, _: Event) -> None:
+        self.step = PodStep.GONE
+
+    def _nothing(self, _: Event) -> None:
+        return
+
+    def _end(self) -> None:
+        if self.step is not PodStep.ENDING:
+            self.step = PodStep.ENDING
+
+    def _arm_deadline(self, at: float) -> None:
+        if self.active_deadline_seconds is not None:
+            left = max(0.0, (self.started_at or at) + self.active_deadline_seconds - at)
+            self._out.append(Remind(left, Kind.DEADLINE))
+
+    def _advance(self, at: float) -> None:
+        """Let the pod go on as far as its containers allow."""
+        if self.step is PodStep.INITIALIZING:
+            self._initialize(at)
+        if self.step is PodStep.RUNNING:
+            mains = [c for c in self.containers.values() if c.role == "main"]
+            for container in mains:
+                if container.step is Step.WAITING:
+                    self._one(container, Event(Kind.START, at, container.name))
+            if all(c.step is Step.DONE for c in mains):
+                self._end()
+        if self.step is PodStep.ENDING:
+            self._stop_all(at)
+            if all(c.step is Step.DONE for c in self.containers.values()):
+                self.step = PodStep.TEARDOWN
+                self._out.append(TearDown())
+
+    def _initialize(self, at: float) -> None:
+        past = any(c.role == "main" and c.step is not Step.WAITING for c in self.containers.values())
+        for container in self.containers.values():
+            if container.role == "main":
+                continue
+            if container.step is Step.WAITING:
+                self._one(container, Event(Kind.START, at, container.name))
+            if container.step is Step.DONE and not container.succeeded and container.role == "init":
+                self._end()
+                return
+            ready = container.succeeded
+            if container.role == "sidecar":
+                ready = container.started_once and (container.health.started or past)
+            if not ready:
+                return
+        self.initialized_at = at
+        self.step = PodStep.RUNNING
+
+    def _stop_all(self, at: float) -> None:
+        """Main and init containers first; sidecars, last one first, when those are done."""
+        grace = self.grace_seconds if self.stop_grace is None else self.stop_grace
+        first = [c for c in self.containers.values() if c.role != "sidecar"]
+        for container in first:
+            if container.step not in (Step.STOPPING, Step.DONE):
+                self._one(container, Event(Kind.STOP, at, container.name, grace_seconds=grace))
+        if any(c.step is not Step.DONE for c in first):
+            return
+        for container in reversed([c for c in self.containers.values() if c.role == "sidecar"]):
+            if container.step not in (Step.STOPPING, Step.DONE):
+                self._one(container, Event(Kind.STOP, at, container.name, grace_seconds=grace))
+            if container.step is not Step.DONE:
+                return
+
+    def _active(self) -> list[Container]:
+        return [c for c in self.containers.values() if c.step is not Step.DONE]
+
+    # -- one container -------------------------------------------------------------------------
+
+    def _one(self, container: Container, event: Event) -> None:
+        method = CONTAINER_TABLE.get((container.step, event.kind))
+        if method is None:
+            raise Impossible(
+                f"{self.key}/{container.name}: {event.kind} while {container.step}; {self.tell()}"
+            )
+        before = container.step
+        getattr(self, method)(container, event)
+        words = f" ({event.reason}: {event.message})" if event.reason else ""
+        self._log(event.at, f"{container.name} {event.kind}{words}: {before} → {container.step}")
+
+    def _container_start(self, container: Container, event: Event) -> None:
+        container.step = Step.STARTING
+        container.health.begin()
+        container.waiting_reason = container.waiting_message = ""
+        self._out.append(Start(container.name, container.attempt))
+
+    def _container_runs(self, container: Container, event: Event) -> None:
+        container.hooking = True
+        self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
+
+    def _container_started(self, container: Container, event: Event) -> None:
+        container.step = Step.RUNNING
+        container.started_at = event.at
+        container.started_once = True
+        container.waiting_reason = container.waiting_message = ""
+        if not container.adopted and not container.hooking:
+            self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
+        container.hooking = False
+
+    def _container_probed(self, container: Container, event: Event) -> None:
+        assert event.probe is not None
+        if not container.health.take(event.probe, event.passed):
+            return
+        restarted = "" if container.policy == "Never" else ", will be restarted"
+        kind = "Container" if container.role == "main" else "Init container"
+        text = f"{kind} {container.name} failed {event.probe.value.lower()} probe{restarted}"
+        grace = container.health.probes[event.probe].grace_seconds
+        container.killed = True
+        self._container_kill(container, replace(event, message=text, grace_seconds=grace))
+
+    def _container_kill(self, container: Container, event: Event) -> None:
+        """Ask it to end; when it has, it is started anew by its policy. A pod that is ending needs no more."""
+        if self.step is PodStep.ENDING:
+            return
+        grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
+        self._out.append(Note("Normal", "Killing", event.message))
+        self._out.append(Stop(container.name, grace))
+
+    def _container_started_too_late(self, container: Container, event: Event) -> None:
+        container.started_at = event.at
+        container.started_once = True
+
+    def _container_refused(self, container: Container, event: Event) -> None:
+        """Something about the container's configuration is missing: the same attempt is tried again."""
+        if (event.reason, event.message) != (container.waiting_reason, container.waiting_message):
+            self._out.append(Note("Warning", "Failed", f"Error: {event.message}"))
+        container.step = Step.BACKOFF
+        container.waiting_reason, container.waiting_message = event.reason, event.message
+        self._out.append(Remind(5.0, Kind.DUE, container.name))
+
+    def _container_exited(self, container: Container, event: Event) -> None:
+        assert event.exit is not None
+        stopping = container.step is Step.STOPPING
+        container.exit = event.exit
+        container.started_at = event.exit.started_at or container.started_at
+        if event.exit.reason == "StartError":
+            self._out.append(Note("Warning", "Failed", f"Error: {event.exit.message}"))
+        if stopping or self.step is PodStep.ENDING or not self._restarts(container):
+            container.step = Step.DONE
+            return
+        ran = event.exit.finished_at - container.started_at if container.started_at else 0.0
+        if ran >= HEALTHY_SECONDS:
+            container.failures = 0
+        container.step = Step.BACKOFF
+        wait = self._backoff(container)
+        if container.killed and event.exit.finished_at - _last_end(container) >= wait:
+            wait = 0.0
+        container.failures += 1
+        if wait > 0:
+            container.waiting_reason = "CrashLoopBackOff"
+            container.waiting_message = (
+                f"back-off {_duration(wait)} restarting failed container={container.name} "
+                f"pod={self.key.replace('/', '_')}({self.uid})"
+            )
+            text = f"Back-off restarting failed container {container.name} in pod {self.key}"
+            self._out.append(Note("Warning", "BackOff", text))
+        self._out.append(Remind(wait, Kind.DUE, container.name))
+
+    def _restarts(self, container: Container) -> bool:
+        assert container.exit is not None
+        if container.killed and container.policy != "Never":
+            return True
+        if container.role == "init" and container.exit.code == 0:
+            return False
+        if container.policy == "Always":
+            return True
+        return container.policy == "OnFailure" and container.exit.code != 0
+
+    @staticmethod
+    def _backoff(container: Container) -> float:
+        """Nothing before the first restart, then 10 s doubling to 5 min, as the kubelet does."""
+        if container.failures == 0:
+            return 0.0
+        return min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** (container.failures - 1))
+
+    def _container_restart(self, container: Container, event: Event) -> None:
+        if container.exit is not None:
+            container.last_exit, container.exit = container.exit, None
+            container.attempt += 1
+            container.adopted = container.killed = container.hooking = False
+        container.health.begin()
+        container.step = Step.STARTING
+        self._out.append(Start(container.name, container.attempt))
+
+    def _container_stop(self, container: Container, event: Event) -> None:
+        container.step = Step.STOPPING
+        grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
+        self._out.append(Note("Normal", "Killing", f"Stopping container {container.name}"))
+        self._out.append(Stop(container.name, grace))
+
+    def _container_stop_sooner(self, container: Container, event: Event) -> None:
+        grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
+        self._out.append(Stop(container.name, grace))
+
+    def _container_never_ran(self, container: Container, event: Event) -> None:
+        container.step = Step.DONE
+
+    def _container_give_up(self, container: Container, event: Event) -> None:
+        container.step = Step.DONE
+
+    def _container_nothing(self, container: Container, event: Event) -> None:
+        return
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _log(self, at: float, line: str) -> None:
+        self.story.append((at, line))
+
+    def _take(self) -> list[Instruction]:
+        out, self._out = self._out, []
+        return out
+
+
+def _last_end(container: Container) -> float:
+    """When the attempt before the present one ended. By that the kubelet judges the back-off of what it kills."""
+    return container.last_exit.finished_at if container.last_exit is not None else 0.0
+
+
+def _duration(seconds: float) -> str:
+    """As Go prints a duration: ``10s``, ``2m40s``."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _container(record: Mapping[str, Any], role: str, policy: str) -> Container:
+    health = Health(probes_of(record))
+    return Container(record["name"], role, policy, record.get("image") or "", health=health)
+
+
+def machine_of(pod: Mapping[str, Any]) -> PodMachine:
+    """The machine for a pod object as the API gives it."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    policy = spec.get("restartPolicy") or "Always"
+    containers: dict[str, Container] = {}
+    for container in spec.get("initContainers") or ():
+        sidecar = container.get("restartPolicy") == "Always"
+        own = "Always" if sidecar else ("OnFailure" if policy == "Always" else policy)
+        role = "sidecar" if sidecar else "init"
+        containers[container["name"]] = _container(container, role, own)
+    for container in spec.get("containers") or ():
+        own = container.get("restartPolicy") or policy
+        containers[container["name"]] = _container(container, "main", own)
+    grace = spec.get("terminationGracePeriodSeconds")
+    deadline = spec.get("activeDeadlineSeconds")
+    return PodMachine(
+        uid=metadata["uid"],
+        key=f"{metadata['namespace']}/{metadata['name']}",
+        containers=containers,
+        restart_policy=policy,
+        grace_seconds=30.0 if grace is None else float(grace),
+        active_deadline_seconds=None if deadline is None else float(deadline),
+        gates=gates_of(pod),
+    )
+
+
+def gates_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The conditions that are the pod's readiness gates, with their status; empty while there is none."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    found = {condition["type"]: condition["status"] for condition in conditions}
+    gates = pod["spec"].get("readinessGates") or ()
+    return {gate["conditionType"]: found.get(gate["conditionType"], "") for gate in gates}

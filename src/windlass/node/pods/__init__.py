@@ -1,0 +1,1 @@
+"""Running pods: worker, launcher, launch specification, volumes."""

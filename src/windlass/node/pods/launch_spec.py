@@ -1,0 +1,252 @@
+"""From a pod object to what the shim runs. Pure but for a look at the user database.
+
+:func:`blueprint` makes the record of one attempt from the container, the pod's facts, its volumes and what
+this machine permits. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.node.devices.container_devices import Given, apart, visible
+from windlass.node.devices.mps import Daemon
+from windlass.node.lifecycle.probe_results import ProbeKind
+from windlass.node.limits import Enforcement
+from windlass.node.options import ImageEntry, image_entry
+from windlass.node.pods.environment import (
+    ConfigError,
+    Facts,
+    Lookup,
+    base_environment,
+    command_line,
+    environment,
+    expand,
+)
+from windlass.node.pods.volumes import Volume, container_mounts
+from windlass.node.runtime.attempt_files import ATTEMPT_MARK
+from windlass.node.runtime.mounts import Mount
+from windlass.node.sandbox.hosts import substitute
+from windlass.node.sandbox.pod_network import Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What all containers of a pod share."""
+
+    facts: Facts
+    lookup: Lookup
+    folder: Path
+    """The pod's own."""
+    volumes: Mapping[str, Volume]
+    hostname: str
+    capabilities: Capabilities
+    devices: Mapping[str, Sequence[Given]]
+    """Container → its share of the pod's devices."""
+    images: Mapping[str, ImageEntry]
+    own_environment: Mapping[str, str]
+    system_files: Sequence[Mount] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Name → address, to substitute where there is no hosts file of the pod's own."""
+    sandbox: Mapping[str, Any] | None = None
+    device_kinds: Sequence[str] = ()
+    """The resources of this machine's devices: containers that got none of a kind must then see none."""
+    daemon: Daemon | None = None
+    """The MPS control daemon that holds sharers of a card to their shares, where one runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """``record`` is the shim's; ``placeholder``: nothing said what to run."""
+
+    record: dict[str, Any]
+    placeholder: bool
+
+
+def blueprint(
+    container: Mapping[str, Any], attempt: int, setting: Setting, limits: Enforcement, log: Path
+) -> Blueprint:
+    """Raises :class:`ConfigError`; then nothing was started and the attempt may be tried again."""
+    spec = setting.facts.pod["spec"]
+    entry = image_entry(setting.images, container.get("image") or "")
+    values = _values(container, setting, entry)
+    mounted = container_mounts(container, setting.volumes, values)
+    argv = command_line(container, values)
+    if not argv and entry is not None:
+        argv = list(entry.command)
+    placeholder = not argv
+    if placeholder:
+        argv = _placeholder(container, spec)
+    commands = commands_of(container)
+    if not setting.capabilities.mounts:
+        argv, values = _substituted(argv, values, setting.names, mounted.paths)
+        commands = {
+            name: _substituted(words, {}, setting.names, mounted.paths)[0] for name, words in commands.items()
+        }
+    uid = setting.facts.pod["metadata"]["uid"]
+    values[ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
+    folder = setting.folder / "containers" / container["name"] / str(attempt)
+    cwd = container.get("workingDir") or (entry.path if entry else "") or str(setting.folder / "work")
+    if not setting.capabilities.mounts:
+        cwd = _with_paths(cwd, mounted.paths)
+    record: dict[str, Any] = {
+        "attempt": attempt,
+        "argv": argv,
+        "commands": commands,
+        "env": values,
+        "cwd": cwd,
+        "log": str(log),
+        "grace_seconds": spec.get("terminationGracePeriodSeconds", 30),
+        "join": _join(setting.sandbox),
+        "mount_namespace": setting.capabilities.mounts,
+        "pid_namespace": setting.capabilities.pid and setting.capabilities.mounts and not spec.get("hostPID"),
+        "mounts": [_as_record(mount) for mount in (*mounted.mounts, *setting.system_files)],
+        "staging": str(folder / "root"),
+        "affinity": list(limits.affinity),
+        "cgroup": limits.cgroup,
+        "memory_watch_bytes": limits.memory_watch_bytes,
+        **_identity(container, spec, setting.capabilities),
+    }
+    return Blueprint(record, placeholder)
+
+
+def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What probes and hooks run inside the container, by their field. As in the kubelet, those of probes are
+    expanded by the variables that the manifest gives a value, and those of hooks are not."""
+    found: dict[str, list[str]] = {}
+    plain = {variable["name"]: variable.get("value") or "" for variable in container.get("env") or ()}
+    for kind in ProbeKind:
+        command = ((container.get(kind.field) or {}).get("exec") or {}).get("command")
+        if command:
+            found[kind.field] = [expand(word, plain) for word in command]
+    for hook, handler in (container.get("lifecycle") or {}).items():
+        command = (handler.get("exec") or {}).get("command") if isinstance(handler, dict) else None
+        if command:
+            found[hook] = list(command)
+    return found
+
+
+def _as_record(mount: Mount) -> dict[str, Any]:
+    return {
+        "source": mount.source,
+        "target": mount.target,
+        "read_only": mount.read_only,
+        "optional": mount.optional,
+    }
+
+
+def _join(sandbox: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if sandbox is None:
+        return None
+    return {name: sandbox[name] for name in ("pid", "start_time", "namespaces")}
+
+
+def _values(container: Mapping[str, Any], setting: Setting, entry: ImageEntry | None) -> dict[str, str]:
+    base = base_environment(setting.own_environment, setting.hostname)
+    if entry is not None:
+        base.update(_entry_environment(entry, base["PATH"]))
+    values = environment(container, setting.facts, setting.lookup, base)
+    share = setting.devices.get(container["name"], ())
+    values = {**apart(share, setting.daemon), **values}
+    values.update(visible(share, setting.device_kinds, setting.daemon))  # wins over the manifest
+    return values
+
+
+def _entry_environment(entry: ImageEntry, path: str) -> dict[str, str]:
+    values = dict(entry.env)
+    first = [os.path.join(folder, "bin") for folder in (entry.venv, entry.path) if folder]
+    if first:
+        values["PATH"] = os.pathsep.join([*first, values.get("PATH", path)])
+    if entry.venv:
+        values["VIRTUAL_ENV"] = entry.venv
+    return values
+
+
+def _placeholder(container: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
+    """Ends well after a second; where its end would only bring it back (``Always``), it stays until told."""
+    policy = container.get("restartPolicy") or ""
+    if container["name"] in [main["name"] for main in spec.get("containers") or ()]:
+        policy = policy or spec.get("restartPolicy") or "Always"
+    stays = policy == "Always"
+    words = (
+        f"container {container['name']} has no command and its image is not run on this machine: "
+        f"this placeholder stands for it and {'runs until it is stopped' if stays else 'ends with 0'}"
+    )
+    # A trap, because the first process of a PID namespace ignores signals that it does not handle.
+    then = "trap 'kill $!; exit 0' TERM; sleep infinity & wait" if stays else "sleep 1"
+    return ["/bin/sh", "-c", f"echo '{words}'; {then}"]
+
+
+def _substituted(
+    argv: list[str], values: dict[str, str], names: Mapping[str, str], paths: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Names and mount paths of the pod replaced by what they are on this machine."""
+
+    def replaced(text: str) -> str:
+        return _with_paths(substitute(text, names), paths)  # in this order: no name within the pod's folder
+
+    kept = ("PATH", "HOME", "HOSTNAME")
+    return (
+        [replaced(word) for word in argv],
+        {name: text if name in kept else replaced(text) for name, text in values.items()},
+    )
+
+
+def _with_paths(text: str, paths: Mapping[str, str]) -> str:
+    for path in sorted(paths, key=len, reverse=True):
+        text = _replace_path(text, path, paths[path])
+    return text
+
+
+def _replace_path(text: str, path: str, by: str) -> str:
+    out, position = [], 0
+    while (at := text.find(path, position)) >= 0:
+        end = at + len(path)
+        before = text[at - 1] if at else ""
+        after = text[end] if end < len(text) else ""
+        whole = not (before.isalnum() or before in ("/", "_", "-", ".")) and not (
+            after.isalnum() or after in ("_", "-", ".")
+        )
+        out += [text[position:at], by if whole else path]
+        position = end
+    return "".join([*out, text[position:]])
+
+
+def _identity(
+    container: Mapping[str, Any], spec: Mapping[str, Any], capabilities: Capabilities
+) -> dict[str, Any]:
+    """Whose processes they are: the agent's own user, or for root the one of securityContext."""
+    context = {**(spec.get("securityContext") or {}), **(container.get("securityContext") or {})}
+    own_uid, own_gid = os.geteuid(), os.getegid()
+    wanted = context.get("runAsUser")
+    if own_uid != 0:
+        if context.get("runAsNonRoot") and wanted == 0:
+            raise ConfigError("container's runAsUser breaks non-root policy")
+        nested = capabilities.user and bool(capabilities.namespaces)
+        return {"own_ids": {"uid": own_uid, "gid": own_gid}} if nested else {}
+    if context.get("runAsNonRoot") and not wanted:
+        raise ConfigError(
+            "container has runAsNonRoot and image will run as root: set runAsUser, or start windlass as "
+            "an ordinary user"
+        )
+    if wanted is None and context.get("runAsGroup") is None:
+        return {}
+    uid = 0 if wanted is None else int(wanted)
+    gid = context.get("runAsGroup")
+    if gid is None:
+        gid = _primary_group(uid)
+    groups = {int(gid), *(int(g) for g in context.get("supplementalGroups") or ())}
+    if context.get("fsGroup") is not None:
+        groups.add(int(context["fsGroup"]))
+    return {"uid": uid, "gid": int(gid), "groups": sorted(groups)}
+
+
+def _primary_group(uid: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return 0

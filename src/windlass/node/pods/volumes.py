@@ -1,0 +1,257 @@
+"""Volumes of a pod: folders below the pod's folder, and what is mounted where. Mostly pure.
+
+``layout`` says which folder each volume is and which files lie in it; :func:`materialise` writes them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.api import quantities
+from windlass.kits.files import write_atomic
+from windlass.node.pods.environment import (
+    ConfigError,
+    Facts,
+    Lookup,
+    Reference,
+    expand,
+    field_value,
+    payload,
+    resource_value,
+)
+from windlass.node.runtime.mounts import Mount
+
+MOUNT_FAILED = "FailedMount"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: str
+    """Relative to the volume."""
+    content: bytes
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """``source`` is the folder (or file) of the machine; ``files`` are written into it."""
+
+    name: str
+    source: str
+    kind: str
+    files: tuple[File, ...] = ()
+    memory: bool = False
+    size_bytes: int = 0
+    host_type: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``pod`` is the pod's own folder, ``claims`` that of persistent volume claims."""
+
+    pod: Path
+    claims: Path
+
+    def volume(self, name: str) -> str:
+        return str(self.pod / "volumes" / name)
+
+
+def references(spec: Mapping[str, Any]) -> list[Reference]:
+    """The ConfigMaps and Secrets that the pod's volumes show."""
+    found: list[Reference] = []
+    for volume in spec.get("volumes") or ():
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for source in sources:
+            if ref := source.get("configMap"):
+                found.append(Reference("ConfigMap", ref.get("name", ""), bool(ref.get("optional"))))
+            if ref := source.get("secret"):
+                name = ref.get("secretName") or ref.get("name") or ""
+                found.append(Reference("Secret", name, bool(ref.get("optional"))))
+    return found
+
+
+def layout(facts: Facts, lookup: Lookup, places: Places) -> list[Volume]:
+    """Every volume of the pod. Raises :class:`ConfigError` with reason FailedMount."""
+    return [_volume(record, facts, lookup, places) for record in facts.pod["spec"].get("volumes") or ()]
+
+
+def _volume(record: Mapping[str, Any], facts: Facts, lookup: Lookup, places: Places) -> Volume:
+    name = record["name"]
+    here = places.volume(name)
+    if "emptyDir" in record:
+        empty = record["emptyDir"] or {}
+        limit = empty.get("sizeLimit")
+        size = quantities.to_units("memory", limit) if limit is not None else 0
+        return Volume(name, here, "emptyDir", memory=empty.get("medium") == "Memory", size_bytes=size)
+    if host := record.get("hostPath"):
+        return Volume(name, host["path"], "hostPath", host_type=host.get("type") or "")
+    if claim := record.get("persistentVolumeClaim"):
+        wanted = claim["claimName"]
+        if "/" in wanted:  # else it led out of the folder of claims
+            raise ConfigError(
+                f'volume "{name}": persistentVolumeClaim.claimName "{wanted}" is not the name of a claim',
+                MOUNT_FAILED,
+            )
+        source = str(places.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
+        return Volume(name, source, "claim", read_only=bool(claim.get("readOnly")))
+    if "configMap" in record or "secret" in record or "downwardAPI" in record:
+        kind = next(k for k in ("configMap", "secret", "downwardAPI") if k in record)
+        mode = int(record[kind].get("defaultMode", 0o644))
+        return Volume(name, here, kind, tuple(_files(record, mode, facts, lookup)), read_only=True)
+    if projected := record.get("projected"):
+        mode = int(projected.get("defaultMode", 0o644))
+        files = [f for source in projected.get("sources") or () for f in _files(source, mode, facts, lookup)]
+        return Volume(name, here, "projected", tuple(files), read_only=True)
+    kinds = ", ".join(sorted(key for key in record if key != "name")) or "nothing"
+    raise ConfigError(
+        f'volume "{name}": {kinds} is not offered on this machine; use hostPath, emptyDir, configMap, '
+        "secret, downwardAPI, projected or persistentVolumeClaim",
+        MOUNT_FAILED,
+    )
+
+
+def _files(source: Mapping[str, Any], mode: int, facts: Facts, lookup: Lookup) -> list[File]:
+    if ref := source.get("downwardAPI"):
+        return [_downward(item, mode, facts) for item in ref.get("items") or ()]
+    for field_name, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
+        ref = source.get(field_name)
+        if ref is None:
+            continue
+        name = ref.get("name") or ref.get("secretName") or ""
+        obj = lookup(kind, name)
+        if obj is None:
+            if ref.get("optional"):
+                return []
+            raise ConfigError(f'{kind.lower()} "{name}" not found', MOUNT_FAILED)
+        entries = payload(obj)
+        if not ref.get("items"):
+            return [File(key, content, mode) for key, content in sorted(entries.items())]
+        return _picked(ref, entries, mode, f"{kind} {name}")
+    if "serviceAccountToken" in source:
+        return []  # pods get no credentials of the control plane
+    raise ConfigError("a projected volume has a source of a kind that is not known", MOUNT_FAILED)
+
+
+def _picked(ref: Mapping[str, Any], entries: Mapping[str, bytes], mode: int, what: str) -> list[File]:
+    files = []
+    for item in ref["items"]:
+        if item["key"] in entries:
+            files.append(File(_inside(item["path"]), entries[item["key"]], int(item.get("mode", mode))))
+        elif not ref.get("optional"):
+            raise ConfigError(f"references non-existent config key: {item['key']} of {what}", MOUNT_FAILED)
+    return files
+
+
+def _downward(item: Mapping[str, Any], mode: int, facts: Facts) -> File:
+    if ref := item.get("fieldRef"):
+        text = field_value(ref["fieldPath"], facts)
+    else:
+        text = resource_value(item["resourceFieldRef"], facts, None)
+    return File(_inside(item["path"]), text.encode(), int(item.get("mode", mode)))
+
+
+def _inside(path: str) -> str:
+    """A relative path that cannot leave its volume."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ConfigError(f'the path "{path}" must be relative and must not contain ".."', MOUNT_FAILED)
+    return os.path.normpath(path)
+
+
+def materialise(volumes: list[Volume]) -> None:
+    """Make folders and write files. Raises :class:`ConfigError` for a hostPath that is not as declared."""
+    for volume in volumes:
+        if volume.kind == "hostPath":
+            _check_host_path(volume)
+            continue
+        folder = Path(volume.source)
+        folder.mkdir(parents=True, exist_ok=True)
+        if volume.kind == "emptyDir":
+            folder.chmod(0o777)
+        for file in volume.files:
+            path = folder / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, file.content, file.mode, durable=False)
+
+
+_CHECKS = {
+    "Directory": (stat.S_ISDIR, "a directory"),
+    "File": (stat.S_ISREG, "a file"),
+    "Socket": (stat.S_ISSOCK, "a socket"),
+    "CharDevice": (stat.S_ISCHR, "a character device"),
+    "BlockDevice": (stat.S_ISBLK, "a block device"),
+}
+
+
+def _check_host_path(volume: Volume) -> None:
+    path, kind = volume.source, volume.host_type
+    try:
+        if kind == "DirectoryOrCreate":
+            os.makedirs(path, mode=0o755, exist_ok=True)
+        elif kind == "FileOrCreate" and not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        remedy = f"; make it first: mkdir -p {path}" if kind in ("", "Directory") else ""
+        raise ConfigError(
+            f'hostPath "{path}" of volume "{volume.name}": {error.strerror or error}{remedy}', MOUNT_FAILED
+        ) from None
+    check, what = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
+    if check is not None and not check(mode):
+        raise ConfigError(f"hostPath type check failed: {path} is not {what}", MOUNT_FAILED)
+
+
+@dataclass(slots=True)
+class Mounted:
+    mounts: list[Mount] = field(default_factory=list)
+    paths: dict[str, str] = field(default_factory=dict)
+    """Mount path → path of the machine: for pods that have no mount namespace."""
+
+
+def container_mounts(
+    container: Mapping[str, Any], volumes: Mapping[str, Volume], values: Mapping[str, str]
+) -> Mounted:
+    """What the container sees where. Raises :class:`ConfigError`."""
+    result = Mounted()
+    for record in container.get("volumeMounts") or ():
+        volume = volumes.get(record["name"])
+        if volume is None:
+            raise ConfigError(f'volume "{record["name"]}" is mounted but not declared')
+        source = volume.source
+        below = record.get("subPath") or ""
+        if record.get("subPathExpr"):
+            below = expand(record["subPathExpr"], values)
+        if below:
+            source = _sub_path(volume, below)
+        target = os.path.normpath("/" + record["mountPath"].lstrip("/"))
+        if target == "/":
+            raise ConfigError("a volume cannot be mounted over /")
+        read_only = bool(record.get("readOnly")) or volume.read_only
+        result.mounts.append(Mount(source, target, read_only))
+        result.paths[target] = source
+    return result
+
+
+def _sub_path(volume: Volume, below: str) -> str:
+    try:
+        relative = _inside(below)
+    except ConfigError as error:
+        raise ConfigError(f"failed to prepare subPath: {error.message}") from None
+    path = os.path.join(volume.source, relative)
+    root = os.path.realpath(volume.source)
+    if volume.memory:
+        raise ConfigError(f'volume "{volume.name}": subPath of a memory volume is not offered')
+    real = os.path.realpath(path)
+    if real != root and not real.startswith(root + "/"):
+        raise ConfigError(f'subPath "{below}" leads out of volume "{volume.name}"')
+    if not os.path.exists(real):
+        try:
+            os.makedirs(real, mode=0o755, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f'failed to make subPath "{below}": {error.strerror}') from None
+    return real

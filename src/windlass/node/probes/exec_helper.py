@@ -1,0 +1,122 @@
+"""A helper process: run a command inside a container that runs, for its probes and lifecycle hooks.
+
+It enters what the container's init has of its own (namespaces, cgroup), and starts the command as the container's
+own command was started: with its environment, user, limits and folder. The command ends with this helper.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from typing import Any, NoReturn
+
+from windlass.kits import monotonic
+from windlass.node.runtime import attempt_files, container_init, syscalls
+
+OUTPUT_BYTES = 10 * 1024
+"""So much of what the command says is kept, as the kubelet does."""
+
+
+def main(text: str) -> int:
+    """Says how it went as JSON: ``{"code", "output"}``, ``{"timed_out": true}`` or ``{"error": why}``.
+
+    ``text``: ``{"folder": of the attempt, "command": its name among the record's commands, "timeout": seconds or
+    null}``.
+    """
+    request = json.loads(text)
+    try:
+        answer = _run(request["folder"], request["command"], request["timeout"])
+    except OSError as error:
+        answer = {"error": str(error)}
+    os.write(1, json.dumps(answer).encode())
+    return 0
+
+
+def _run(folder: str, name: str, timeout: float | None) -> dict[str, Any]:
+    spec, init = (
+        attempt_files.read(folder, attempt_files.SPEC),
+        attempt_files.read(folder, attempt_files.PROCESS),
+    )
+    argv = ((spec or {}).get("commands") or {}).get(name)
+    if spec is None or init is None or not argv:
+        return {"error": f"the container has no command for {name}"}
+    wake, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    _enter(spec, init)
+    output, output_write = os.pipe2(os.O_CLOEXEC)
+    errors, errors_write = os.pipe2(os.O_CLOEXEC)
+    parent = 0 if spec.get("pid_namespace") else os.getpid()  # as the command sees it
+    child = os.fork()
+    if child == 0:
+        _become({**spec, "argv": argv}, output_write, errors_write, parent)
+    os.close(output_write)
+    os.close(errors_write)
+    refusal = b""
+    while block := os.read(errors, 65536):
+        refusal += block
+    if refusal:
+        os.waitpid(child, 0)
+        found = json.loads(refusal)
+        return {"error": f'{found["stage"]}: "{argv[0]}": {found["message"]}'}
+    return _wait(child, output, wake, timeout)
+
+
+def _enter(spec: dict[str, Any], init: dict[str, Any]) -> None:
+    """Join what the container's init has. Raises ``OSError``."""
+    joined = set((spec.get("join") or {}).get("namespaces") or ())
+    own = {
+        name for name, wanted in (("mnt", "mount_namespace"), ("pid", "pid_namespace")) if spec.get(wanted)
+    }
+    if "user" in joined:
+        syscalls.enter(init["pid"], init["start_time"], ("user",))
+    if spec.get("cgroup"):
+        with open(os.path.join(spec["cgroup"], "cgroup.procs"), "w", encoding="ascii") as stream:
+            stream.write("0")
+    syscalls.enter(init["pid"], init["start_time"], tuple((joined | own) - {"user"}))
+
+
+def _become(spec: dict[str, Any], output: int, errors: int, parent: int) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    container_init.become(spec, errors, parent)
+
+
+def _wait(child: int, output: int, wake: int, timeout: float | None) -> dict[str, Any]:
+    """Until the command ends, or is killed because its time is over."""
+    due = None if timeout is None else monotonic.monotonic() + timeout
+    os.set_blocking(output, False)
+    said = bytearray()
+    poller = select.poll()
+    poller.register(output, select.POLLIN)
+    poller.register(wake, select.POLLIN)
+    while True:
+        left = None if due is None else max(0.0, due - monotonic.monotonic())
+        for descriptor, _ in poller.poll(None if left is None else left * 1000):
+            if descriptor == wake:
+                os.read(wake, 512)
+            elif not _take(output, said):
+                poller.unregister(output)
+        ended, raw = os.waitpid(child, os.WNOHANG)
+        if ended:
+            _take(output, said)
+            return {"code": os.waitstatus_to_exitcode(raw), "output": said.decode(errors="replace")}
+        if due is not None and monotonic.monotonic() >= due:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return {"timed_out": True}
+
+
+def _take(output: int, said: bytearray) -> bool:
+    """Read what is there, keep its beginning; False at the end of the stream."""
+    try:
+        data = os.read(output, 65536)
+    except BlockingIOError:
+        return True
+    said += data[: OUTPUT_BYTES - len(said)]
+    return bool(data)

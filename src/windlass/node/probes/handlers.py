@@ -1,0 +1,263 @@
+"""Carrying out what probes and lifecycle hooks ask for: a command, an HTTP request, a connection, a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from windlass.kits.clock import Clock
+from windlass.node.lifecycle.probe_results import Probe, action_of
+from windlass.node.probes import grpc_probe, http_probe
+from windlass.node.probes.grpc_probe import RpcError
+from windlass.node.probes.http_probe import BodyFailure, HttpFailure
+from windlass.node.runtime.helpers import collect, read_to_end, start_helper
+from windlass.node.sandbox.pod_network import Network
+
+_TRIES = 3
+"""Of a probe that could not be carried out at all."""
+_AGAIN_SECONDS = 1.0
+"""Before a connection for gRPC is tried again."""
+_REFUSALS = {
+    errno.ECONNREFUSED: "connect: connection refused",
+    errno.EHOSTUNREACH: "connect: no route to host",
+    errno.ENETUNREACH: "connect: network is unreachable",
+}
+
+
+class Result(Enum):
+    PASSED = "passed"
+    WARNING = "warning"
+    """It passed, and there is something to say."""
+    FAILED = "failed"
+    ERRORED = "errored"
+    """It could not be carried out: nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    result: Result
+    output: str = ""
+
+
+class ActionError(Exception):
+    """The action could not be carried out, or a hook failed."""
+
+
+class Actions:
+    """Of one pod. ``attempt``: container → the folder of its present attempt; ``address``: the pod's."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        *,
+        attempt: Callable[[str], Path],
+        address: Callable[[], str],
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._attempt = attempt
+        self._address = address
+
+    # -- probes --------------------------------------------------------------------------------
+
+    async def check(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+        """Carry a probe out; one that cannot be carried out is tried again at once, as the kubelet does."""
+        why = ""
+        for _ in range(_TRIES):
+            try:
+                return await self._check(container, probe)
+            except ActionError as error:
+                why = str(error)
+        return Outcome(Result.ERRORED, why)
+
+    async def _check(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+        if probe.action == "exec":
+            return await self._check_exec(container, probe)
+        if probe.action == "httpGet":
+            return await self._check_http(container, probe)
+        if probe.action == "grpc":
+            return await self._check_grpc(probe)
+        return await self._check_tcp(container, probe)
+
+    async def _check_exec(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+        said = await self._execute(container["name"], probe.kind.field, probe.timeout_seconds)
+        if said.get("timed_out"):
+            command = " ".join(probe.detail.get("command") or ())
+            text = f'command timed out: "{command}" timed out after {probe.timeout_seconds:.0f}s'
+            return Outcome(Result.FAILED, text)
+        return Outcome(Result.FAILED if said["code"] else Result.PASSED, said["output"])
+
+    async def _check_http(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+        url = self._url(container, probe.detail)
+        headers = http_probe.headers_of(probe.detail.get("httpHeaders") or (), "probe")
+        try:
+            answer = await http_probe.get(
+                url, headers, self._connector(probe.timeout_seconds), probe.timeout_seconds
+            )
+        except HttpFailure as failure:
+            return Outcome(Result.FAILED, str(failure))
+        except BodyFailure as failure:
+            raise ActionError(str(failure)) from failure
+        if not 200 <= answer.code < 400:
+            return Outcome(Result.FAILED, f"HTTP probe failed with statuscode: {answer.code}")
+        if answer.code >= 300:
+            return Outcome(Result.WARNING, f"Probe terminated redirects, Response body: {answer.body}")
+        return Outcome(Result.PASSED, answer.body)
+
+    async def _check_tcp(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+        port = port_of(probe.detail.get("port", ""), container)
+        host = probe.detail.get("host") or self._address()
+        try:
+            connection = await self._connector(probe.timeout_seconds)(host, port)
+        except OSError as error:
+            return Outcome(Result.FAILED, str(error))
+        connection.close()
+        return Outcome(Result.PASSED)
+
+    async def _check_grpc(self, probe: Probe) -> Outcome:
+        """Whoever does not listen yet is tried again for as long as the time lasts, as gRPC's clients do."""
+        place = f"{self._address()}:{probe.detail['port']}"
+        late = f"within {probe.timeout_seconds:.0f}s"
+        connected = False
+        try:
+            async with asyncio.timeout(probe.timeout_seconds):
+                connection = await self._patient(int(probe.detail["port"]), probe.timeout_seconds)
+                connected = True
+                found = await grpc_probe.check(connection, place, probe.detail.get("service") or "")
+        except TimeoutError:
+            if connected:
+                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+            why = f'timeout: failed to connect service "{place}" {late}: context deadline exceeded'
+            return Outcome(Result.FAILED, why)
+        except RpcError as error:
+            if error.code == "DeadlineExceeded":
+                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+            if error.code == "Unimplemented":
+                what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
+                return Outcome(Result.FAILED, f"error: {what}: {error.message}")
+            return Outcome(Result.FAILED, f"error: health rpc probe failed: {error}")
+        if found != "SERVING":
+            return Outcome(Result.FAILED, f'service unhealthy (responded with "{found}")')
+        return Outcome(Result.PASSED, "service healthy")
+
+    async def _patient(self, port: int, timeout_seconds: float) -> socket.socket:
+        """A connection to the pod, tried until whoever waits gives up."""
+        connect = self._connector(timeout_seconds)
+        while True:
+            try:
+                return await connect(self._address(), port)
+            except OSError:
+                await self._clock.sleep(_AGAIN_SECONDS)
+
+    # -- hooks ---------------------------------------------------------------------------------
+
+    async def hook(self, container: Mapping[str, Any], name: str) -> None:
+        """Carry out ``postStart`` or ``preStop``, however long it takes. Raises :class:`ActionError`."""
+        handler = container["lifecycle"][name]
+        action = action_of(handler)
+        if action == "exec":
+            said = await self._execute(container["name"], name, None)
+            if said["code"]:
+                raise ActionError(f"exit status {said['code']}: {said['output']}")
+        elif action == "httpGet":
+            await self._request(container, handler["httpGet"])
+        elif action == "sleep":
+            await self._clock.sleep(float(handler["sleep"].get("seconds") or 0))
+        else:
+            raise ActionError(f"invalid handler: {action}")
+
+    async def _request(self, container: Mapping[str, Any], detail: Mapping[str, Any]) -> None:
+        """Any answer will do. Where plain HTTP answers to https, that is asked instead."""
+        url = self._url(container, detail)
+        headers = http_probe.headers_of(detail.get("httpHeaders") or (), "lifecycle")
+        try:
+            try:
+                await http_probe.get(url, headers, self._connector(None))
+            except HttpFailure as failure:
+                if http_probe.PLAIN_ANSWER not in str(failure):
+                    raise
+                safe = [(name, value) for name, value in headers if name.lower() != "authorization"]
+                await http_probe.get(url.replace("https:", "http:", 1), safe, self._connector(None))
+        except HttpFailure as failure:
+            raise ActionError(str(failure)) from failure
+        except BodyFailure:
+            return  # it has answered
+
+    # -- means ---------------------------------------------------------------------------------
+
+    def _url(self, container: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
+        host = detail.get("host") or self._address()
+        port = port_of(detail.get("port", ""), container)
+        return http_probe.url_of(detail.get("scheme") or "HTTP", host, port, detail.get("path") or "/")
+
+    def _connector(self, timeout_seconds: float | None) -> http_probe.Connect:
+        seconds = 3600.0 if timeout_seconds is None else timeout_seconds
+
+        async def connect(host: str, port: int) -> socket.socket:
+            try:
+                return await self._network.connect(await _resolved(host), port, timeout_seconds=seconds)
+            except TimeoutError:
+                raise TimeoutError(f"dial tcp {host}:{port}: i/o timeout") from None
+            except OSError as error:
+                words = _REFUSALS.get(error.errno or 0) or error.strerror or str(error)
+                raise OSError(f"dial tcp {host}:{port}: {words}") from error
+
+        return connect
+
+    async def _execute(self, container: str, command: str, timeout_seconds: float | None) -> dict[str, Any]:
+        """Run a command of the attempt's record inside the container. Raises :class:`ActionError`."""
+        request = {"folder": str(self._attempt(container)), "command": command, "timeout": timeout_seconds}
+        try:
+            pid, reader = start_helper("windlass.node.probes.exec_helper", json.dumps(request))
+        except OSError as error:
+            raise ActionError(str(error)) from error
+        try:
+            said = await read_to_end(reader)
+        except asyncio.CancelledError:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # not collected yet, so it is still ours
+            raise
+        finally:
+            collect(pid)
+        try:
+            answer = json.loads(said)
+        except ValueError:
+            raise ActionError("the helper that was to run the command ended without a word") from None
+        if "error" in answer:
+            raise ActionError(answer["error"])
+        return answer
+
+
+def port_of(port: int | str, container: Mapping[str, Any]) -> int:
+    """A port by number, or by its name among the container's. Raises :class:`ActionError`."""
+    named = {entry.get("name"): entry["containerPort"] for entry in container.get("ports") or ()}
+    found = port if isinstance(port, int) else named.get(port)
+    if found is None:
+        try:
+            found = int(port)
+        except ValueError:
+            raise ActionError(f'strconv.Atoi: parsing "{port}": invalid syntax') from None
+    if not 0 < found < 65536:
+        raise ActionError(f"invalid port number: {found}")
+    return found
+
+
+async def _resolved(host: str) -> str:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, family=socket.AF_INET)
+        return str(found[0][4][0])
+    return host

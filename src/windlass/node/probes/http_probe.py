@@ -1,0 +1,254 @@
+"""HTTP GET as the kubelet's probes and hooks do it: one request, no certificate checked, redirects within a host.
+
+Over a socket that somebody else has connected; answers are read by httptools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+import httptools
+
+from windlass.api.simulated_node import KUBELET_VERSION
+
+Connect = Callable[[str, int], Awaitable[socket.socket]]
+"""Host and port → a connected socket. Raises ``OSError``."""
+
+AGENT_VERSION = ".".join(KUBELET_VERSION.lstrip("v").split(".")[:2])
+"""Of what probes and hooks say they are."""
+BODY_BYTES = 10 * 1024
+"""So much of an answer is read, as the kubelet does."""
+_HEAD_BYTES = 10 << 20
+"""The longest head of an answer that Go's client reads."""
+_PIECE_BYTES = 1 << 16
+_REDIRECTS = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS = 10
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._"
+_TIMED_OUT = "context deadline exceeded"
+PLAIN_ANSWER = "http: server gave HTTP response to HTTPS client"
+
+
+class HttpFailure(Exception):
+    """No answer, in the words of Go's client, which are those of the kubelet's events."""
+
+
+class BodyFailure(Exception):
+    """An answer that broke off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    body: str
+
+
+class Reply:
+    """An answer on its way: as much of it as has come."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        """0 until the whole head is there. What comes before it (1xx) is passed over."""
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
+        self._ended = False
+        self._head = bytearray()
+        self._parser = httptools.HttpResponseParser(self)
+        # As Go's client: lines may end in LF alone, headers go on in the next line, chunks outrank a length.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_chunked_length=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+
+    @property
+    def enough(self) -> bool:
+        """Whether no more of it is read."""
+        return self._ended or len(self.body) >= BODY_BYTES
+
+    def feed(self, data: bytes) -> None:
+        """What has come; nothing: the server has closed. Raises ``EOFError`` where something is missing then, and
+        ``ValueError`` where it is no HTTP."""
+        if not data:
+            self._close()
+            return
+        if not self.code:
+            self._head += data
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._ended = True
+        except httptools.HttpParserError as error:
+            if not self._ended:
+                raise ValueError(self._malformed(error)) from error
+        if not self.code and len(self._head) > _HEAD_BYTES:
+            raise ValueError(f"net/http: server response headers exceeded {_HEAD_BYTES} bytes; aborted")
+
+    def _close(self) -> None:
+        if not self.code:
+            raise EOFError("unexpected EOF" if self._head else "EOF")
+        if "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower():
+            raise EOFError("unexpected EOF")
+        self._ended = True
+
+    def _malformed(self, error: httptools.HttpParserError) -> str:
+        if self.code:
+            return str(error)
+        why = str(error)
+        if not self._parser.get_status_code():
+            line = self._head.splitlines()[0][:80].decode(errors="replace")
+            why = f'malformed HTTP response "{line}"'
+        return f"net/http: HTTP/1.x transport connection broken: {why}"
+
+    # Called by httptools.
+
+    def on_message_begin(self) -> None:
+        if not self.code:
+            self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.code:  # else they come behind the body
+            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
+
+    def on_headers_complete(self) -> None:
+        code = self._parser.get_status_code()
+        if not self.code and (code >= 200 or code == 101):
+            self.code = code
+
+    def on_body(self, data: bytes) -> None:
+        if not self._ended:  # what comes behind the answer is nobody's
+            self.body += data
+
+    def on_message_complete(self) -> None:
+        self._ended = self.code != 0
+
+
+def url_of(scheme: str, host: str, port: int, path: str) -> str:
+    """``path`` may carry a query; anything before it in a whole URL is dropped."""
+    parts = urlsplit(path)
+    place = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=_PATH_SAFE)
+    query = f"?{quote(parts.query, safe=_PATH_SAFE + '?')}" if parts.query else ""
+    return f"{scheme.lower()}://{host}:{port}{place}{query}"
+
+
+def headers_of(given: Sequence[Mapping[str, str]], agent: str) -> list[tuple[str, str]]:
+    """The manifest's ``httpHeaders`` with the kubelet's own; an empty ``Accept`` takes that away."""
+    found = [(header["name"], header.get("value") or "") for header in given]
+    names = {name.lower() for name, _ in found}
+    if "user-agent" not in names:
+        found.append(("User-Agent", f"kube-{agent}/{AGENT_VERSION}"))
+    if "accept" not in names:
+        found.append(("Accept", "*/*"))
+    return [(name, value) for name, value in found if name.lower() != "accept" or value]
+
+
+async def get(
+    url: str, headers: list[tuple[str, str]], connect: Connect, timeout_seconds: float | None = None
+) -> Answer:
+    """Follow redirects as long as they stay on the host. Raises :class:`HttpFailure`, :class:`BodyFailure`."""
+    first = urlsplit(url)
+    due = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
+    for _ in range(_MOST_REDIRECTS):
+        reply = await _exchange(url, headers, connect, due)
+        location = reply.headers.get("location", "")
+        if reply.code not in _REDIRECTS or not location:
+            break
+        following = urljoin(url, location)
+        if urlsplit(following).hostname != first.hostname:
+            break
+        if urlsplit(location).netloc:
+            headers = [(name, value) for name, value in headers if name.lower() != "host"]
+        url = following
+    else:
+        raise HttpFailure(f'Get "{url}": stopped after {_MOST_REDIRECTS} redirects')
+    return Answer(reply.code, bytes(reply.body[:BODY_BYTES]).decode(errors="replace"))
+
+
+async def _exchange(where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None) -> Reply:
+    reply, writer = Reply(), None
+    try:
+        async with asyncio.timeout_at(due):
+            url = urlsplit(where)
+            request = _request(url, headers)
+            reader, writer = await _open(url, connect)
+            writer.write(request)
+            while not reply.enough:
+                reply.feed(await reader.read(_PIECE_BYTES))
+    except (OSError, EOFError, ValueError) as error:
+        if reply.code:
+            raise BodyFailure(_why_of_body(error)) from error
+        raise HttpFailure(f'Get "{where}": {_why(error)}') from error
+    finally:
+        if writer is not None:
+            writer.transport.abort()
+    return reply
+
+
+async def _open(url: SplitResult, connect: Connect) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, secure = url.hostname or "", url.scheme == "https"
+    connection = await connect(host, url.port or (443 if secure else 80))
+    return await streams(connection, _server_name(host) if secure else None)
+
+
+async def streams(
+    connection: socket.socket, tls_name: str | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Of a connection, which is closed where that fails. ``tls_name``: with TLS, to a server of that name, if any."""
+    try:
+        connection.setblocking(False)
+        tls = {} if tls_name is None else {"ssl": _context(), "server_hostname": tls_name}
+        return await asyncio.open_connection(sock=connection, **tls)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _server_name(host: str) -> str:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return ""
+
+
+def _request(url: SplitResult, headers: list[tuple[str, str]]) -> bytes:
+    named = next((value for name, value in headers if name.lower() == "host" and value), url.netloc)
+    others = [(name, value) for name, value in headers if name.lower() not in ("host", "connection")]
+    lines = [
+        f"GET {url.path or '/'}{'?' + url.query if url.query else ''} HTTP/1.1",
+        f"Host: {named}",
+        *(f"{name}: {value}" for name, value in others),
+        "Connection: close",
+    ]
+    if any("\n" in line or "\r" in line for line in lines):
+        raise ValueError("net/http: invalid header field value")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{_TIMED_OUT} (Client.Timeout exceeded while awaiting headers)"
+    if isinstance(error, ssl.SSLError):
+        return PLAIN_ANSWER if "WRONG_VERSION_NUMBER" in str(error) else f"remote error: tls: {error.reason}"
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "read: connection reset by peer"
+    return str(error)
+
+
+def _why_of_body(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"{_TIMED_OUT} (Client.Timeout or context cancellation while reading body)"
+    return str(error)

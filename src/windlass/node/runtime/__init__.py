@@ -1,0 +1,1 @@
+"""Processes of containers: runner, shim, container init, logs, system calls."""

@@ -1,0 +1,263 @@
+"""Inside the container: its init process, and the last steps before exec.
+
+The shim forks :func:`run_init`. Where the machine permits it, this init is pid 1 of a new pid
+namespace; elsewhere a child subreaper. Either way it adopts and reaps every orphan of the container,
+and when the main process ends nothing of the container outlives it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+from typing import Any, NoReturn
+
+from windlass.node.runtime import mounts, syscalls
+
+KILL_ALL = signal.SIGUSR2
+"""What the shim sends to init when the grace is over."""
+
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+_WATCHED = {signal.SIGCHLD, KILL_ALL, *_FORWARDED}
+
+
+class Refused(Exception):
+    """A step before exec failed; ``stage`` says which."""
+
+    def __init__(self, stage: str, error: OSError) -> None:
+        super().__init__(str(error))
+        self.stage = stage
+        self.error = error
+
+
+def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
+    """Prepare the namespaces, start the main process, reap until it ends, report its raw wait status."""
+    try:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if _nobody_reads(status):
+            os._exit(125)  # the shim died before the parent-death signal was set
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        syscalls.set_process_name("windlass-init")
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        _isolate(spec)
+        init = os.getpid()
+        main = os.fork()
+        if main == 0:
+            os.close(status)
+            become(spec, errors, init)
+    except Refused as refusal:
+        _report(errors, refusal.stage, refusal.error)
+        os._exit(126)
+    except OSError as error:
+        _report(errors, "isolate", error)
+        os._exit(126)
+    _release(errors)
+    result = _reap_until_end(main)
+    if os.getpid() != 1:
+        _kill_descendants()
+    os.write(status, str(result).encode())
+    os._exit(0)
+
+
+def _nobody_reads(pipe: int) -> bool:
+    poller = select.poll()
+    poller.register(pipe, 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
+
+
+def _release(errors: int) -> None:
+    """Let go of what init does not need: its copy of the output pipes would hide their end."""
+    os.close(errors)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _report(errors: int, stage: str, error: OSError) -> None:
+    record = {
+        "stage": stage,
+        "errno": error.errno or 0,
+        "message": error.strerror or str(error),
+        "path": error.filename if isinstance(error.filename, str) else "",
+    }
+    os.write(errors, json.dumps(record).encode())
+
+
+def _reap_until_end(main: int) -> int:
+    ended: int | None = None
+    while ended is None:
+        number = signal.sigwaitinfo(_WATCHED).si_signo
+        if number == KILL_ALL:
+            _kill_descendants(spare_orphans=True)
+            _signal(main, signal.SIGKILL)
+        elif number != signal.SIGCHLD:
+            _forward(main, number)
+        while True:
+            try:
+                pid, raw = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == main:
+                ended = raw
+    return ended
+
+
+def _forward(main: int, number: int) -> None:
+    """To the main process alone if it catches the signal, since then it knows what to do (a training loop
+    that saves a checkpoint must not lose its data loaders first); otherwise to its whole group, so that
+    ``sh -c`` does not shield what it runs."""
+    _signal(main if _catches(main, number) else -main, number)
+
+
+def _catches(pid: int, number: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
+            for line in stream:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return False
+
+
+def _signal(target: int, number: int) -> None:
+    try:
+        if target < 0:
+            os.killpg(-target, number)
+        else:
+            os.kill(target, number)
+    except ProcessLookupError:
+        return
+
+
+def _kill_descendants(spare_orphans: bool = False) -> None:
+    """Kill all below this process; as subreaper it inherits what a killed parent leaves, so repeat."""
+    if os.getpid() == 1:
+        _signal_all()
+        return
+    while True:
+        below = syscalls.descendants(os.getpid())
+        if not below:
+            return
+        for pid in below:
+            _signal(pid, signal.SIGKILL)
+        if spare_orphans:
+            return  # the caller's loop reaps
+        try:
+            while os.waitpid(-1, 0)[0]:
+                if not syscalls.children(os.getpid()):
+                    break
+        except ChildProcessError:
+            return
+
+
+def _signal_all() -> None:
+    try:
+        os.kill(-1, signal.SIGKILL)  # from pid 1: everything in the namespace but itself
+    except ProcessLookupError:
+        return
+
+
+def _isolate(spec: dict[str, Any]) -> None:
+    if spec.get("cgroup"):
+        with open(os.path.join(spec["cgroup"], "cgroup.procs"), "w", encoding="ascii") as stream:
+            stream.write("0")
+    join = spec.get("join")
+    if join:
+        syscalls.enter(join["pid"], join["start_time"], tuple(n for n in join["namespaces"] if n != "user"))
+    if not spec.get("mount_namespace"):
+        return
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    wanted = [mounts.Mount(**record) for record in spec["mounts"]]
+    try:
+        mounts.perform(mounts.plan(wanted, mounts.Machine()), spec["staging"])
+    except OSError as error:
+        raise Refused("mount", error) from None
+    if os.getpid() == 1:
+        mounts.mount_proc()
+
+
+def become(spec: dict[str, Any], errors: int, parent: int) -> NoReturn:
+    """A process of the container: own session, own user, limits, folder; then exec. It ends with ``parent``, which is
+    init, or for the command of a probe its helper (0 where that is outside of the pid namespace)."""
+    stage = "session"
+    try:
+        os.setsid()
+        stage = "limits"
+        _limit(spec)
+        stage = "user"
+        _become_user(spec)
+        # After the last change of user, which would clear it: who loses init ends too.
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(125)
+        stage = "cwd"
+        os.chdir(spec["cwd"])
+        _plain_signals()
+        stage = "exec"
+        os.umask(spec.get("umask", 0o022))
+        _execute(spec["argv"], spec["env"])
+    except OSError as error:
+        _report(errors, stage, error)
+    except ValueError as error:  # a NUL byte in a word or a variable, say
+        _report(errors, stage, OSError(errno.EINVAL, str(error)))
+    os._exit(127)
+
+
+def _limit(spec: dict[str, Any]) -> None:
+    if spec.get("affinity"):
+        os.sched_setaffinity(0, spec["affinity"])
+    if spec.get("nice"):
+        os.nice(spec["nice"])
+    if spec.get("oom_score_adj") is not None:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as stream:
+            stream.write(str(spec["oom_score_adj"]))
+
+
+def _become_user(spec: dict[str, Any]) -> None:
+    nested = spec.get("own_ids")
+    if nested:  # root in the agent's user namespace: be oneself again in a nested one
+        outside_uid, outside_gid = os.geteuid(), os.getegid()
+        syscalls.unshare(syscalls.CLONE_NEWUSER)
+        syscalls.map_own_ids(nested["uid"], nested["gid"], outside_uid, outside_gid)
+        return
+    if spec.get("groups") is not None:
+        os.setgroups(spec["groups"])
+    if spec.get("gid") is not None:
+        os.setgid(spec["gid"])
+    if spec.get("uid") is not None:
+        os.setuid(spec["uid"])
+
+
+def _plain_signals() -> None:
+    """Nothing blocked, nothing ignored: neither what Python ignores nor what the agent inherited."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if number not in _RESERVED:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+_RESERVED = (32, 33)
+"""The C library's own; it refuses to change them."""
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:
+    """``execvpe`` with an error that tells "not found" from "not permitted"."""
+    name = argv[0]
+    if "/" in name:
+        os.execve(name, argv, env)
+    refused: OSError | None = None
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        try:
+            os.execve(os.path.join(folder or ".", name), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = refused or error
+    raise refused or FileNotFoundError(2, "No such file or directory", name)

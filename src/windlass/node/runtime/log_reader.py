@@ -1,0 +1,370 @@
+"""Reading container logs from disk: while the pod runs, after it ended, and while no agent is there.
+
+:class:`LogReader` fulfils the server's LogSource Protocol. It needs nothing but the agent's folder. Format
+and rotation are those of :mod:`windlass.node.runtime.log_file`; logs of pods that are gone stay until
+:func:`prune` removes them by age and by total size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from windlass.kits.clock import Clock
+from windlass.kits.timestamps import rfc3339
+from windlass.node.paths import NodePaths
+from windlass.node.runtime import attempt_files
+from windlass.node.runtime.log_file import DROPPED, record
+
+_BLOCK = 256 * 1024
+_POLL_SECONDS = 0.05
+_IDLE_POLL_SECONDS = 0.25
+_IDLE_AFTER = 40
+_GAP = b"[windlass: lines may be missing here: the log grew faster than it was read]"
+
+
+class LogNotFound(Exception):
+    """There is no such log (any more)."""
+
+
+class Options(Protocol):
+    """``server.log_source.LogOptions``."""
+
+    @property
+    def container(self) -> str: ...
+    @property
+    def follow(self) -> bool: ...
+    @property
+    def previous(self) -> bool: ...
+    @property
+    def timestamps(self) -> bool: ...
+    @property
+    def tail_lines(self) -> int | None: ...
+    @property
+    def since_seconds(self) -> float | None: ...
+
+
+class LogReader:
+    """``missing`` is raised where there is no log: the caller's own exception type, made from a text."""
+
+    def __init__(self, folder: Path, *, clock: Clock, missing: type[Exception] = LogNotFound) -> None:
+        self._paths = NodePaths(folder)
+        self._clock = clock
+        self._missing = missing
+
+    def open(self, pod: Mapping[str, Any], options: Options) -> AsyncIterator[bytes]:
+        """Chunks of log text, lines ending in newline. Raises ``missing`` before the first chunk."""
+        return self._read(pod["metadata"], options)
+
+    async def _read(self, metadata: Mapping[str, Any], options: Options) -> AsyncIterator[bytes]:
+        number = self._attempt(metadata, options)
+        path = self._paths.container_logs(metadata, options.container) / f"{number}.log"
+        folder = self._paths.attempt(metadata["uid"], options.container, number)
+        since = ""
+        if options.since_seconds is not None:
+            since = rfc3339(self._clock.now() - options.since_seconds)[:-1]
+        decoder = Decoder(options.timestamps, since)
+        cursor = Cursor(path)
+        try:
+            if options.tail_lines is not None:
+                cursor.to_tail(options.tail_lines)
+            elif not since and (text := decoder.decode(cursor.missing())):
+                yield text
+            idle = 0
+            while True:
+                ended = not options.follow or not _is_running(
+                    folder
+                )  # looked up before reading: no line is lost
+                got = False
+                for block in cursor.blocks():
+                    got = True
+                    if text := decoder.decode(block):
+                        yield text
+                if ended:
+                    return
+                idle = 0 if got else idle + 1
+                await self._clock.sleep(_POLL_SECONDS if idle < _IDLE_AFTER else _IDLE_POLL_SECONDS)
+        finally:
+            cursor.close()
+
+    def _attempt(self, metadata: Mapping[str, Any], options: Options) -> int:
+        name, pod = options.container, metadata["name"]
+        found = log_numbers(self._paths.container_logs(metadata, name))
+        if options.previous:
+            if len(found) < 2:
+                raise self._missing(f'previous terminated container "{name}" in pod "{pod}" not found')
+            return found[-2]
+        if not found:
+            raise self._missing(
+                f'container "{name}" in pod "{pod}" has no log: it has not started, or its log is past its retention'
+            )
+        return found[-1]
+
+
+def log_numbers(folder: Path) -> list[int]:
+    """Attempts that have a log, ascending."""
+    try:
+        names = [entry.name for entry in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdecimal())
+
+
+def _is_running(folder: Path) -> bool:
+    where = str(folder)
+    if (folder / attempt_files.EXIT).exists():
+        return False
+    claim = attempt_files.read(where, attempt_files.CLAIM)
+    return folder.is_dir() if claim is None else attempt_files.is_running(claim)
+
+
+class Decoder:
+    """Stored records → text. ``since`` is a time prefix without zone; earlier records are left out."""
+
+    def __init__(self, timestamps: bool, since: str = "") -> None:
+        self._timestamps = timestamps
+        self._since = since.encode()
+        self._rest = b""
+        self._at_start = True
+
+    def decode(self, block: bytes) -> bytes:
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        out: list[bytes] = []
+        for line in lines:
+            parts = line.split(b" ", 3)
+            if len(parts) < 4 or (self._since and parts[0] < self._since):
+                continue
+            stamp, _, tag, text = parts
+            if self._timestamps and self._at_start:
+                out += (stamp, b" ")
+            out.append(text)
+            self._at_start = tag == b"F"
+            if self._at_start:
+                out.append(b"\n")
+        return b"".join(out)
+
+
+class Cursor:
+    """A position in a log and its rotated files; follows the writer over rotations."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = self._successor = -1
+        self._open_oldest()
+
+    def _files(self) -> list[Path]:
+        """Oldest first, the one being written last."""
+        prefix = f"{self._path.name}."
+        try:
+            names = os.listdir(self._path.parent)
+        except FileNotFoundError:
+            return []
+        rotated = [
+            int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal()
+        ]
+        older = [self._path.with_name(f"{prefix}{number}") for number in sorted(rotated, reverse=True)]
+        return [*older, self._path]
+
+    def _open(self, path: Path) -> bool:
+        descriptor = _opened(path)
+        if descriptor is None:
+            return False
+        self.close()
+        self._descriptor = descriptor
+        return True
+
+    def _open_oldest(self) -> None:
+        for path in self._files():
+            if self._open(path):
+                return
+
+    def missing(self) -> bytes:
+        """A record that says how much of the beginning rotation has removed; empty if nothing."""
+        try:
+            count = int(self._path.with_name(self._path.name + DROPPED).read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return b""
+        text = f"[windlass: {count} bytes of log before this are not kept]"
+        return _note_before(self._descriptor, text.encode()) if self._descriptor >= 0 else b""
+
+    def close(self) -> None:
+        for descriptor in (self._descriptor, self._successor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._successor = -1
+
+    def blocks(self) -> Iterator[bytes]:
+        """What has been written since the last call, over all files."""
+        if self._descriptor < 0:
+            self._open_oldest()
+        while self._descriptor >= 0:
+            gap = self._find_successor()  # before reading to the end: a rotated file grows no more
+            while block := os.read(self._descriptor, _BLOCK):
+                yield block
+            if self._successor < 0:
+                return
+            os.close(self._descriptor)
+            self._descriptor, self._successor = self._successor, -1
+            if gap:
+                yield _note_before(self._descriptor, _GAP)
+
+    def _find_successor(self) -> bool:
+        """Open the file after the one that is open, unless that is the newest. Returns whether files between the two
+        may be gone: the writer rotated more often meanwhile than it keeps files.
+
+        It is held open from now on, so that it is read however often the writer rotates until then.
+        """
+        own = os.fstat(self._descriptor).st_ino
+        while self._successor < 0:
+            files = self._numbered()
+            inodes = [inode for _, inode in files]
+            gap = own not in inodes
+            after = 0 if gap else inodes.index(own) + 1
+            if after == len(files):
+                return False
+            found = _opened(files[after][0])
+            if found is not None and files == self._numbered():
+                self._successor = found
+                return gap
+            if found is not None:
+                os.close(found)  # it was rotated while we looked: the name may stand for another file now
+        return False
+
+    def _numbered(self) -> list[tuple[Path, int]]:
+        """:meth:`_files` that exist, with their inodes."""
+        found = []
+        for path in self._files():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, path.stat().st_ino))
+        return found
+
+    def to_tail(self, lines: int) -> None:
+        """Move so that ``lines`` whole lines are left (0: to the end)."""
+        files = [path for path in self._files() if path.exists()]
+        missing = lines
+        for path in reversed(files):
+            offset, found = tail_offset(path, missing)
+            missing -= found
+            if missing <= 0 or path == files[0]:
+                if self._open(path):
+                    os.lseek(self._descriptor, offset, os.SEEK_SET)
+                return
+
+
+def _opened(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def _note_before(descriptor: int, text: bytes) -> bytes:
+    """A record with a note and the time of the first one in the file."""
+    stamp, _, rest = os.pread(descriptor, 64, 0).partition(b" ")
+    return b"%s stderr F %s\n" % (stamp, text) if rest else record("stderr", True, text)
+
+
+def tail_offset(path: Path, lines: int) -> tuple[int, int]:
+    """Where the last ``lines`` whole lines begin, and how many there are (fewer when the file has fewer).
+
+    A line of several partial records counts once; an unfinished last line counts too.
+    """
+    with open(path, "rb") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if lines <= 0:
+            return end, 0
+        position, rest, begins = end, b"", end
+        found, open_line = 0, False
+        while position > 0:
+            step = min(_BLOCK, position)
+            position -= step
+            stream.seek(position)
+            block = stream.read(step) + rest
+            pieces = block.split(b"\n")
+            rest = pieces[0]
+            offset = position + len(block)
+            for piece in reversed(pieces[1:]):
+                offset -= len(piece) + 1
+                # ``offset`` is the newline before this piece; the record begins after it
+                if piece:
+                    found, open_line, done = _count(piece, found, open_line, lines)
+                    if done:
+                        return begins, found
+                    begins = offset + 1
+        if rest:
+            found, open_line, done = _count(rest, found, open_line, lines)
+            if done:
+                return begins, found
+            begins = 0
+        return 0, found
+
+
+def _count(record: bytes, found: int, open_line: bool, wanted: int) -> tuple[int, bool, bool]:
+    """Walking backwards: a record with F ends an earlier line, so it begins a new one for us."""
+    parts = record.split(b" ", 3)
+    whole = len(parts) > 2 and parts[2] == b"F"
+    if whole or not open_line:
+        if found == wanted:
+            return found, open_line, True
+        return found + 1, True, False
+    return found, True, False
+
+
+def prune(
+    folder: Path, live: Collection[str], *, now: float, max_age_seconds: float, max_total_bytes: int
+) -> list[str]:
+    """Remove logs of pods that are not ``live`` (uids): the too old, then the oldest until the rest fits.
+
+    Returns the names of the removed folders.
+    """
+    ended: list[tuple[float, int, Path]] = []
+    total = 0
+    try:
+        entries = list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    for entry in entries:
+        size, changed = _weigh(entry)
+        total += size
+        if entry.name.rpartition("_")[2] not in live:
+            ended.append((changed, size, entry))
+    removed = []
+    for changed, size, entry in sorted(ended):
+        if now - changed > max_age_seconds or total > max_total_bytes:
+            shutil.rmtree(entry, ignore_errors=True)
+            total -= size
+            removed.append(entry.name)
+    return removed
+
+
+def _weigh(folder: Path) -> tuple[int, float]:
+    """Bytes below ``folder`` and the time of its latest change."""
+    size, changed = 0, folder.stat().st_mtime
+    for where, _, files in os.walk(folder):
+        for name in files:
+            try:
+                found = os.stat(os.path.join(where, name))
+            except FileNotFoundError:
+                continue
+            size += found.st_size
+            changed = max(changed, found.st_mtime)
+    return size, changed
+
+
+def last_text(folder: Path, number: int, *, lines: int = 80, limit: int = 2048) -> str:
+    """The end of a log, for ``terminationMessagePolicy: FallbackToLogsOnError``."""
+    path = folder / f"{number}.log"
+    if not path.exists():
+        return ""
+    cursor = Cursor(path)
+    try:
+        cursor.to_tail(lines)
+        decoder = Decoder(timestamps=False)
+        text = b"".join(decoder.decode(block) for block in cursor.blocks())
+    finally:
+        cursor.close()
+    return text[-limit:].decode(errors="replace")

@@ -1,0 +1,215 @@
+"""The pod's view of the file system: the machine's, with the volumes mounted into it.
+
+Runs inside the container's own mount namespace, before exec. Nothing is ever written to the machine's
+file system: where a mount point does not exist, its deepest existing ancestor is *shadowed*: covered by
+a tmpfs that shows the ancestor's own entries by bind mounts, and in which the missing folders are made.
+Is the ancestor ``/`` itself, a new root is built the same way and pivoted to.
+
+:func:`plan` is pure (it sees the file system through a small Protocol); :func:`perform` does it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from windlass.node.runtime import syscalls
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """``source`` (a path of the machine) appears at ``target`` (absolute, in the pod)."""
+
+    source: str
+    target: str
+    read_only: bool = False
+    optional: bool = False
+    """Skip it when the target does not exist (generated files of /etc)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """Cover the existing folder ``path`` by a tmpfs that shows its entries."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make the missing mount point ``path``, under a shadow: a folder, or an empty file."""
+
+    path: str
+    folder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    source: str
+    target: str
+    read_only: bool
+
+
+Step = Shadow | Make | Bind
+
+
+class FileSystem(Protocol):
+    def real(self, path: str) -> str: ...
+    def exists(self, path: str) -> bool: ...
+    def is_folder(self, path: str) -> bool: ...
+
+
+class Machine:
+    """The real one."""
+
+    def real(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_folder(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+
+def ancestor(path: str, files: FileSystem) -> str:
+    """The deepest existing folder above a path that does not exist."""
+    above = os.path.dirname(path)
+    while above != "/" and not files.exists(above):
+        above = os.path.dirname(above)
+    return above
+
+
+def shadows(mounts: list[Mount], files: FileSystem) -> list[str]:
+    """The existing folders that must be shadowed for the missing mount points, without doubles."""
+    found: list[str] = []
+    for mount in mounts:
+        target = files.real(mount.target)
+        if not mount.optional and not files.exists(target):
+            above = ancestor(target, files)
+            if above not in found and not _inside_volume(above, mounts, files):
+                found.append(above)
+    return sorted(found, key=lambda path: (path.count("/"), path))
+
+
+def _inside_volume(path: str, mounts: list[Mount], files: FileSystem) -> bool:
+    targets = {files.real(mount.target) for mount in mounts}
+    return any(path == target or path.startswith(target + "/") for target in targets)
+
+
+def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
+    """The steps, in order: shadows, then mounts from the outermost to the innermost.
+
+    A mount point inside another volume of the pod is made in that volume, as container runtimes do.
+    """
+    steps: list[Step] = [Shadow(path) for path in shadows(mounts, files)]
+    ordered = sorted(mounts, key=lambda mount: (files.real(mount.target).count("/"), mount.target))
+    made: set[str] = set()
+    for mount in ordered:
+        target = files.real(mount.target)
+        known = files.exists(target) or target in made
+        if mount.optional and not known:
+            continue
+        if not known or _inside_volume(os.path.dirname(target), mounts, files):
+            steps.append(Make(target, files.is_folder(mount.source)))
+            made.add(target)
+        steps.append(Bind(mount.source, target, mount.read_only))
+    return steps
+
+
+def perform(steps: list[Step], staging: str) -> None:
+    """Carry the steps out in this process's own mount namespace. Raises ``OSError`` naming the path.
+
+    ``staging`` is an empty folder for building a new root. Shadows come first and hide nothing; then
+    all sources are opened, before one volume covers the folder that another one lies in.
+    """
+    for step in steps:
+        if isinstance(step, Shadow):
+            _new_root(staging) if step.path == "/" else _shadow(step.path)
+    wanted = {step.source for step in steps if isinstance(step, Bind)}
+    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in sorted(wanted)}
+    try:
+        for step in steps:
+            if isinstance(step, Make):
+                _make(step)
+            elif isinstance(step, Bind):
+                _bind(f"/proc/self/fd/{sources[step.source]}", step)
+    finally:
+        for descriptor in sources.values():
+            os.close(descriptor)
+
+
+def _make(step: Make) -> None:
+    if os.path.exists(step.path):
+        return
+    if step.folder:
+        os.makedirs(step.path, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(step.path), exist_ok=True)
+    os.close(os.open(step.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+
+def _bind(source: str, step: Bind) -> None:
+    syscalls.mount(source, step.target, None, syscalls.MS_BIND | syscalls.MS_REC)
+    if step.read_only:
+        # A remount must repeat the flags of the mount below, which a user namespace may not drop.
+        kept = os.statvfs(step.target).f_flag & _KEPT
+        flags = syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | kept
+        syscalls.mount(None, step.target, None, flags)
+
+
+_KEPT = (
+    syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC | syscalls.MS_NOATIME | syscalls.MS_NODIRATIME
+)
+
+
+def _fill(original: int, target: str) -> None:
+    """Show the entries of the folder behind the descriptor ``original`` in the empty folder ``target``."""
+    source = f"/proc/self/fd/{original}"
+    with os.scandir(source) as entries:
+        for entry in entries:
+            here = os.path.join(target, entry.name)
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), here)
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                os.mkdir(here, 0o755)
+            else:
+                os.close(os.open(here, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            try:
+                syscalls.mount(entry.path, here, None, syscalls.MS_BIND | syscalls.MS_REC)
+            except PermissionError:
+                continue  # what this user may not reach stays an empty entry
+            except FileNotFoundError:
+                os.rmdir(here) if os.path.isdir(here) else os.unlink(here)  # vanished meanwhile
+
+
+def _shadow(path: str) -> None:
+    original = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(original).st_mode & 0o1777
+        syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"mode={mode:o}")
+        _fill(original, path)
+    finally:
+        os.close(original)
+
+
+def _new_root(staging: str) -> None:
+    original = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syscalls.mount("tmpfs", staging, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
+        _fill(original, staging)
+        before = os.path.join(staging, ".before")
+        os.mkdir(before)
+        syscalls.pivot_root(staging, before)
+    finally:
+        os.close(original)
+    os.chdir("/")
+    syscalls.umount("/.before", syscalls.MNT_DETACH)
+    os.rmdir("/.before")
+
+
+def mount_proc() -> None:
+    """A ``/proc`` of this pid namespace."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    syscalls.mount("proc", "/proc", "proc", flags)

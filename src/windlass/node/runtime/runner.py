@@ -1,0 +1,202 @@
+"""Runners: how one attempt of a container becomes something that runs.
+
+:class:`ProcessRunner` starts a shim per attempt; runners for container engines fit the same Protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from windlass.kits.files import write_atomic
+from windlass.node.lifecycle.events import Exit
+from windlass.node.runtime import attempt_files, syscalls
+from windlass.node.runtime.attempt_files import ATTEMPT_MARK
+from windlass.node.runtime.helpers import Nursery, read_to_end, wait_exit
+
+UNKNOWN_REASON = "ContainerStatusUnknown"
+UNKNOWN_MESSAGE = "The container could not be located when the agent came back; how it ended is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpec:
+    """One attempt of one container. ``folder`` exists and belongs to this attempt alone.
+
+    ``record`` is what the shim reads (:mod:`windlass.node.runtime.shim`).
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+
+class Handle(Protocol):
+    """A running attempt."""
+
+    async def started(self) -> float | Exit:
+        """When the command runs: Unix time of its start; how it failed, if it never ran."""
+        ...
+
+    async def ended(self) -> Exit:
+        """When nothing of the attempt is left."""
+        ...
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask it to end; after the grace it is killed. May be repeated with a shorter grace."""
+        ...
+
+
+class Runner(Protocol):
+    async def start(self, spec: AttemptSpec) -> Handle:
+        """Raises ``OSError`` when nothing could be started at all."""
+        ...
+
+    def adopt(self, folder: Path) -> Handle | None:
+        """The handle of an attempt that was started by an earlier agent, also when it ended meanwhile.
+
+        None when it was never claimed: it may be started.
+        """
+        ...
+
+
+class ProcessRunner:
+    """Attempts as processes of this machine under a shim each."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+
+    async def start(self, spec: AttemptSpec) -> Handle:
+        write_atomic(spec.folder / attempt_files.SPEC, attempt_files.encode(spec.record), durable=False)
+        errors = spec.folder / "shim.err"
+        pid, reader = self._nursery.start_helper(
+            "windlass.node.runtime.shim", str(spec.folder), errors=errors
+        )
+        return ProcessHandle(spec.folder, attempt_files.identity(pid), reader)
+
+    def adopt(self, folder: Path) -> Handle | None:
+        claim = attempt_files.read(str(folder), attempt_files.CLAIM)
+        if claim is None and (folder / attempt_files.CLAIM).exists():
+            # Cut off by a crash of the machine: someone had claimed it.
+            claim = {"pid": 0, "start_time": 0, "boot_id": ""}
+        if claim is None:
+            return None
+        return ProcessHandle(folder, claim, None)
+
+
+class ProcessHandle:
+    """Reads the files of an attempt; its shim is ours or was adopted."""
+
+    def __init__(self, folder: Path, shim: Mapping[str, Any], reader: int | None) -> None:
+        self._folder = str(folder)
+        self._shim = dict(shim)
+        self._reader = reader
+
+    async def started(self) -> float | Exit:
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await read_to_end(reader)
+            claim = attempt_files.read(self._folder, attempt_files.CLAIM)
+            if claim is None:
+                return self._never_began()
+            self._shim = claim  # of a shim that an earlier agent had started, should that one have won
+        while True:
+            record = attempt_files.read(self._folder, attempt_files.STARTED)
+            if record is not None:
+                return record["started_at_ns"] / 1e9
+            if attempt_files.read(
+                self._folder, attempt_files.EXIT
+            ) is not None or not attempt_files.is_running(self._shim):
+                return await self.ended()
+            await asyncio.sleep(0.02)  # adopted between claim and exec
+
+    async def ended(self) -> Exit:
+        if attempt_files.is_running(self._shim):
+            await wait_exit(self._shim["pid"], self._shim["start_time"])
+        record = attempt_files.read(self._folder, attempt_files.EXIT)
+        started = attempt_files.read(self._folder, attempt_files.STARTED)
+        started_at = started["started_at_ns"] / 1e9 if started else 0.0
+        if record is None:
+            self._end_leftovers()
+            return Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, started_at=started_at)
+        return exit_of(record, started_at, attempt_files.read(self._folder, attempt_files.SPEC) or {})
+
+    def _never_began(self) -> Exit:
+        try:
+            said = (Path(self._folder) / "shim.err").read_text(errors="replace").strip()[-500:]
+        except OSError:
+            said = ""
+        return Exit(128, "StartError", message=f"the supervisor of the container did not start: {said}")
+
+    def _end_leftovers(self) -> None:
+        """The shim was killed: its init dies with it, unless the machine lacks parent-death signals."""
+        init = attempt_files.read(self._folder, attempt_files.PROCESS)
+        attempt_files.signal(init, signal.SIGKILL)
+        spec = attempt_files.read(self._folder, attempt_files.SPEC) or {}
+        mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
+        if mark and not spec.get("pid_namespace"):  # no namespace died with init
+            syscalls.kill_marked(f"{ATTEMPT_MARK}={mark}")
+
+    def stop(self, grace_seconds: float) -> None:
+        # The folder was removed, the disk is full: the shim goes by its own grace.
+        with contextlib.suppress(OSError):
+            write_atomic(Path(self._folder) / attempt_files.STOP, f"{grace_seconds:.3f}", durable=False)
+        attempt_files.signal(self._shim, signal.SIGTERM)
+
+
+def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any]) -> Exit:
+    """The shim's exit record in Kubernetes' words."""
+    finished = record["finished_at_ns"] / 1e9
+    if "start_error" in record:
+        reason, message = start_error(record["start_error"], spec)
+        return Exit(128, reason, message=message, started_at=started_at or finished, finished_at=finished)
+    code = int(record["code"])
+    reason = "OOMKilled" if record.get("oom") else "Completed" if code == 0 else "Error"
+    if record.get("oom") and code == 0:
+        code = 137
+    return Exit(code, reason, int(record["signal"]), "", finished, started_at or finished)
+
+
+def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str]:
+    """Reason and message with a remedy for a step before exec that failed."""
+    stage, number = refusal.get("stage"), int(refusal.get("errno", 0))
+    why = refusal.get("message", "")
+    command = (spec.get("argv") or ["?"])[0]
+    if stage == "exec":
+        if number == errno.ENOENT and "/" not in command:
+            return "StartError", (
+                f'exec: "{command}": executable file not found in $PATH; install it, name it with its whole '
+                "path, or map the image to an environment that has it (windlass doctor shows the map)"
+            )
+        if number == errno.ENOENT:
+            return "StartError", (
+                f'exec: "{command}": no such file or directory (or its interpreter is missing); pods on this '
+                "machine see the machine's own files, not those of an image"
+            )
+        if number == errno.EACCES:
+            return (
+                "StartError",
+                f'exec: "{command}": permission denied; make it executable: chmod +x {command}',
+            )
+        if number == errno.ENOEXEC:
+            return (
+                "StartError",
+                f'exec: "{command}": exec format error; a script needs a first line such as #!/bin/sh',
+            )
+        return "StartError", f'exec: "{command}": {why}'
+    if stage == "cwd":
+        folder = spec.get("cwd", "")
+        return "StartError", (
+            f'the working directory "{folder}" cannot be entered: {why}; make it (mkdir -p {folder}) or '
+            "set workingDir to one that exists on this machine"
+        )
+    if stage == "user":
+        return "StartError", (
+            f"the user of securityContext cannot be taken: {why}; only an agent that runs as root can change users"
+        )
+    path = f" ({refusal['path']})" if refusal.get("path") else ""
+    return "ContainerCannotRun", f"{stage}: {why}{path}"

@@ -1,0 +1,362 @@
+"""The supervisor of one attempt of one container. It outlives the agent.
+
+Started as ``python -I -S -c … FOLDER`` in a session of its own, with nothing but the folder of the
+attempt (:mod:`windlass.node.runtime.attempt_files` says which files are in it). In order:
+
+1. claim the attempt exclusively; give up if someone has it;
+2. fork the container's init (:mod:`windlass.node.runtime.container_init`), write its pid, let it go on;
+3. wait until exec succeeded or a step before it failed; tell the agent by one byte on stdout;
+4. pump stdout and stderr into the log, forward the stop signal, kill when the grace is over, watch the
+   memory limit where no cgroup does;
+5. when the main process ended: drain the pipes, write the exit record, leave.
+
+When the folder of the attempt was removed, nobody could find the container again: the shim then ends it.
+
+Dies the shim, the kernel kills init (parent-death signal) and with it the container's pid namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+from typing import Any, NoReturn
+
+from windlass.kits import monotonic
+from windlass.node.runtime import attempt_files, container_init, syscalls
+from windlass.node.runtime.log_file import LineCutter, LogFile
+
+_PARTIAL_AFTER = 0.2
+_MEMORY_EVERY = 0.5
+_DRAIN = 5.0
+_LOOK_EVERY = 5.0
+_LOOK_AGAIN = 2.0
+"""A folder that was not there is looked for once more: an agent that lives is to end its pods first."""
+_LONGEST_GRACE_WITHOUT_FOLDER = 10.0
+
+
+def main(folder: str) -> int:
+    """Run the attempt in ``folder``; the exit status of the shim itself says nothing about the container."""
+    syscalls.close_inherited()
+    syscalls.set_process_name("windlass-shim")
+    spec = attempt_files.read(folder, attempt_files.SPEC)
+    if spec is None:
+        raise SystemExit(f"no attempt is described in {folder}")
+    claim = {
+        **attempt_files.identity(os.getpid()),
+        "attempt": spec["attempt"],
+        "claimed_at_ns": monotonic.now_ns(),
+    }
+    if not attempt_files.create(folder, attempt_files.CLAIM, claim):
+        return attempt_files.ALREADY_CLAIMED
+    return _Shim(folder, spec).run()
+
+
+def _tell_agent(word: bytes) -> None:
+    """One byte on stdout, then close it: the agent may be gone, which is none of our business."""
+    with contextlib.suppress(OSError):
+        os.write(1, word)
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1):
+        os.dup2(null, descriptor)
+    os.close(null)
+
+
+class _Shim:
+    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.log = LogFile(spec["log"], max_bytes=spec["log_max_bytes"], max_files=spec["log_files"])
+        self.cutters: dict[int, LineCutter] = {}
+        self.init = 0
+        """Its pid while it is not collected, else 0."""
+        self.status_pipe = -1
+        self.kill_at: float | None = None
+        self.hard_kill_at: float | None = None
+        self.stopped = False
+        self.over_memory = False
+        self.flush_at: float | None = None
+        self.memory_limit = int(spec.get("memory_watch_bytes") or 0)
+        self.memory_at = monotonic.monotonic() + _MEMORY_EVERY if self.memory_limit else None
+        self.oom_before = self._oom_kills()
+        self.look_at: float | None = monotonic.monotonic() + _LOOK_EVERY
+        self.missed = False
+
+    def run(self) -> int:
+        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        refusal = self._start()
+        if refusal is not None:
+            self._finish({"start_error": refusal})
+            _tell_agent(b"f")
+            return 0
+        attempt_files.write(self.folder, attempt_files.STARTED, {"started_at_ns": monotonic.now_ns()})
+        _tell_agent(b"s")
+        raw = self._pump(wake_read)
+        self._finish(self._result(raw))
+        return 0
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def _start(self) -> dict[str, Any] | None:
+        """Fork init and wait for exec. The refusal, if a step before exec failed."""
+        spec = self.spec
+        go_read, go_write = os.pipe2(os.O_CLOEXEC)
+        errors_read, errors_write = os.pipe2(os.O_CLOEXEC)
+        status_read, status_write = os.pipe2(os.O_CLOEXEC)
+        outs = {"stdout": os.pipe2(os.O_CLOEXEC), "stderr": os.pipe2(os.O_CLOEXEC)}
+        try:
+            join = spec.get("join")
+            if join and "user" in join["namespaces"]:
+                syscalls.enter(join["pid"], join["start_time"], ("user",))
+            if spec.get("pid_namespace"):
+                syscalls.unshare(syscalls.CLONE_NEWPID)
+        except OSError as error:
+            return {"stage": "isolate", "errno": error.errno or 0, "message": str(error), "path": ""}
+        self.init = os.fork()
+        if self.init == 0:
+            self._child(go_read, errors_write, status_write, outs)
+        for descriptor in (go_read, errors_write, status_write, outs["stdout"][1], outs["stderr"][1]):
+            os.close(descriptor)
+        attempt_files.write(
+            self.folder, attempt_files.PROCESS, attempt_files.identity(self.init), durable=False
+        )
+        os.write(go_write, b"g")
+        os.close(go_write)
+        said = b""
+        while block := os.read(errors_read, 65536):
+            said += block
+        os.close(errors_read)
+        if said:
+            os.waitpid(self.init, 0)
+            return json.loads(said)
+        self.status_pipe = status_read
+        self.cutters = {outs[name][0]: LineCutter(name) for name in outs}
+        for descriptor in self.cutters:
+            os.set_blocking(descriptor, False)
+        return None
+
+    def _child(self, go: int, errors: int, status: int, outs: dict[str, tuple[int, int]]) -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        for descriptor in (1, 2):
+            os.dup2(outs["stdout" if descriptor == 1 else "stderr"][1], descriptor)
+        for pair in outs.values():
+            for descriptor in pair:
+                os.close(descriptor)  # or they would hide the end of the output
+        if os.read(go, 1) != b"g":
+            os._exit(125)  # the shim died before it had written who we are
+        os.close(go)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        container_init.run_init(self.spec, errors, status)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _pump(self, wake: int) -> int:
+        """Until the container ended; its raw wait status."""
+        poller = select.poll()
+        for descriptor in (*self.cutters, self.status_pipe, wake):
+            poller.register(descriptor, select.POLLIN)
+        raw: int | None = None
+        while raw is None:
+            for descriptor, _ in poller.poll(self._timeout()):
+                if descriptor == wake:
+                    self._on_signals(os.read(wake, 512))
+                elif descriptor == self.status_pipe:
+                    raw = self._read_status()
+                elif not self._copy(descriptor):
+                    poller.unregister(descriptor)
+            self._on_time()
+        self._drain()
+        return raw
+
+    def _timeout(self) -> float | None:
+        times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at, self.look_at)
+        due = [moment for moment in times if moment is not None]
+        return max(0.0, (min(due) - monotonic.monotonic()) * 1000) if due else None
+
+    def _on_time(self) -> None:
+        now = monotonic.monotonic()
+        if self.flush_at is not None and now >= self.flush_at:
+            self.flush_at = None
+            for cutter in self.cutters.values():
+                if cutter.waiting:
+                    self.log.write(cutter.flush())
+        if self.kill_at is not None and now >= self.kill_at:
+            self.kill_at = None
+            self._kill_all(now)
+        if self.hard_kill_at is not None and now >= self.hard_kill_at:
+            self.hard_kill_at = None
+            self._signal(signal.SIGKILL)
+        if self.memory_at is not None and now >= self.memory_at:
+            self.memory_at = now + _MEMORY_EVERY
+            if self.init and self._memory() > self.memory_limit:
+                self.over_memory = True
+                self.memory_at = None
+                self._kill_all(now)
+        if self.look_at is not None and now >= self.look_at:
+            self._look_for_folder(now)
+
+    def _look_for_folder(self, now: float) -> None:
+        if not self._folder_gone():
+            self.missed, self.look_at = False, now + _LOOK_EVERY
+        elif not self.missed:
+            self.missed, self.look_at = True, now + _LOOK_AGAIN
+        else:
+            self.look_at = None
+            self._stop(self._grace())
+
+    def _folder_gone(self) -> bool:
+        try:
+            os.stat(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # a file system that does not answer
+            return False
+        return False
+
+    def _grace(self) -> float:
+        """Seconds between SIGTERM and SIGKILL: what the agent wrote, else what the manifest says."""
+        try:
+            with open(os.path.join(self.folder, attempt_files.STOP), encoding="ascii") as stream:
+                return float(stream.read())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            grace = float(self.spec["grace_seconds"])
+            return min(grace, _LONGEST_GRACE_WITHOUT_FOLDER) if self._folder_gone() else grace
+
+    def _kill_all(self, now: float) -> None:
+        self._signal(container_init.KILL_ALL)
+        self.hard_kill_at = now + 2.0
+
+    def _signal(self, number: int) -> None:
+        """To init, unless it has ended: word of that and a stop may come in one moment."""
+        if self.init:
+            os.kill(self.init, number)
+
+    def _on_signals(self, numbers: bytes) -> None:
+        if any(number in (signal.SIGTERM, signal.SIGINT) for number in numbers):
+            self._stop(self._grace())
+
+    def _stop(self, grace: float) -> None:
+        due = monotonic.monotonic() + grace
+        self.kill_at = due if self.kill_at is None else min(due, self.kill_at)
+        if not self.stopped:
+            self.stopped = True
+            if grace > 0:
+                self._signal(signal.SIGTERM)
+
+    def _read_status(self) -> int:
+        said = os.read(self.status_pipe, 64)
+        _, init_status = os.waitpid(self.init, 0)
+        self.init = 0
+        return int(said) if said else init_status  # no word from init: it was killed itself
+
+    def _copy(self, descriptor: int) -> bool:
+        """Move what is there into the log; False at the end of the stream."""
+        cutter = self.cutters[descriptor]
+        try:
+            data = os.read(descriptor, 262_144)
+        except BlockingIOError:
+            return True
+        records_ = cutter.feed(data) if data else cutter.finish()
+        if records_:
+            self.log.write(records_)
+        if cutter.waiting and self.flush_at is None:
+            self.flush_at = monotonic.monotonic() + _PARTIAL_AFTER
+        return bool(data)
+
+    def _drain(self) -> None:
+        """Nobody of the container lives any more: read the pipes to their end (bounded, to be safe)."""
+        deadline = monotonic.monotonic() + _DRAIN
+        poller = select.poll()
+        for descriptor in self.cutters:
+            poller.register(descriptor, select.POLLIN)
+        ends = set()
+        while len(ends) < len(self.cutters) and monotonic.monotonic() < deadline:
+            for descriptor, _ in poller.poll(200):
+                if not self._copy(descriptor):
+                    ends.add(descriptor)
+                    poller.unregister(descriptor)
+        for descriptor, cutter in self.cutters.items():
+            if descriptor not in ends and cutter.waiting:
+                self.log.write(cutter.finish())
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _memory(self) -> int:
+        """Bytes in use by the container; shared pages counted once when it matters."""
+        pids = syscalls.descendants(self.init)
+        page = os.sysconf("SC_PAGE_SIZE")
+        resident = sum(_resident_pages(pid) for pid in pids) * page
+        if resident <= self.memory_limit or len(pids) == 1:
+            return resident
+        return sum(_proportional_bytes(pid) for pid in pids)
+
+    def _oom_kills(self) -> int:
+        cgroup = self.spec.get("cgroup")
+        if not cgroup:
+            return 0
+        try:
+            with open(os.path.join(cgroup, "memory.events"), encoding="ascii") as stream:
+                counts = dict(line.split() for line in stream)
+        except OSError:
+            return 0
+        return int(counts.get("oom_kill", 0))
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _result(self, raw: int) -> dict[str, Any]:
+        killed_by = os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else 0
+        code = 128 + killed_by if killed_by else os.WEXITSTATUS(raw)
+        return {
+            "code": code,
+            "signal": killed_by,
+            "oom": self.over_memory or self._oom_kills() > self.oom_before,
+            "stopped": self.stopped,
+        }
+
+    def _finish(self, result: dict[str, Any]) -> None:
+        result["finished_at_ns"] = monotonic.now_ns()
+        result["lost_log_bytes"] = self.log.lost_bytes
+        while True:
+            self.log.tell()
+            try:
+                attempt_files.write(self.folder, attempt_files.EXIT, result)
+                self.log.close()
+                return
+            except OSError:  # a full disk: the exit status must not be lost while we live
+                if not os.path.isdir(self.folder):
+                    return
+                monotonic.pause(1.0)
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as stream:
+            return int(stream.read().split()[1])
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return 0
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as stream:
+            for line in stream:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    except PermissionError:
+        return _resident_pages(pid) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

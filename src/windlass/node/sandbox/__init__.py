@@ -1,0 +1,1 @@
+"""Sandboxes of pods: namespaces, pod network, egress, hosts files."""

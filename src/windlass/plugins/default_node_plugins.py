@@ -1,0 +1,106 @@
+"""Which nodes may take a pod, and which is best: the default policies about nodes, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from windlass.plugins.devices.fgd import Fgd
+from windlass.plugins.devices.scarcity import Scarcity
+from windlass.plugins.dialects import KAI, NOT_KAI, OWN
+from windlass.plugins.kai import node_scores
+from windlass.plugins.kai.device_scores import build as kai_cards_of
+from windlass.plugins.nodes.availability import NodeAvailable
+from windlass.plugins.nodes.binpack import Binpack
+from windlass.plugins.nodes.host_ports import HostPorts
+from windlass.plugins.nodes.node_affinity import NodeAffinity
+from windlass.plugins.nodes.pod_affinity import AffinityWishes, PodAffinity
+from windlass.plugins.nodes.preferred_nodes import PreferredNodes
+from windlass.plugins.nodes.resources import ResourcesFit
+from windlass.plugins.nodes.spread import Spread
+from windlass.plugins.nodes.spread_label_filter import SpreadLabels
+from windlass.plugins.nodes.taints import TaintToleration
+from windlass.plugins.nodes.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.nodes.volumes import Volumes
+from windlass.plugins.numa.plugin import NumaZones
+from windlass.spi.objects import Dialect
+
+PLACEMENTS = ("binpack", "spread")
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """The policies that count pods, one of each for an engine: scores look at them as well."""
+
+    affinity: PodAffinity = field(default_factory=PodAffinity)
+    spread: TopologySpread = field(default_factory=TopologySpread)
+    zones: NumaZones = field(default_factory=NumaZones)
+
+
+def node_policies(
+    *,
+    placement: str = "binpack",
+    kai_gpu: str = "binpack",
+    kai_cpu: str = "binpack",
+    kai_cards: str = "binpack",
+    kai_sharing_first: bool = True,
+    own_for_volcano: bool = True,
+    counting: Counting | None = None,
+) -> list[object]:
+    """Fresh policies for one engine.
+
+    ``placement`` of Windlass' own pods, ``kai_gpu`` and ``kai_cpu`` of pods in KAI's queues: ``binpack`` or
+    ``spread``; anything else raises ``ValueError``. ``kai_cards``: the same of parts of a node's cards;
+    ``kai_sharing_first``: nodes on whose shared cards there is room go first. ``own_for_volcano``: pods in
+    Volcano's queues are scored as Windlass' own; else they have no scores but those that are added.
+    """
+    if placement not in PLACEMENTS:
+        raise ValueError(f"placement is binpack or spread, not {placement!r}")
+    counting = counting or Counting()
+    dialects = NOT_KAI if own_for_volcano else OWN
+    return [
+        NodeAvailable(),
+        NodeAffinity(dialects=dialects),
+        TaintToleration(dialects=dialects),
+        SpreadLabels(),
+        ResourcesFit(),
+        HostPorts(),
+        counting.affinity,
+        counting.spread,
+        counting.zones,
+        Volumes(),
+        *packing(dialects, spread=placement == "spread"),
+        *wishes(counting, dialects),
+        *node_scores.build(gpu=kai_gpu, cpu=kai_cpu),
+        *kai_cards_of(kai_cards, sharing_first=kai_sharing_first),
+        *_kai_affinity(counting),
+    ]
+
+
+def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[object]:
+    """How nodes are chosen by what is free on them. Packed by what is in use, as long as pods ask for whole
+    cards of one model; with several models the least precious goes first; with parts of cards what would be
+    stranded decides (ADR 0012)."""
+    if spread:
+        return [Spread(dialects=dialects)]
+    fgd = Fgd(dialects=dialects)
+    return [Binpack(dialects=dialects, yields_to=fgd), fgd, Scarcity(dialects=dialects)]
+
+
+def wishes(counting: Counting, dialects: Collection[Dialect]) -> list[object]:
+    """Preferred terms about other pods and soft spread, weighed as kube-scheduler does."""
+    return [
+        AffinityWishes(counting.affinity, 2.0, dialects),
+        SpreadWishes(counting.spread, 2.0, dialects),
+    ]
+
+
+def _kai_affinity(counting: Counting) -> list[object]:
+    parts = [
+        PreferredNodes(node_scores.AFFINITY, KAI),
+        AffinityWishes(counting.affinity, node_scores.AFFINITY, KAI),
+    ]
+    for part in parts:
+        part.name = f"kai-{part.name}"
+        part.outranks_vacancy = True
+    return list(parts)

@@ -1,0 +1,1 @@
+"""Plugins that score devices: fragmentation, scarcity, GPU-aware placement."""

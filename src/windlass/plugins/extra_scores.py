@@ -1,0 +1,70 @@
+"""Policies that a configuration may add: scores, in a tier for Volcano's queues, or on top of any policy for all
+pods that KAI's rules do not place; and orders of time-sharing in place of the default one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from windlass.kits import durations
+from windlass.plugins.devices.fgd import Fgd
+from windlass.plugins.devices.gpu_aware import GpuAware, weights_of
+from windlass.plugins.devices.scarcity import Scarcity
+from windlass.plugins.queues.model_grouping import WINDOW_SECONDS, ModelGrouping
+from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
+from windlass.plugins.timeshare.predicted import PredictedSharing
+from windlass.spi.configuration import PluginOption
+from windlass.spi.objects import Dialect
+
+Make = Callable[[PluginOption, Collection[Dialect]], list[object]]
+
+
+def _gpu_aware(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weights = weights_of(option)
+    return [GpuAware(weights, dialects)] if any(weights.values()) else []
+
+
+def _fgd(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weight = option.weight("weight", 100.0)
+    return [Fgd(weight, dialects)] if weight else []
+
+
+def _scarcity(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weight = option.weight("weight", 1.0)
+    return [Scarcity(weight, dialects)] if weight else []
+
+
+def _las(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [LeastAttained()]
+
+
+def _srtf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [ShortestRemaining()]
+
+
+def _srsf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [ShortestRemaining(weighed=True)]
+
+
+def _predicted(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [PredictedSharing()]
+
+
+def _model_grouping(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    given = option.arguments.get("window", f"{WINDOW_SECONDS:g}s")
+    try:
+        return [ModelGrouping(durations.parse(str(given)), dialects)]
+    except ValueError:
+        raise ValueError(f"{option.name}: window {given!r} is no time above 0, such as 1h") from None
+
+
+ON_TOP: Mapping[str, Make] = {
+    "gpu-aware": _gpu_aware,
+    "fgd": _fgd,
+    "scarcity": _scarcity,
+    "las": _las,
+    "srtf": _srtf,
+    "srsf": _srsf,
+    "predicted": _predicted,
+    "model-grouping": _model_grouping,
+}
+"""Name → what makes the plugins of an option, for the pods of some dialects."""

@@ -1,0 +1,1 @@
+"""Plugins with the rules of KAI Scheduler."""

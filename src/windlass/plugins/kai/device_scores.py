@@ -1,0 +1,71 @@
+"""KAI's choice among cards for parts of them: ``gpupack`` and ``gpuspread``, and ``gpusharingorder``.
+
+* Inside a node ``gpupack`` takes the card with the largest part in use first and a free one last; ``gpuspread``
+  the other way round.
+* Among nodes ``gpusharingorder`` puts one first that has room on a card that is shared already (10⁴ points of
+  KAI's, before whether the room is free now).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, free_milli
+from windlass.plugins.dialects import KAI
+from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.nodes import FloatArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Footprint, Trend
+
+SHARING = 100.0
+"""A weight is that of 100 points: 10⁴ of KAI's."""
+
+
+class GpuPlacement:
+    """``pack`` or spread."""
+
+    weight = 1.0
+    dialects = KAI
+
+    def __init__(self, *, pack: bool) -> None:
+        self.name = "gpupack" if pack else "gpuspread"
+        self._pack = pack
+
+    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+        if needs.dialect is not Dialect.KAI or need.pack is not None:
+            return None
+        used = [_used(card) for card in cards]
+        return used if self._pack else [-each for each in used]
+
+
+def _used(card: CardState) -> float:
+    """The part of the card in use: of compute or memory, the larger."""
+    memory = (card.memory_mib - card.free_mib) / card.memory_mib if card.memory_mib else 0.0
+    return max(memory, (WHOLE - card.free_milli) / WHOLE)
+
+
+class SharingOrder:
+    name = "gpusharingorder"
+    footprint = Footprint.ROW
+    dialects = KAI
+    weight = SHARING
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.ANY if any(not need.whole for need in needs.devices) else Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        parts = [need for need in needs.devices if not need.whole]
+        if not parts:
+            return None
+        cards = nodes.cards()
+        shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= asked_milli(parts[0], cards))
+        return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
+
+
+def build(cards: str, *, sharing_first: bool) -> list[object]:
+    """``cards``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
+    if cards not in ("binpack", "spread"):
+        raise ValueError(f"cards are taken by binpack or spread, not {cards!r}")
+    return [GpuPlacement(pack=cards == "binpack"), *([SharingOrder()] if sharing_first else [])]

@@ -1,0 +1,223 @@
+"""KAI's fair shares: deserved amounts first, then the surplus by priority and weight, level by level.
+
+The same rule serves two more purposes: Volcano's queues where no policy of Volcano's is configured
+(:class:`WindlassDivision`: ``guarantee`` and ``deserved`` are the deserved amount, ``capability`` is the
+limit), and the split between the roots of both APIs. There the root of Volcano's tree takes part as if
+it were a queue of KAI: it deserves what it states, else what its children deserve together; its weight
+is its own; its priority is KAI's default plus its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from windlass.plugins.kai.surplus_division import Claim, divide, rest
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import FLAVOR, QueueView, plain_due
+from windlass.spi.quantities import is_device, scale
+from windlass.spi.shares import Cause, Part, Share
+
+PODS = "pods"
+DEFAULT_PRIORITY = 100
+"""The priority of a queue of KAI's that states none."""
+
+
+class KaiDivision:
+    """``k_value``: how strongly past usage bends the surplus; without usage it changes nothing."""
+
+    name = "kai-division"
+    dialect = Dialect.KAI
+    flat = False
+
+    def __init__(self, k_value: float = 1.0) -> None:
+        self.k_value = Fraction(str(k_value))
+
+    def divide(
+        self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
+    ) -> Sequence[Share]:
+        if len(queues) == 1 and not (self.k_value and queues[0].usage):
+            return [self._alone(queues[0], total)]
+        fair: list[dict[str, int]] = [{} for _ in queues]
+        allocatable: list[dict[str, int]] = [{} for _ in queues]
+        parts: list[dict[str, tuple[Part, ...]]] = [{} for _ in queues]
+        dues = [entitled(queue) for queue in queues]
+        demands = [queue.demand for queue in queues]
+        for resource in self._divided(total, dues, demands):
+            claims = []
+            for queue, due, demand in zip(queues, dues, demands, strict=True):
+                claims.append(_claim(queue, resource, due, demand))
+            divide(total.get(resource, 0), _whole(resource), claims, self.k_value)
+            for at, claim in enumerate(claims):
+                share = fair[at][resource] = claim.given + claim.surplus + claim.rounding
+                bound = _bound(claim.deserved, queues[at].spec.capability.get(resource), share)
+                if bound is not None:
+                    allocatable[at][resource] = bound
+                if share:
+                    parts[at][resource] = _parts(
+                        claim.given, claim.surplus, claim.rounding, claim.weight, claim.weights
+                    )
+        return [
+            Share(fair[at], allocatable[at], queue.spec.capability, parts[at])
+            for at, queue in enumerate(queues)
+        ]
+
+    def heeds(self, queue: QueueView, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """See :class:`~windlass.spi.shares.Division`. Of a resource of which a queue asks for more than it is given,
+        by a whole unit, its demand bounds nothing: it has no say in any round."""
+        if before.keys() != after.keys():
+            return True
+        fair, limits = queue.fair_share, queue.spec.capability
+        for resource, units in after.items():
+            least = before[resource]
+            if units == least:
+                continue
+            if units < least:
+                least = units
+            share, limit = fair.get(resource), limits.get(resource)
+            if share is None:
+                if self._divides(resource):
+                    return True
+            elif least < share + _whole(resource) and (limit is None or least < limit):
+                return True
+        return False
+
+    def _alone(self, queue: QueueView, total: Mapping[str, int]) -> Share:
+        """The same for a queue that is the only one, and has no past usage."""
+        spec, due, demand = queue.spec, entitled(queue), queue.demand
+        fair: dict[str, int] = {}
+        allocatable: dict[str, int] = {}
+        parts: dict[str, tuple[Part, ...]] = {}
+        for resource in self._divided(total, (due,), (demand,)):
+            whole, limit = total.get(resource, 0), spec.capability.get(resource)
+            asked = demand.get(resource, 0)
+            asked = asked if limit is None else min(asked, limit)
+            deserved = None if resource in spec.unlimited else due.get(resource, 0)
+            given = max(0, min(whole if deserved is None else deserved, asked))
+            weight = spec.surplus_weights.get(resource, spec.weight)
+            surplus = rounding = 0
+            if whole > given and asked > given and weight > 0:
+                surplus, rounding = rest(whole - given, _whole(resource), asked - given)
+            share = fair[resource] = given + surplus + rounding
+            bound = _bound(deserved, limit, share)
+            if bound is not None:
+                allocatable[resource] = bound
+            if share:
+                parts[resource] = _parts(given, surplus, rounding, weight, weight)
+        return Share(fair, allocatable, spec.capability, parts)
+
+    def _divides(self, resource: str) -> bool:
+        """Whether there are shares of a resource as soon as it is asked for."""
+        return counts(resource)
+
+    def _divided(
+        self,
+        total: Mapping[str, int],
+        dues: Iterable[Mapping[str, int]],
+        demands: Iterable[Mapping[str, int]],
+    ) -> list[str]:
+        """CPU, memory and every kind of device: of nothing else KAI's queues have shares."""
+        return sorted({name for amounts in (total, *dues, *demands) for name in amounts if counts(name)})
+
+
+class WindlassDivision(KaiDivision):
+    """The same for Volcano's queues where nothing else is configured, of every resource that anyone
+    deserves or asks for, and of every device model of which some queue is due something."""
+
+    name = "windlass-division"
+    dialect = Dialect.VOLCANO
+
+    def _divides(self, resource: str) -> bool:
+        return resource != PODS and FLAVOR not in resource
+
+    def _divided(
+        self,
+        total: Mapping[str, int],
+        dues: Iterable[Mapping[str, int]],
+        demands: Iterable[Mapping[str, int]],
+    ) -> list[str]:
+        names = {name for name in total if counts(name) or FLAVOR in name}
+        for due in dues:
+            names.update(name for name, units in due.items() if units)
+        for demand in demands:
+            names.update(name for name, units in demand.items() if units and FLAVOR not in name)
+        return sorted(names - {PODS})
+
+
+@lru_cache(maxsize=1024)
+def counts(resource: str) -> bool:
+    """Whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
+    compute part as GPUs."""
+    if resource in ("cpu", "memory"):
+        return True
+    return is_device(resource) and FLAVOR not in resource and "/mig-" not in resource
+
+
+def entitled(queue: QueueView) -> Mapping[str, int]:
+    """The deserved amounts. A queue of Volcano's deserves at least its guarantee, and of a device at least
+    what it deserves of its models; one that states nothing, as the root mostly does, deserves what its
+    children do."""
+    spec = queue.spec
+    if spec.dialect is Dialect.KAI:
+        return spec.deserved
+    if not spec.guarantee and not queue.subqueues:
+        return plain_due(spec.deserved)
+    due = dict(spec.deserved)
+    for resource, units in spec.guarantee.items():
+        due[resource] = max(units, due.get(resource, 0))
+    if due or not queue.mixed:
+        return plain_due(due)
+    for child in queue.subqueues:
+        for resource, units in entitled(child).items():
+            due[resource] = due.get(resource, 0) + units
+    return due
+
+
+@lru_cache(maxsize=1024)
+def _whole(resource: str) -> int:
+    """The unit in which a surplus is handed out: whole devices, else the smallest unit."""
+    return scale(resource) if is_device(resource) else 1
+
+
+def _claim(queue: QueueView, resource: str, due: Mapping[str, int], demand: Mapping[str, int]) -> Claim:
+    spec = queue.spec
+    asked = demand.get(resource, 0)
+    limit = spec.capability.get(resource)
+    outsider = queue.mixed and spec.dialect is not Dialect.KAI
+    return Claim(
+        queue.name,
+        None if resource in spec.unlimited else due.get(resource, 0),
+        asked if limit is None else min(asked, limit),
+        _weight(spec.surplus_weights.get(resource, spec.weight)),
+        spec.priority + DEFAULT_PRIORITY if outsider else spec.priority,
+        spec.created,
+        queue.usage.get(resource, 0),
+    )
+
+
+def _weight(weight: float) -> Fraction | int:
+    if isinstance(weight, int):
+        return weight
+    return int(weight) if weight.is_integer() else Fraction(str(weight))
+
+
+def _bound(deserved: int | None, limit: int | None, share: int) -> int | None:
+    """The allocatable share; ``None`` for no bound."""
+    if deserved is None:
+        return limit
+    bound = max(deserved, share)
+    return bound if limit is None else min(limit, bound)
+
+
+def _parts(
+    given: int, surplus: int, rounding: int, weight: float | Fraction, weights: float | Fraction
+) -> tuple[Part, ...]:
+    parts = []
+    if given:
+        parts.append(Part(Cause.DESERVED, given))
+    if surplus:
+        parts.append(Part(Cause.SURPLUS, surplus, float(weight), float(weights)))
+    if rounding:
+        parts.append(Part(Cause.ROUNDING, rounding))
+    return tuple(parts)

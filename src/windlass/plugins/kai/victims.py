@@ -1,0 +1,296 @@
+"""KAI's rules for taking room: who may reclaim, preempt or consolidate, from whom, in which order.
+
+They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
+holds what :meth:`~windlass.spi.victims.Claim.held` says. ``D`` is the deserved amount (unlimited
+where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
+``L`` where D is unlimited, else ``min(L, max(D, F))``. Of what nobody said how much of it a queue of another API
+deserves (Volcano's root), ``F`` stands for ``D``.
+
+Beyond KAI: nobody reclaims a set of which somebody would take it back at once (:func:`takes_back`). Gangs go whole, and
+one that stays within ``D`` may take from who is within ``F``: so two queues took the same room in turn without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.api.reasons import Reason
+from windlass.plugins.kai.fair_share import entitled
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView
+from windlass.spi.victims import (
+    Claim,
+    Denied,
+    Loot,
+    Move,
+    Scope,
+    Taken,
+    Terms,
+    VictimUnit,
+    parting,
+)
+
+_KAI = Dialect.KAI
+
+SHARED = ("cpu", "memory", "nvidia.com/gpu")
+"""The resources that shares are judged on."""
+
+PREEMPT = "preempt"
+RECLAIM = "reclaim"
+CONSOLIDATION = "consolidation"
+CONSOLIDATED_GROUPS = 17
+"""KAI considers 16 victim groups, and lets one more through."""
+
+_NO_BOUND = 1 << 200
+
+
+def _deserved(queue: QueueView, resource: str) -> int:
+    if resource in queue.spec.unlimited:
+        return _NO_BOUND
+    due = entitled(queue)
+    if resource not in due and queue.spec.dialect is not _KAI:
+        return queue.fair_share.get(resource, 0)
+    return due.get(resource, 0)
+
+
+def _allocatable(queue: QueueView, resource: str) -> int:
+    limit = queue.spec.capability.get(resource, _NO_BOUND)
+    if resource in queue.spec.unlimited:
+        return limit
+    return min(limit, max(entitled(queue).get(resource, 0), queue.fair_share.get(resource, 0)))
+
+
+def _speaks(claim: Claim) -> bool:
+    return claim.group.dialect is _KAI
+
+
+class KaiClaims:
+    """Which claims may look for victims (the gates), and on which terms.
+
+    * reclaim: with the step, the leaf queue holds at most its fair share of every shared resource.
+    * preempt, and reclaim: what is not preemptible stays within the deserved amounts at every level.
+    * consolidation: for preemptible groups only, all victims have to be moved.
+    """
+
+    name = "kai-claims"
+
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return dialect is _KAI
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        if not _speaks(claim):
+            return None
+        if claim.action == CONSOLIDATION:
+            if not claim.group.preemptible:
+                return Denied(
+                    Reason.INSUFFICIENT_RESOURCES, detail="only preemptible work is made room for by moving"
+                )
+            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
+        if not claim.group.preemptible and not _firm_fits(claim):
+            return Denied(Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota")
+        if claim.action == PREEMPT:
+            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
+        if claim.action == RECLAIM:
+            exceeds = _Exceeds(claim.path[0], tuple([claim.request.get(name, 0) for name in SHARED]))
+            if exceeds():
+                return Denied(
+                    Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
+                )
+            return Terms(Scope.OTHER_QUEUES, Move.MAY)
+        return None
+
+
+class _Exceeds(msgspec.Struct, frozen=True):
+    """Whether the queue would hold more than its fair share of some shared resource."""
+
+    queue: QueueView
+    asked: tuple[int, ...]
+
+    def __call__(self) -> bool:
+        held, fair = self.queue.committed, self.queue.fair_share
+        return any(
+            [
+                held.get(name, 0) + units > fair.get(name, 0)
+                for name, units in zip(SHARED, self.asked, strict=True)
+            ]
+        )
+
+
+def _firm_fits(claim: Claim) -> bool:
+    """Whether what no one may evict would stay within the deserved amounts at every level."""
+    return all(
+        queue.allocated_nonpreemptible.get(name, 0) + units <= _deserved(queue, name)
+        for queue in claim.path
+        for name in SHARED
+        if (units := claim.request.get(name, 0)) > 0
+    )
+
+
+class KaiVictims:
+    """Who is spared, who goes first, and which sets may go."""
+
+    name = "kai-victims"
+    lasting = True
+
+    # ------------------------------------------------------------------ who is spared
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(claim, *parting(claim.path, path))
+
+    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return False
+        held = claim.held(theirs)
+        if not _within_deserved(claim, ours, {}):
+            return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
+        asked = [name for name in SHARED if claim.request.get(name, 0) > 0]
+        over = any(held.get(name, 0) > _deserved(theirs, name) for name in asked)
+        below = any(
+            held.get(name, 0) < _deserved(theirs, name) for name in asked if name not in theirs.spec.unlimited
+        )
+        return not over and below
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        """In-queue preemption takes strictly lower priorities only."""
+        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+
+    # ------------------------------------------------------------------ the order
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """The queue order reversed: over its fair share in everything first, over its deserved amounts, of
+        lower priority, with the larger dominant share, with the larger allocatable share."""
+        if not _speaks(claim):
+            return None
+        held = {name: claim.held(queue).get(name, 0) - taken.get(name, 0) for name in SHARED}
+        over_fair = all(held[name] > queue.fair_share.get(name, 0) for name in SHARED)
+        over_deserved = any(held[name] > _deserved(queue, name) for name in SHARED)
+        dominant = max(_share(queue, name, held[name]) for name in SHARED)
+        bound = [_allocatable(queue, name) for name in ("nvidia.com/gpu", "cpu", "memory")]
+        return (
+            not over_fair,
+            not over_deserved,
+            queue.spec.priority,
+            -dominant,
+            tuple(-amount for amount in bound),
+        )
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        """The group order reversed: lowest priority, beyond its minimum before exactly at it before below
+        it, youngest."""
+        if not _speaks(claim):
+            return None
+        shape = 0 if unit.spare > 0 else 1 if unit.ready else 2
+        return unit.group.priority, shape, -unit.group.created
+
+    # ------------------------------------------------------------------ the rules
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Either the victim's queue holds more than its allocatable share of something, or the claimer's
+        stays within its deserved amounts and the victim's holds more than its own of something."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        ours, theirs = parting(claim.path, unit.path)
+        given = taken.get(theirs.name, {})
+        left = {name: claim.held(theirs).get(name, 0) - given.get(name, 0) for name in SHARED}
+        if any(left[name] > _allocatable(theirs, name) for name in SHARED):
+            return True
+        if not _within_deserved(claim, ours, taken.get(ours.name, {})):
+            return False
+        return any(left[name] > _deserved(theirs, name) for name in SHARED)
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        """No queue above the claimer ends up over its fair share by more than a sibling that gave.
+
+        Of two queues that have no share at all, none ends up with more than the other: KAI lets each of
+        them take from the other without end.
+        """
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        if any([takes_back(claim, unit, loot.taken) for unit in loot.units]):
+            return False
+        names = {name for name in SHARED if claim.request.get(name, 0) > 0}
+        names |= {name for unit in loot.units for name in SHARED if unit.request.get(name, 0) > 0}
+        for queue in claim.path:
+            siblings = _siblings_that_give(queue, loot)
+            for name in names:
+                ours = claim.held(queue).get(name, 0) - loot.taken.get(queue.name, {}).get(name, 0)
+                ours += claim.request.get(name, 0)
+                fair = queue.fair_share.get(name, 0)
+                if ours <= fair:
+                    continue
+                for sibling in siblings:
+                    theirs = claim.held(sibling).get(name, 0) - loot.taken[sibling.name].get(name, 0)
+                    bound = sibling.fair_share.get(name, 0)
+                    if bound > 0 and not ours * bound < theirs * fair:
+                        return False
+                    if bound <= 0 and fair <= 0 and ours >= theirs:
+                        return False
+        return True
+
+
+def takes_back(claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    """Whether a unit of KAI's queues that goes with others could reclaim from the claimer's queue, as it would stay
+    within what its own deserves, while that one would hold more than it deserves."""
+    if unit.group.dialect is not _KAI or not unit.group.preemptible or unit.group.never_preempts:
+        return False
+    ours, theirs = parting(claim.path, unit.path)
+    back, leaf = _after(claim, theirs, taken, unit.request), unit.path[0]
+    at_home = _after(claim, leaf, taken, unit.request)
+    if any(
+        [
+            back[name] > _deserved(theirs, name) or at_home[name] > leaf.fair_share.get(name, 0)
+            for name in SHARED
+        ]
+    ):
+        return False
+    grown = _after(claim, ours, taken, claim.request)
+    over = [name for name in SHARED if grown[name] > _deserved(ours, name)]
+    if any([unit.request.get(name, 0) > 0 for name in over]):
+        return True
+    asked = [name for name in SHARED if unit.request.get(name, 0) > 0 and name not in ours.spec.unlimited]
+    return bool(over) and not any([grown[name] < _deserved(ours, name) for name in asked])
+
+
+def _after(claim: Claim, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:
+    """What a queue holds of what is shared once these have gone and somebody has come."""
+    held, given = claim.held(queue), taken.get(queue.name, {})
+    return {name: held.get(name, 0) - given.get(name, 0) + more.get(name, 0) for name in SHARED}
+
+
+def _within_deserved(claim: Claim, queue: QueueView, given: Mapping[str, int]) -> bool:
+    """Whether the claimer's queue would stay within what it deserves of every shared resource."""
+    return all(
+        claim.held(queue).get(name, 0) - given.get(name, 0) + claim.request.get(name, 0)
+        <= _deserved(queue, name)
+        for name in SHARED
+    )
+
+
+def _share(queue: QueueView, name: str, held: int) -> float:
+    """Held over allocatable share; over the cluster where that has no bound; × 1000 where it is 0."""
+    bound = _allocatable(queue, name)
+    if bound >= _NO_BOUND:
+        bound = queue.cluster.get(name, 0)
+    return held / bound if bound > 0 else held * 1000.0
+
+
+def _siblings_that_give(queue: QueueView, loot: Loot) -> list[QueueView]:
+    """The queues beside this one from which something is taken."""
+    found: dict[str, QueueView] = {}
+    for unit in loot.units:
+        for at, ancestor in enumerate(unit.path):
+            above = unit.path[at + 1] if at + 1 < len(unit.path) else None
+            if ancestor.name == queue.name:
+                break
+            if _same(above, queue.parent):
+                found[ancestor.name] = ancestor
+    return list(found.values())
+
+
+def _same(first: QueueView | None, second: QueueView | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first.name == second.name

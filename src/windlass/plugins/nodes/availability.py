@@ -1,0 +1,38 @@
+"""Cordoned nodes and nodes that are not ready take nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.api.reasons import Reason
+from windlass.plugins.nodes.taints import tolerates
+from windlass.spi.nodes import BoolArray, NodeView
+from windlass.spi.objects import Needs, Taint
+from windlass.spi.plugins import Finding, Footprint
+
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+class NodeAvailable:
+    """A task that tolerates the cordon's taint may go to a cordoned node, as in Kubernetes."""
+
+    name = "availability"
+    footprint = Footprint.STATIC
+
+    def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
+        ready = nodes.ready()
+        return ready if _ignores_cordon(needs) else ready & ~nodes.unschedulable()
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        found = []
+        unready = ~nodes.ready()
+        if unready.any():
+            found.append(Finding(Reason.NODE_NOT_READY, unready))
+        cordoned = nodes.unschedulable()
+        if cordoned.any() and not _ignores_cordon(needs):
+            found.append(Finding(Reason.NODE_UNSCHEDULABLE, cordoned))
+        return found
+
+
+def _ignores_cordon(needs: Needs) -> bool:
+    return any(tolerates(toleration, CORDON) for toleration in needs.tolerations)

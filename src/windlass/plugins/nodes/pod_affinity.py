@@ -1,0 +1,400 @@
+"""Pod affinity and anti-affinity, both ways, as in Kubernetes.
+
+* A pod is kept out of the domains in which a pod matches one of its anti-affinity terms, and out of
+  those in which a pod lives whose own anti-affinity term matches it (symmetry).
+* It goes only to domains in which some pod matches *all* its affinity terms. If no pod anywhere does
+  and it matches them itself, it is the first of its kind and may go to any node that has the keys.
+* Wishes (preferred terms) are weighed by :class:`AffinityWishes`, also both ways: what a pod that runs
+  prefers about a newcomer counts for the newcomer, and a required affinity of it counts 1.
+
+A domain is the set of nodes with one value of the topology key; a node without the key is in none.
+Counts per domain are kept up to date, never collected anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.nodes.pod_class_index import (
+    Condition,
+    Hooked,
+    Tally,
+    Whereabouts,
+    carried,
+    condition_of,
+    hooks_of,
+    meets,
+    selector_text,
+)
+from windlass.spi.nodes import BoolArray, FloatArray, NodeView
+from windlass.spi.objects import Dialect, Needs, PodTerm
+from windlass.spi.plugins import Finding
+
+Placed = Iterable[tuple[int, Mapping[int, int]]]
+HARD_WEIGHT = 1
+"""What a required affinity of a running pod counts for a pod that it matches (kube-scheduler's default)."""
+
+
+@dataclass(eq=False, slots=True)
+class Crowd:
+    """The classes that meet all of some conditions, and where their pods are, by topology key."""
+
+    conditions: tuple[Condition, ...]
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    members: dict[int, None] = field(default_factory=dict)
+    users: int = 0
+    """How many classes have a term that asks for this crowd."""
+    listeners: dict[int, None] = field(default_factory=dict)
+    """Those of them whose term is required."""
+
+
+@dataclass(eq=False, slots=True)
+class Echo:
+    """A term seen from the others: where those are who have it, and whom it matches.
+
+    ``weight`` 0: a required anti-affinity, which keeps its subjects out; else what it adds to the score of
+    the domain for them.
+    """
+
+    condition: Condition
+    weight: int
+    tally: Tally
+    owners: dict[int, None] = field(default_factory=dict)
+    subjects: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Member:
+    """What is known of one class."""
+
+    needs: Needs
+    labels: Mapping[str, str]
+    anti: list[tuple[PodTerm, Crowd, Tally]] = field(default_factory=list)
+    wanted: Crowd | None = None
+    wanted_tallies: list[tuple[PodTerm, Tally]] = field(default_factory=list)
+    wishes: list[tuple[int, Tally]] = field(default_factory=list)
+    repelled_by: dict[Echo, None] = field(default_factory=dict)
+    drawn_by: dict[Echo, None] = field(default_factory=dict)
+    feeds: dict[Tally, None] = field(default_factory=dict)
+    crowds: dict[Crowd, None] = field(default_factory=dict)
+    """Those it is in."""
+    asks: list[Crowd] = field(default_factory=list)
+    echoes: dict[Echo, None] = field(default_factory=dict)
+    """Those of its own terms."""
+
+
+class PodAffinity:
+    name = "pod-affinity"
+
+    def __init__(self) -> None:
+        self._nodes: NodeView | None = None
+        self._members: dict[int, _Member] = {}
+        self._numbers: dict[Needs, int] = {}
+        self._crowds: dict[tuple[Condition, ...], Crowd] = {}
+        self._echoes: dict[tuple[Condition, str, int], Echo] = {}
+        self._hooked_members = Hooked[int]()
+        self._hooked_crowds = Hooked[Crowd]()
+        self._hooked_echoes = Hooked[Echo]()
+
+    # ------------------------------------------------------------------ what is told
+
+    def attach(self, nodes: NodeView) -> None:
+        self._nodes = nodes
+
+    def learn(self, number: int, needs: Needs, placed: Placed) -> None:
+        member = _Member(needs, dict(needs.labels))
+        self._members[number] = member
+        self._numbers[needs] = number
+        hooks = carried(needs)
+        self._hooked_members.put(number, hooks)
+        for crowd in self._hooked_crowds.find(hooks):
+            if meets(needs, member.labels, crowd.conditions):
+                crowd.members[number] = None
+                member.crowds[crowd] = None
+                member.feeds.update(dict.fromkeys(crowd.tallies.values()))
+        for echo in self._hooked_echoes.find(hooks):
+            if meets(needs, member.labels, (echo.condition,)):
+                self._subject(number, member, echo)
+        if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
+            self._learn_terms(number, member, Whereabouts(number, placed))
+
+    def _learn_terms(self, number: int, member: _Member, where: Whereabouts) -> None:
+        needs = member.needs
+        for term in needs.anti_affinity:
+            condition = condition_of(term, needs)
+            crowd = self._crowd(member, (condition,))
+            tally = self._tally(crowd, term.topology_key, where)
+            member.anti.append((term, crowd, tally))
+            crowd.listeners[number] = None
+            self._echo(number, member, condition, term.topology_key, 0)
+        if needs.affinity:
+            conditions = tuple(condition_of(term, needs) for term in needs.affinity)
+            member.wanted = self._crowd(member, conditions)
+            member.wanted.listeners[number] = None
+            for term, condition in zip(needs.affinity, conditions, strict=True):
+                tally = self._tally(member.wanted, term.topology_key, where)
+                member.wanted_tallies.append((term, tally))
+                self._echo(number, member, condition, term.topology_key, HARD_WEIGHT)
+        weighted = [(w.weight, w.term) for w in needs.preferred_affinity]
+        weighted += [(-w.weight, w.term) for w in needs.preferred_anti_affinity]
+        for weight, term in weighted:
+            condition = condition_of(term, needs)
+            crowd = self._crowd(member, (condition,))
+            member.wishes.append((weight, self._tally(crowd, term.topology_key, where)))
+            self._echo(number, member, condition, term.topology_key, weight)
+
+    def forget(self, number: int) -> None:
+        member = self._members.pop(number, None)
+        if member is None:
+            return
+        del self._numbers[member.needs]
+        self._hooked_members.drop(number, carried(member.needs))
+        for crowd in member.crowds:
+            del crowd.members[number]
+        for echo in (*member.repelled_by, *member.drawn_by):
+            del echo.subjects[number]
+        for crowd in member.asks:
+            crowd.listeners.pop(number, None)
+            crowd.users -= 1
+            if not crowd.users:
+                self._drop_crowd(crowd)
+        for echo in member.echoes:
+            del echo.owners[number]
+            if not echo.owners:
+                self._drop_echo(echo)
+
+    def _drop_crowd(self, crowd: Crowd) -> None:
+        del self._crowds[crowd.conditions]
+        self._hooked_crowds.drop(crowd, hooks_of(crowd.conditions[0]))
+        for other in crowd.members:
+            member = self._members[other]
+            del member.crowds[crowd]
+            for tally in crowd.tallies.values():
+                del member.feeds[tally]
+
+    def _drop_echo(self, echo: Echo) -> None:
+        del self._echoes[echo.condition, echo.tally.key, echo.weight]
+        self._hooked_echoes.drop(echo, hooks_of(echo.condition))
+        for other in echo.subjects:
+            member = self._members[other]
+            (member.drawn_by if echo.weight else member.repelled_by).pop(echo)
+
+    def add(self, number: int, row: int, count: int) -> None:
+        for tally in self._members[number].feeds:
+            tally.add(self._domain(tally.key, row), count)
+
+    def relabelled(self, placed: Placed) -> None:
+        for crowd in self._crowds.values():
+            for tally in crowd.tallies.values():
+                tally.by_domain.clear()
+        for echo in self._echoes.values():
+            echo.tally.by_domain.clear()
+        for number, rows in placed:
+            for row, count in rows.items():
+                self.add(number, row, count)
+
+    # ------------------------------------------------------------------ what is asked
+
+    def minds(self, number: int) -> bool:
+        member = self._members[number]
+        asks = member.anti or member.wanted is not None or member.wishes
+        return bool(asks or member.feeds or member.repelled_by or member.drawn_by)
+
+    def constrains(self, number: int) -> bool:
+        member = self._members[number]
+        if member.anti or member.wanted is not None:
+            return True
+        return bool(member.repelled_by) and any(echo.tally.by_domain for echo in member.repelled_by)
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        member = self._members[number]
+        mask: BoolArray | None = None
+        for tally in self._forbidding(member):
+            occupied = tally.occupied(nodes)
+            if occupied is not None:
+                mask = ~occupied if mask is None else mask & ~occupied
+        for _, allowed in self._affinity(number, member, nodes):
+            mask = allowed if mask is None else mask & allowed
+        return mask
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        member = self._members[number]
+        for _, tally in member.wanted_tallies:
+            domain = self._domain(tally.key, row)
+            if tally in member.feeds and tally.by_domain.get(domain) == 1:
+                return None  # a first one there, perhaps the first anywhere
+        found = {}
+        for tally in self._forbidding(member):
+            if tally in member.feeds:
+                domain = self._domain(tally.key, row)
+                if domain:
+                    found[tally.key, domain] = None
+        return list(found)
+
+    def listens(self, number: int) -> Collection[int]:
+        member = self._members[number]
+        found: set[int] = set()
+        for _, crowd, _ in member.anti:
+            found |= crowd.members.keys()
+        for echo in member.repelled_by:
+            found |= echo.owners.keys()
+        if member.wanted is not None:
+            found |= member.wanted.members.keys()
+        return found
+
+    def heard_by(self, number: int) -> Collection[int]:
+        member = self._members.get(number)
+        if member is None:
+            return ()
+        found: set[int] = set()
+        for crowd in member.crowds:
+            found |= crowd.listeners.keys()
+        for echo in member.echoes:
+            if not echo.weight:
+                found |= echo.subjects.keys()
+        return found
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        number = self._numbers.get(needs)
+        if number is None:
+            return []
+        member = self._members[number]
+        conflicts = [
+            (tally, f"anti-affinity to {selector_text(term.selector)} per {tally.key}")
+            for term, _, tally in member.anti
+        ]
+        conflicts += [
+            (
+                echo.tally,
+                f"a pod there has anti-affinity to {selector_text(echo.condition[0])} per {echo.tally.key}",
+            )
+            for echo in member.repelled_by
+        ]
+        found = []
+        for tally, detail in conflicts:
+            blocked = tally.occupied(nodes)
+            if blocked is not None:
+                found.append(Finding(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
+        for term, allowed in self._affinity(number, member, nodes):
+            detail = f"affinity to {selector_text(term.selector)} per {term.topology_key}"
+            found.append(Finding(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
+        return [finding for finding in found if finding.blocked.any()]
+
+    def opines(self, number: int) -> bool:
+        """Whether :meth:`wishes` has anything, now or as soon as pods of the class are placed."""
+        member = self._members[number]
+        if member.wishes or not member.drawn_by:
+            return bool(member.wishes)
+        return any(echo.tally.by_domain or number in echo.owners for echo in member.drawn_by)
+
+    def wishes(self, number: int) -> list[tuple[int, Tally]]:
+        """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""
+        member = self._members[number]
+        found = [(weight, tally) for weight, tally in member.wishes if tally.by_domain]
+        found += [(echo.weight, echo.tally) for echo in member.drawn_by if echo.tally.by_domain]
+        return found
+
+    # ------------------------------------------------------------------ parts
+
+    def _forbidding(self, member: _Member) -> Iterable[Tally]:
+        """The tallies in whose domains a pod of the class may not be; a term of its own that its own kind
+        has is counted in two that are equal."""
+        found = {tally: None for _, _, tally in member.anti}
+        found.update((echo.tally, None) for echo in member.repelled_by)
+        return found
+
+    def _affinity(self, number: int, member: _Member, nodes: NodeView) -> list[tuple[PodTerm, BoolArray]]:
+        if member.wanted is None:
+            return []
+        nobody = not any(tally.by_domain for _, tally in member.wanted_tallies)
+        if nobody and number in member.wanted.members:
+            return [(term, nodes.label(tally.key) != 0) for term, tally in member.wanted_tallies]
+        nowhere = np.zeros(nodes.size, dtype=np.bool_)
+        found = []
+        for term, tally in member.wanted_tallies:
+            occupied = tally.occupied(nodes)
+            found.append((term, nowhere if occupied is None else occupied))
+        return found
+
+    def _domain(self, key: str, row: int) -> int:
+        if self._nodes is None:
+            raise RuntimeError("the plugin is not attached to an engine")
+        return int(self._nodes.label(key)[row])
+
+    def _crowd(self, member: _Member, conditions: tuple[Condition, ...]) -> Crowd:
+        crowd = self._crowds.get(conditions)
+        if crowd is None:
+            crowd = self._crowds[conditions] = Crowd(conditions)
+            hooks = hooks_of(conditions[0])
+            self._hooked_crowds.put(crowd, hooks)
+            for other in self._hooked_members.find(hooks):
+                them = self._members[other]
+                if meets(them.needs, them.labels, conditions):
+                    crowd.members[other] = None
+                    them.crowds[crowd] = None
+        crowd.users += 1
+        member.asks.append(crowd)
+        return crowd
+
+    def _tally(self, crowd: Crowd, key: str, where: Whereabouts) -> Tally:
+        tally = crowd.tallies.get(key)
+        if tally is None:
+            tally = crowd.tallies[key] = Tally(key)
+            for number in crowd.members:
+                self._members[number].feeds[tally] = None
+                for row, count in where.of(number).items():
+                    tally.add(self._domain(key, row), count)
+        return tally
+
+    def _subject(self, number: int, member: _Member, echo: Echo) -> None:
+        echo.subjects[number] = None
+        (member.drawn_by if echo.weight else member.repelled_by)[echo] = None
+
+    def _echo(self, number: int, member: _Member, condition: Condition, key: str, weight: int) -> None:
+        echo = self._echoes.get((condition, key, weight))
+        if echo is None:
+            echo = self._echoes[condition, key, weight] = Echo(condition, weight, Tally(key))
+            hooks = hooks_of(condition)
+            self._hooked_echoes.put(echo, hooks)
+            for other in self._hooked_members.find(hooks):
+                them = self._members[other]
+                if meets(them.needs, them.labels, (condition,)):
+                    self._subject(other, them, echo)
+        echo.owners[number] = None
+        member.echoes[echo] = None
+        member.feeds[echo.tally] = None
+
+
+class AffinityWishes:
+    """Preferred terms of the pod and of those that run, scaled so that the worst candidate has 0 and the
+    best 100. A view on the one :class:`PodAffinity` that counts for the engine."""
+
+    def __init__(
+        self, counts: PodAffinity, weight: float = 2.0, dialects: Collection[Dialect] = tuple(Dialect)
+    ) -> None:
+        self.name = "podaffinity"
+        self.weight = weight
+        self.dialects = dialects
+        self.outranks_vacancy = False
+        self._counts = counts
+
+    def minds(self, number: int) -> bool:
+        return self._counts.minds(number)
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return self._counts.opines(number)
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        raw = np.zeros(nodes.size, dtype=np.int64)
+        for weight, tally in self._counts.wishes(number):
+            by_code = np.zeros(len(nodes.label_values(tally.key)), dtype=np.int64)
+            by_code[list(tally.by_domain)] = list(tally.by_domain.values())
+            raw += weight * by_code[nodes.label(tally.key)]
+        worst, best = int(raw[rivals].min()), int(raw[rivals].max())
+        if best == worst:
+            return np.zeros(nodes.size)
+        return (100 * (raw - worst) // (best - worst)).astype(np.float64)

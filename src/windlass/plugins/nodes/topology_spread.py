@@ -1,0 +1,385 @@
+"""Topology spread constraints, as in Kubernetes.
+
+A *hard* one keeps a pod out of a domain in which there would be, with it, more than ``max_skew`` pods of
+its kind more than in the emptiest domain. Domains are the values of the topology key on *eligible* nodes:
+those that have the keys of all hard constraints of the pod and, where the constraint says so, meet its
+node selector and affinity or bear taints that it tolerates. Only pods on such nodes count. With fewer
+domains than ``min_domains`` the emptiest counts as empty. A pod that terminates does not
+count any more (so kube-scheduler). Nodes without the key are :mod:`windlass.plugins.nodes.spread_label_filter`' to
+refuse.
+
+*Soft* ones are weighed by :class:`SpreadWishes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.nodes.node_affinity import NodeAffinity
+from windlass.plugins.nodes.pod_class_index import (
+    Condition,
+    Hooked,
+    Whereabouts,
+    carried,
+    hooks_of,
+    meets,
+    selector_text,
+)
+from windlass.plugins.nodes.taints import TaintToleration
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
+from windlass.spi.objects import Dialect, Needs, SpreadTerm
+from windlass.spi.plugins import Finding
+
+Placed = Iterable[tuple[int, Mapping[int, int]]]
+HOST = "kubernetes.io/hostname"
+NOBODY = 1 << 40
+"""The number of pods in the emptiest of no domains: nothing is too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """On which nodes pods and domains count: all that have the keys, and those the needs below allow."""
+
+    keys: tuple[str, ...]
+    affinity: Needs | None
+    taints: Needs | None
+
+
+@dataclass(eq=False, slots=True)
+class Census:
+    """Pods of one kind by domain of one key, on the nodes of one scope."""
+
+    condition: Condition
+    key: str
+    scope: Scope
+    members: dict[int, None] = field(default_factory=dict)
+    """The classes that count."""
+    users: int = 0
+    listeners: dict[int, None] = field(default_factory=dict)
+    """The classes with a hard constraint on it."""
+    version: int = -1
+    """That of the nodes for which the rest is true."""
+    eligible: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    domains: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The codes of the domains that there are."""
+    counts: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """By code."""
+
+    def emptiest(self, min_domains: int | None) -> int:
+        """How many pods the domain with fewest has."""
+        if min_domains is not None and len(self.domains) < min_domains:
+            return 0
+        return int(self.counts[self.domains].min()) if len(self.domains) else NOBODY
+
+
+@dataclass(eq=False, slots=True)
+class _Constraint:
+    term: SpreadTerm
+    census: Census
+    own: int
+    """1 if the pod counts itself."""
+    emptiest: int = -1
+    """As when it was last asked."""
+
+    def room(self) -> int:
+        """How many pods a domain may have for one more to be let in."""
+        self.emptiest = self.census.emptiest(self.term.min_domains)
+        return self.term.max_skew + self.emptiest - self.own
+
+
+@dataclass(slots=True)
+class _Member:
+    needs: Needs
+    labels: Mapping[str, str]
+    hard: list[_Constraint] = field(default_factory=list)
+    soft: list[_Constraint] = field(default_factory=list)
+    feeds: dict[Census, None] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    """Where its pods are; kept only while a census counts them."""
+
+
+class TopologySpread:
+    name = "topology-spread"
+    counts_terminating = False
+
+    def __init__(self) -> None:
+        self._nodes: NodeView | None = None
+        self._members: dict[int, _Member] = {}
+        self._numbers: dict[Needs, int] = {}
+        self._censuses: dict[tuple[Condition, str, Scope], Census] = {}
+        self._hooked_members = Hooked[int]()
+        self._hooked_censuses = Hooked[Census]()
+        self._affinity = NodeAffinity()
+        self._taints = TaintToleration()
+
+    # ------------------------------------------------------------------ what is told
+
+    def attach(self, nodes: NodeView) -> None:
+        self._nodes = nodes
+
+    def learn(self, number: int, needs: Needs, placed: Placed) -> None:
+        member = _Member(needs, dict(needs.labels))
+        self._members[number] = member
+        self._numbers[needs] = number
+        hooks = carried(needs)
+        self._hooked_members.put(number, hooks)
+        for census in self._hooked_censuses.find(hooks):
+            if meets(needs, member.labels, (census.condition,)):
+                census.members[number] = None
+                member.feeds[census] = None
+        if not needs.spread:
+            return
+        where = Whereabouts(number, placed)
+        for terms, constraints in ((_hard(needs), member.hard), (_soft(needs), member.soft)):
+            keys = tuple(sorted({term.topology_key for term in terms}))
+            for term in terms:
+                census = self._census(needs, term, keys, where)
+                census.users += 1
+                constraints.append(_Constraint(term, census, int(number in census.members)))
+                if term.hard:
+                    census.listeners[number] = None
+
+    def forget(self, number: int) -> None:
+        member = self._members.pop(number, None)
+        if member is None:
+            return
+        del self._numbers[member.needs]
+        self._hooked_members.drop(number, carried(member.needs))
+        for census in member.feeds:
+            del census.members[number]
+        for constraint in (*member.hard, *member.soft):
+            census = constraint.census
+            census.listeners.pop(number, None)
+            census.users -= 1
+            if census.users:
+                continue
+            del self._censuses[census.condition, census.key, census.scope]
+            self._hooked_censuses.drop(census, hooks_of(census.condition))
+            for other in census.members:
+                feeds = self._members[other].feeds
+                del feeds[census]
+                if not feeds:
+                    self._members[other].rows = {}
+
+    def add(self, number: int, row: int, count: int) -> None:
+        member = self._members[number]
+        if not member.feeds:
+            return
+        left = member.rows.get(row, 0) + count
+        if left:
+            member.rows[row] = left
+        else:
+            del member.rows[row]
+        for census in member.feeds:  # one that is not up to date is made anew when it is asked
+            if census.version == self._all.version and census.eligible[row]:
+                census.counts[self._all.label(census.key)[row]] += count
+
+    def relabelled(self, placed: Placed) -> None:
+        for census in self._censuses.values():
+            census.version = -1
+
+    # ------------------------------------------------------------------ what is asked
+
+    def minds(self, number: int) -> bool:
+        member = self._members[number]
+        return bool(member.feeds or member.hard or member.soft)
+
+    def constrains(self, number: int) -> bool:
+        return bool(self._members[number].hard)
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        mask: BoolArray | None = None
+        for constraint in self._members[number].hard:
+            allowed = self._allowed(constraint, nodes)
+            mask = allowed if mask is None else mask & allowed
+        return mask
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        found: list[tuple[str, int]] = []
+        for constraint in self._members[number].hard:
+            if not constraint.own:
+                continue
+            before, census = constraint.emptiest, constraint.census
+            self._settle(census)
+            room = constraint.room()
+            if constraint.emptiest != before:
+                return None
+            domain = int(self._all.label(census.key)[row])
+            if domain and census.counts[domain] > room:
+                found.append((census.key, domain))
+        return found
+
+    def listens(self, number: int) -> Collection[int]:
+        found: set[int] = set()
+        for constraint in self._members[number].hard:
+            found |= constraint.census.members.keys()
+        return found
+
+    def heard_by(self, number: int) -> Collection[int]:
+        member = self._members.get(number)
+        found: set[int] = set()
+        for census in member.feeds if member is not None else ():
+            found |= census.listeners.keys()
+        return found
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        number = self._numbers.get(needs)
+        if number is None:
+            return []
+        found = []
+        for constraint in self._members[number].hard:
+            blocked = ~self._allowed(constraint, nodes)
+            if blocked.any():
+                term = constraint.term
+                detail = (
+                    f"spread of {selector_text(term.selector)} per {term.topology_key}, "
+                    f"at most {term.max_skew} apart"
+                )
+                if term.min_domains is not None:
+                    detail += f", over at least {term.min_domains}"
+                found.append(Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
+        return found
+
+    # ------------------------------------------------------------------ for the wishes
+
+    def wishes(self, number: int) -> list[tuple[SpreadTerm, Census]]:
+        """The soft constraints of a class, with their counts as they are."""
+        found = []
+        for constraint in self._members[number].soft:
+            self._settle(constraint.census)
+            found.append((constraint.term, constraint.census))
+        return found
+
+    def on_row(self, census: Census) -> IntArray:
+        """The pods of a census by row."""
+        counts = np.zeros(self._all.size, dtype=np.int64)
+        for number in census.members:
+            for row, count in self._members[number].rows.items():
+                counts[row] += count
+        return counts
+
+    # ------------------------------------------------------------------ parts
+
+    @property
+    def _all(self) -> NodeView:
+        if self._nodes is None:
+            raise RuntimeError("the plugin is not attached to an engine")
+        return self._nodes
+
+    def _allowed(self, constraint: _Constraint, nodes: NodeView) -> BoolArray:
+        census = constraint.census
+        self._settle(census)
+        codes = nodes.label(census.key)
+        return (codes == 0) | (census.counts[codes] <= constraint.room())
+
+    def _census(
+        self,
+        needs: Needs,
+        term: SpreadTerm,
+        keys: tuple[str, ...],
+        where: Whereabouts,
+    ) -> Census:
+        condition: Condition = (term.selector, (needs.namespace,))
+        scope = Scope(
+            keys,
+            Needs(node_selector=needs.node_selector, node_terms=needs.node_terms)
+            if term.honor_affinity and (needs.node_selector or needs.node_terms is not None)
+            else None,
+            Needs(tolerations=needs.tolerations) if term.honor_taints else None,
+        )
+        key = (condition, term.topology_key, scope)
+        census = self._censuses.get(key)
+        if census is None:
+            census = self._censuses[key] = Census(condition, term.topology_key, scope)
+            hooks = hooks_of(condition)
+            self._hooked_censuses.put(census, hooks)
+            for number in self._hooked_members.find(hooks):
+                member = self._members[number]
+                if meets(member.needs, member.labels, (condition,)):
+                    if not member.feeds:
+                        member.rows = dict(where.of(number))
+                    census.members[number] = None
+                    member.feeds[census] = None
+        return census
+
+    def _settle(self, census: Census) -> None:
+        """Bring a census in line with the nodes as they are."""
+        nodes = self._all
+        if census.version == nodes.version:
+            return
+        census.version = nodes.version
+        scope = census.scope
+        eligible = np.ones(nodes.size, dtype=np.bool_)
+        for key in scope.keys:
+            eligible &= nodes.label(key) != 0
+        for needs, plugin in ((scope.affinity, self._affinity), (scope.taints, self._taints)):
+            mask = plugin.filter(needs, nodes) if needs is not None else None
+            if mask is not None:
+                eligible &= mask
+        codes = nodes.label(census.key)
+        size = len(nodes.label_values(census.key))
+        census.eligible = eligible
+        census.domains = np.flatnonzero(np.bincount(codes[eligible], minlength=size))
+        census.counts = np.zeros(size, dtype=np.int64)
+        for number in census.members:
+            for row, count in self._members[number].rows.items():
+                if eligible[row]:
+                    census.counts[codes[row]] += count
+
+
+class SpreadWishes:
+    """Soft constraints: the fewer pods of its kind a domain has, the better; as kube-scheduler scales it.
+
+    A view on the one :class:`TopologySpread` that counts for the engine.
+    """
+
+    name = "podtopologyspread"
+
+    def __init__(
+        self, counts: TopologySpread, weight: float = 2.0, dialects: Collection[Dialect] = tuple(Dialect)
+    ) -> None:
+        self.weight = weight
+        self.dialects = dialects
+        self._counts = counts
+
+    def minds(self, number: int) -> bool:
+        return self._counts.minds(number)
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return bool(needs.spread) and any(not term.hard for term in needs.spread)
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        wishes = self._counts.wishes(number)
+        carries = np.ones(nodes.size, dtype=np.bool_)
+        for term, _ in wishes:
+            carries &= nodes.label(term.topology_key) != 0
+        counted = rivals & carries
+        if not counted.any():
+            return np.zeros(nodes.size)
+        raw = np.zeros(nodes.size)
+        for term, census in wishes:
+            codes = nodes.label(term.topology_key)
+            if term.topology_key == HOST:
+                pods, domains = self._counts.on_row(census)[nodes.rows], int(counted.sum())
+            else:
+                pods, domains = census.counts[codes], int(np.count_nonzero(np.bincount(codes[counted])))
+            raw += pods * np.log(domains + 2) + (term.max_skew - 1)
+        points = np.rint(raw).astype(np.int64)
+        worst, best = int(points[counted].max()), int(points[counted].min())
+        if worst == 0:
+            return np.where(carries, 100.0, 0.0)
+        return np.where(carries, np.clip(100 * (worst + best - points) // worst, 0, 100), 0).astype(
+            np.float64
+        )
+
+
+def _hard(needs: Needs) -> list[SpreadTerm]:
+    return [term for term in needs.spread if term.hard]
+
+
+def _soft(needs: Needs) -> list[SpreadTerm]:
+    return [term for term in needs.spread if not term.hard]

@@ -1,0 +1,302 @@
+"""Nodes whose kubelet would refuse a pod for its NUMA zones are not offered to it.
+
+Pods that want nothing of zones, and clusters of which no zones are known, cost nothing. Others are placed one
+by one, since each takes of a zone what the next cannot have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.numa.kubelet_allocation import Layout, serve
+from windlass.plugins.numa.messages import lacking, wanting
+from windlass.plugins.numa.zone_usage import RowBook, Service, State, service
+from windlass.spi.nodes import BoolArray, NodeView
+from windlass.spi.numa import NO_HOLDING, AlignmentPolicy, NodeZones, ZoneHolding, ZoneNeed
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Finding
+
+_REMEMBERED = 50_000
+_LOGGED = 200_000
+_NOTHING = -1
+"""A class that has seen nothing yet looks at all nodes."""
+_MANY = 1024
+"""So many pods no node holds."""
+_TEXTS = 3
+"""So many different texts are told; nodes beyond have a general one."""
+
+
+class _Asking:
+    """One class of tasks: what it asks for, and where it would be refused. ``wish``: the policy that it names,
+    where that counts."""
+
+    __slots__ = ("known", "mask", "most", "need", "seen", "services", "users", "wish")
+
+    def __init__(self, need: ZoneNeed, wish: AlignmentPolicy | None) -> None:
+        self.need = need
+        self.wish = wish
+        self.users = 1
+        self.services: dict[Layout, Service] = {}
+        self.most: dict[Layout, int] = {}
+        self.known: dict[State, ZoneHolding | None] = {}
+        self.mask: BoolArray = np.ones(0, dtype=np.bool_)
+        """By row: whether the zones of the node let such a task in."""
+        self.seen = _NOTHING
+
+
+class NumaZones:
+    """``wishes``: in whose dialects a policy that a pod names binds it to nodes that follow it."""
+
+    name = "numa"
+
+    def __init__(self, wishes: Collection[Dialect] = tuple(Dialect)) -> None:
+        self._wishes = frozenset(wishes)
+        self._books: dict[int, RowBook] = {}
+        self._asking: dict[int, _Asking] = {}
+        self._by_need: dict[tuple[ZoneNeed, AlignmentPolicy | None], _Asking] = {}
+        self._minding = 0
+        """How many nodes may refuse a pod for its zones."""
+        self._log: list[int] = []
+        """Rows in the order in which their books changed."""
+
+    def ignore_wishes(self, dialect: Dialect) -> None:
+        """Policies that pods of a dialect name bind them to nothing (before any class is known)."""
+        self._wishes -= {dialect}
+
+    # ------------------------------------------------------------------ the books (ZoneBooks)
+
+    def open(self, row: int, zones: NodeZones | None) -> None:
+        old = self._books.pop(row, None)
+        if old is not None:
+            self._minding -= _minds(old.layout.node)
+        if zones is not None and zones.zones:
+            self._books[row] = RowBook(zones)
+            self._minding += _minds(zones)
+        self._note(row)
+
+    def plan(self, number: int, row: int) -> ZoneHolding | None:
+        asking, book = self._asking.get(number), self._books.get(row)
+        if asking is None or book is None:
+            return NO_HOLDING
+        return self._served(asking, book)
+
+    def most(self, number: int, row: int) -> int | None:
+        asking, book = self._asking.get(number), self._books.get(row)
+        if asking is None:
+            return None
+        if book is None:
+            return None if asking.wish is None else 0
+        if not _follows(asking, book.layout.node):
+            return 0
+        found = asking.most.get(book.layout)
+        if found is None:
+            found = asking.most[book.layout] = _served_in_all(_service(asking, book.layout), book.layout)
+        return found
+
+    def take(
+        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: ZoneHolding | None
+    ) -> ZoneHolding:
+        book = self._books.get(row)
+        if book is None:
+            return reported or NO_HOLDING
+        asking = self._asking.get(number)
+        holding = reported
+        if holding is None and asking is not None:
+            holding = book.guessed(_service(asking, book.layout))
+        holding = book.with_cards(holding or NO_HOLDING, cards)
+        self.hold(row, holding)
+        return holding
+
+    def hold(self, row: int, holding: ZoneHolding) -> None:
+        book = self._books.get(row)
+        if book is not None and holding is not NO_HOLDING:
+            book.change(holding, 1)
+            self._note(row)
+
+    def give(self, row: int, holding: ZoneHolding) -> None:
+        book = self._books.get(row)
+        if book is not None and holding is not NO_HOLDING:
+            book.change(holding, -1)
+            self._note(row)
+
+    def zones_used(self, number: int, row: int) -> int:
+        """From how many zones a task of the class would be served there; 0 if from none, or refused."""
+        found = self.plan(number, row)
+        return 0 if found is None else len(found.zones)
+
+    # ------------------------------------------------------------------ a policy about pods (Domain)
+
+    def attach(self, nodes: NodeView) -> None:
+        return
+
+    def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        if needs.zones is None:
+            return
+        wish = needs.zones.policy if needs.dialect in self._wishes else None
+        if wish is AlignmentPolicy.NONE:
+            wish = None
+        key = (needs.zones, wish)
+        asking = self._by_need.get(key)
+        if asking is None:
+            asking = self._by_need[key] = _Asking(needs.zones, wish)
+        else:
+            asking.users += 1
+        self._asking[number] = asking
+
+    def forget(self, number: int) -> None:
+        asking = self._asking.pop(number, None)
+        if asking is not None:
+            asking.users -= 1
+            if not asking.users:
+                del self._by_need[asking.need, asking.wish]
+
+    def add(self, number: int, row: int, count: int) -> None:
+        return
+
+    def minds(self, number: int) -> bool:
+        return number in self._asking
+
+    def constrains(self, number: int) -> bool:
+        asking = self._asking.get(number)
+        return asking is not None and (self._minding > 0 or asking.wish is not None)
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        asking = self._asking.get(number)
+        if asking is None:
+            return None
+        rows = nodes.rows
+        self._renew(asking, int(rows.max(initial=-1)) + 1)
+        return asking.mask[rows]
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        return [("", row)] if number in self._asking else []
+
+    def listens(self, number: int) -> Collection[int]:
+        return self.heard_by(number)
+
+    def heard_by(self, number: int) -> Collection[int]:
+        """Whoever holds anything of zones holds what another may wait for."""
+        return tuple(self._asking) if number in self._asking else ()
+
+    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        return
+
+    # ------------------------------------------------------------------ why not (Findings)
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        if needs.zones is None:
+            return []
+        wish = needs.zones.policy if needs.dialect in self._wishes else None
+        asking = self._by_need.get((needs.zones, None if wish is AlignmentPolicy.NONE else wish))
+        if asking is None or not (self._minding or asking.wish):
+            return []
+        rows = nodes.rows
+        self._renew(asking, int(rows.max(initial=-1)) + 1)
+        blocked = ~asking.mask[rows]
+        by_text: dict[str, list[int]] = {}
+        for at in np.flatnonzero(blocked).tolist():
+            by_text.setdefault(self._why(asking, int(rows[at])), []).append(at)
+        told = sorted(by_text.items(), key=lambda item: (-len(item[1]), item[0]))
+        found = [_finding(blocked, places, text) for text, places in told[:_TEXTS]]
+        rest = [at for _, places in told[_TEXTS:] for at in places]
+        if rest:
+            found.append(_finding(blocked, rest, "no zones serve it as the node's policy demands"))
+        return found
+
+    def _why(self, asking: _Asking, row: int) -> str:
+        book = self._books.get(row)
+        if book is None:
+            return wanting(asking.wish or AlignmentPolicy.NONE, None)
+        if not _follows(asking, book.layout.node):
+            return wanting(asking.wish or AlignmentPolicy.NONE, book.layout.node)
+        return lacking(book, _service(asking, book.layout))
+
+    # ------------------------------------------------------------------ parts
+
+    def _renew(self, asking: _Asking, height: int) -> None:
+        """Bring a class's mask up to date with the books."""
+        if len(asking.mask) < height:
+            asking.mask = np.full(max(64, 2 * height), asking.wish is None, dtype=np.bool_)
+            asking.seen = _NOTHING
+        log = self._log
+        if asking.seen == len(log):
+            return
+        if asking.seen == _NOTHING:
+            asking.mask[:] = asking.wish is None
+            rows: Iterable[int] = self._books
+        else:
+            rows = set(log[asking.seen :])
+        for row in rows:
+            if row < len(asking.mask):
+                asking.mask[row] = self._lets_in(asking, row)
+        asking.seen = len(log)
+
+    def _note(self, row: int) -> None:
+        """The books of a row changed."""
+        if len(self._log) >= _LOGGED:
+            self._log.clear()
+            for asking in self._by_need.values():
+                asking.seen = _NOTHING
+        self._log.append(row)
+
+    def _lets_in(self, asking: _Asking, row: int) -> bool:
+        book = self._books.get(row)
+        if book is None:
+            return asking.wish is None
+        return _follows(asking, book.layout.node) and self._served(asking, book) is not None
+
+    def _served(self, asking: _Asking, book: RowBook) -> ZoneHolding | None:
+        state = book.state()
+        known = asking.known
+        if state in known:
+            return known[state]
+        asked = _service(asking, book.layout)
+        if len(known) > _REMEMBERED:
+            known.clear()
+        found = known[state] = serve(asked.need, book.layout, book.desk(), asked.policy)
+        return found
+
+
+def _service(asking: _Asking, layout: Layout) -> Service:
+    found = asking.services.get(layout)
+    if found is None:
+        need = asking.need
+        if asking.wish is None and need.policy is not None:
+            need = ZoneNeed(need.containers, need.guaranteed)
+        found = asking.services[layout] = service(need, layout.node)
+    return found
+
+
+def _served_in_all(asked: Service, layout: Layout) -> int:
+    """How many such pods an empty node serves, one after the other."""
+    desk = RowBook(layout.node).desk()
+    count = 0
+    while count < _MANY:
+        found = serve(asked.need, layout, desk, asked.policy)
+        if found is None:
+            return count
+        if not found.zones:
+            return _MANY  # they take nothing of any zone
+        count += 1
+    return count
+
+
+def _follows(asking: _Asking, node: NodeZones) -> bool:
+    """Whether the node serves pods by the policy that the class names."""
+    if asking.wish is None or node.obeys:
+        return True
+    return node.policy is asking.wish and node.exclusive_cpus
+
+
+def _minds(node: NodeZones) -> bool:
+    """Whether the node may refuse any pod for its zones, or serves some in whole zones."""
+    return node.policy is not AlignmentPolicy.NONE or node.pinned_memory
+
+
+def _finding(blocked: BoolArray, places: Sequence[int], text: str) -> Finding:
+    here = np.zeros(len(blocked), dtype=np.bool_)
+    here[list(places)] = True
+    return Finding(Reason.NUMA_ALIGNMENT_FAILED, here, detail=text)

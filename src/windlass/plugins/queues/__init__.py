@@ -1,0 +1,1 @@
+"""Plugins for queues: limits, guarantees, order, protection of running work."""

@@ -1,0 +1,278 @@
+"""Windlass' own rules for taking room, for Volcano's queues where no list of policies is configured.
+
+* ``preempt``: inside a queue, from groups of strictly lower priority. What the queue gets with it beyond its fair
+  share, and beyond what those leave who go, must be nothing that a waiting group of another queue would reclaim.
+* ``reclaim``: a queue that stays within its fair share, with every queue above it up to where the paths part,
+  takes from queues that hold more than theirs, at every level down to the victim. Where device models are
+  divided, a claim that names one stays within the share of that too, and a queue keeps its share of a model
+  whatever it holds of the others.
+* ``consolidation``: for preemptible groups, by moving those that agreed to it.
+
+Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
+without, and then whoever loses least work for what the claim needs: what does not run yet, then what has run shortest
+since it started or since its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339). Where a
+unit has more than the claim asks for, its time counts as many times as it has that: all its work is lost. What time it
+is is looked at every :data:`TICK_SECONDS`; of those that have run no longer, the one with less goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import floor, inf
+from typing import Any
+
+import msgspec
+
+from windlass.api.reasons import Reason
+from windlass.kits import timestamps
+from windlass.plugins.kai.victims import takes_back
+from windlass.plugins.queues.dominant_share import exceeds
+from windlass.spi.objects import Dialect, Resources, TaskState
+from windlass.spi.plugins import FLAVOR, QueueView
+from windlass.spi.victims import Claim, Denied, Loot, Move, Rival, Scope, Taken, Terms, VictimUnit, parting
+
+_KAI = Dialect.KAI
+
+PREEMPT = "preempt"
+RECLAIM = "reclaim"
+CONSOLIDATION = "consolidation"
+CONSOLIDATED_GROUPS = 16
+CHECKPOINTED = "windlass.dev/checkpointed-at"
+
+TICK_SECONDS = 60.0
+"""So long is the order of units kept: so much work at most is taken for none."""
+_ENDLESS = Fraction(1 << 200)
+
+
+def _speaks(claim: Claim) -> bool:
+    return claim.group.dialect is not _KAI
+
+
+def _asked(claim: Claim, queue: QueueView) -> Iterable[str]:
+    """The resources of the claim that are divided among queues."""
+    return [name for name, units in claim.request.items() if units > 0 and name in queue.fair_share]
+
+
+class WindlassClaims:
+    """Which claims may look for victims."""
+
+    name = "windlass-claims"
+    dialect = Dialect.VOLCANO
+
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return dialect is not _KAI
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        if not _speaks(claim):
+            return None
+        if claim.action == PREEMPT:
+            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
+        if claim.action == RECLAIM:
+            exceeds = _Exceeds(claim.path[0], tuple(claim.request.items()))
+            if exceeds():
+                return Denied(
+                    Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
+                )
+            return Terms(Scope.OTHER_QUEUES, Move.MAY)
+        if claim.action == CONSOLIDATION and claim.group.preemptible:
+            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
+        return None
+
+
+class WindlassVictims:
+    """Who is spared, who goes first, and which sets may go."""
+
+    name = "windlass-victims"
+    dialect = Dialect.VOLCANO
+    lasting = True
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(claim, *parting(claim.path, path))
+
+    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return False
+        return not _over(claim, theirs, {})
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """Furthest over its fair share first; then the lower priority."""
+        if not _speaks(claim):
+            return None
+        ratios = [
+            Fraction(max(claim.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
+            if share > 0
+            else _ENDLESS
+            for name in _asked(claim, queue)
+            if (share := queue.fair_share.get(name, 0)) >= 0
+        ]
+        return -max(ratios, default=Fraction(0)), queue.spec.priority
+
+    def goes_by(self, claim: Claim) -> Hashable:
+        return (_gauge(claim), _tick(claim)) if _speaks(claim) else None
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        """Lowest priority, beyond its minimum, least work lost, youngest."""
+        if not _speaks(claim):
+            return None
+        shape = 0 if unit.spare > 0 else 1
+        since = _worked_since(unit)
+        times = _times(claim, unit)
+        lost = max(0.0, _tick(claim) - since) * times
+        return unit.group.priority, shape, lost, times, -since, -unit.group.created
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Only from queues that hold more than their share at every level below the parting."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        own = {queue.name for queue in claim.path}
+        for queue in unit.path:
+            if queue.name in own:
+                break
+            given = taken.get(queue.name, {})
+            if not _over(claim, queue, given, unit.request) or _needs_models(claim, queue, given, unit):
+                return False
+        return True
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        """Reclaim: every queue of the claimer below a parting stays within its share, and nobody of KAI's queues
+        who goes would take it back. Preempt: nobody who waits would take back at once what the queue gets beyond its
+        share."""
+        if not _speaks(claim):
+            return True
+        if claim.action == PREEMPT:
+            return not _taken_back(claim, loot)
+        if claim.action != RECLAIM:
+            return True
+        for unit in loot.units:
+            if takes_back(claim, unit, loot.taken):
+                return False
+            theirs = {queue.name for queue in unit.path}
+            for queue in claim.path:
+                if queue.name in theirs:
+                    break
+                if not _within_share(claim, queue):
+                    return False
+        return True
+
+
+class _Exceeds(msgspec.Struct, frozen=True):
+    """Whether the queue would hold more than its fair share of what is asked for, as it stands."""
+
+    queue: QueueView
+    asked: tuple[tuple[str, int], ...]
+
+    def __call__(self) -> bool:
+        return exceeds(self.queue, self.asked)
+
+
+def _within_share(claim: Claim, queue: QueueView) -> bool:
+    """Whether the queue holds at most its fair share once the claim is met."""
+    held = claim.held(queue)
+    return all(
+        held.get(name, 0) + claim.request[name] <= queue.fair_share[name] for name in _asked(claim, queue)
+    )
+
+
+def _taken_back(claim: Claim, loot: Loot) -> bool:
+    """Whether the queue gets more of something than those leave who go, and a group of another queue that stays within
+    its share would take that back, as it is beyond this queue's."""
+    given = loot.taken.get(claim.path[0].name, {})
+    more = {
+        name: units - given.get(name, 0)
+        for name, units in claim.request.items()
+        if units > given.get(name, 0)
+    }
+    if not claim.group.preemptible or not any(_beyond(claim, queue, more) for queue in claim.path):
+        return False
+    return any(_may_take_back(claim, more, rival) for rival in claim.rivals())
+
+
+def _beyond(claim: Claim, queue: QueueView, more: Resources, asked: Resources | None = None) -> bool:
+    """Whether the queue, with so much more, holds more than its share of any of that (and that is ``asked`` for, if
+    that is said)."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) + units > queue.fair_share[name]
+        for name, units in more.items()
+        if name in queue.fair_share and (asked is None or asked.get(name, 0) > 0)
+    )
+
+
+def _may_take_back(claim: Claim, more: Resources, rival: Rival) -> bool:
+    """Whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
+    if rival.group.dialect is _KAI or rival.group.never_preempts:
+        return False
+    above = {queue.name for queue in rival.path}
+    ours = [queue for queue in claim.path if queue.name not in above]
+    above = {queue.name for queue in claim.path}
+    theirs = [queue for queue in rival.path if queue.name not in above]
+    return (
+        bool(ours)
+        and claim.path[0].spec.reclaimable
+        and all(_beyond(claim, queue, more, rival.request) for queue in ours)
+        and not any(exceeds(queue, rival.request.items()) for queue in theirs)
+    )
+
+
+def _over(
+    claim: Claim, queue: QueueView, given: Mapping[str, int], offered: Mapping[str, int] | None = None
+) -> bool:
+    """Whether the queue holds more than its share of something that the claim asks for (and that is
+    ``offered``, if that is said)."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
+        for name, units in claim.request.items()
+        if units > 0 and name in queue.fair_share and (offered is None or offered.get(name, 0) > 0)
+    )
+
+
+def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit: VictimUnit) -> bool:
+    """Whether the unit holds devices of a model of which the queue holds no more than its share."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) - given.get(name, 0) <= queue.fair_share[name]
+        for name, units in unit.request.items()
+        if units > 0 and FLAVOR in name and name in queue.fair_share
+    )
+
+
+def _tick(claim: Claim) -> float:
+    """Since when the order is kept. Unix seconds."""
+    return floor(claim.now / TICK_SECONDS) * TICK_SECONDS
+
+
+def _gauge(claim: Claim) -> tuple[str, int]:
+    """By what it is measured how much a claim asks for, and how much that is, rounded up to a power of 2: devices, or
+    CPU where there are none."""
+    most, found = 0, "cpu"
+    for name, units in claim.request.items():
+        if units > most and "/" in name and FLAVOR not in name:
+            most, found = units, name
+    most = most or claim.request.get("cpu", 0)
+    return found, 1 << (most - 1).bit_length() if most > 0 else 0
+
+
+def _times(claim: Claim, unit: VictimUnit) -> float:
+    """How many times what the claim asks for a unit has, at least 1."""
+    name, units = _gauge(claim)
+    return max(1.0, unit.request.get(name, 0) / units) if units else 1.0
+
+
+def _worked_since(unit: VictimUnit) -> float:
+    """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds; endless
+    where everything of it has only been bound, and nothing runs yet: then it loses nothing."""
+    if unit.tasks and all([task.state is TaskState.BOUND and task.started is None for task in unit.tasks]):
+        return inf
+    since = unit.started if unit.started is not None else unit.group.created
+    text = unit.group.annotations.get(CHECKPOINTED)
+    if text is not None:
+        try:
+            return max(since, timestamps.parse_rfc3339(text))
+        except ValueError:
+            return since
+    return since

@@ -1,0 +1,446 @@
+"""Volcano's plugins by name: what each puts into its tier, switch by switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from windlass.plugins.argument_values import boolean, number
+from windlass.plugins.arguments import LOW_NODE_UTILIZATION
+from windlass.plugins.default_node_plugins import Counting
+from windlass.plugins.queue_api_filter import kept
+from windlass.plugins.volcano import (
+    binpack,
+    capacity,
+    deviceshare,
+    drf,
+    extender,
+    extender_votes,
+    gang,
+    hdrf,
+    network_topology,
+    nodegroup,
+    nodeorder,
+    numa_aware,
+    overcommit,
+    priority,
+    proportion,
+    rescheduling,
+    resource_strategy_fit,
+    resourcequota,
+    revocable,
+    sla,
+    task_topology,
+    tdm,
+    usage,
+)
+from windlass.plugins.volcano.cdp import Cooldown
+from windlass.plugins.volcano.conformance import Conformance
+from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.pdb import Pdb
+from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
+from windlass.plugins.volcano.tiers import Tier
+from windlass.spi import tiers as votes
+from windlass.spi.configuration import PluginOption, measured_every
+from windlass.spi.extender import Matter
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
+from windlass.spi.tiers import Purpose
+
+Enter = Callable[[PluginOption, "Wiring"], None]
+
+
+class Wiring:
+    """What the plugins of a file have put together so far.
+
+    ``placement``: arguments of ``default_plugins``. ``counting``: the policies that count pods, which
+    scores look at. ``plugins``: orders, scores, divisions for Volcano queues. ``warn`` is told what is
+    read differently from how it stands.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[str], None],
+        *,
+        compatibility: str = "",
+        metrics: Mapping[str, str] | None = None,
+        actions: Sequence[str] = (),
+    ) -> None:
+        self.warn = warn
+        self.actions = actions
+        self.metrics: Mapping[str, str] = metrics or {}
+        self.counting = Counting()
+        self.placement: dict[str, Any] = {}
+        self.plugins: list[object] = []
+        self.tiers: list[Tier] = []
+        self.gang_must_fit = compatibility != "volcano"
+        self.capacity: capacity.CapacitySpares | None = None
+        self.numa_aware = False
+
+    def open_tier(self) -> None:
+        self.tiers.append(Tier())
+
+    @property
+    def tier(self) -> Tier:
+        return self.tiers[-1]
+
+    def add(self, *plugins: object) -> None:
+        """Policies for Volcano queues only."""
+        for plugin in plugins:
+            self.plugins += kept(plugin, Dialect.VOLCANO, inside=True)
+
+    def enter_any(self, plugin: object, option: PluginOption) -> None:
+        """A third party's plugin in a tier: every facet that its switch leaves on."""
+        if not _switched_off(plugin, option):
+            self.add(plugin)
+        for switch, protocol, voters in (
+            ("enableJobStarving", votes.Starves, self.tier.starving),
+            ("enableJobEnqueued", votes.Admitting, self.tier.admitting),
+            ("enablePreemptable", votes.Spares, self.tier.preempting),
+            ("enableReclaimable", votes.Spares, self.tier.reclaiming),
+            ("enablePreemptive", votes.Claims, self.tier.claims),
+            ("enabledOverused", votes.Overuse, self.tier.overuse),
+            ("enabledAllocatable", votes.Allots, self.tier.allots),
+            ("enabledVictim", votes.Evicts, self.tier.evicts),
+            ("enabledVictim", votes.Relieves, self.tier.evicts),
+        ):
+            if isinstance(plugin, protocol) and option.enabled(switch):
+                voters.append(plugin)  # type: ignore[arg-type]
+        if isinstance(plugin, votes.VictimQueues):
+            self.tier.victim_queues.append(plugin)
+
+
+def _switched_off(plugin: object, option: PluginOption) -> bool:
+    return any(
+        isinstance(plugin, protocol) and not option.enabled(switch)
+        for switch, protocol in (
+            ("enableJobOrder", GroupOrder),
+            ("enableTaskOrder", TaskOrder),
+            ("enableQueueOrder", QueueOrder),
+            ("enableNodeOrder", Score),
+            ("enableNodeOrder", RelativeScore),
+        )
+    )
+
+
+def _gang(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(gang.GangOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(gang.GangStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(gang.GangSpares())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(gang.GangSpares())
+    if option.enabled("enableJobPipelined"):
+        wiring.gang_must_fit = True
+
+
+def _priority(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(priority.PriorityOrder())
+    if option.enabled("enableTaskOrder"):
+        wiring.add(priority.PriorityTaskOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(priority.PriorityStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(priority.PrioritySpares())
+
+
+def _conformance(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Conformance())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Conformance())
+
+
+def _drf(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(drf.DrfOrder())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(drf.DrfSpares())
+    if option.enabled("enableHierarchy"):
+        if option.enabled("enableQueueOrder"):
+            wiring.add(hdrf.HdrfOrder())
+        if option.enabled("enableReclaimable"):
+            wiring.tier.reclaiming.append(hdrf.HdrfSpares())
+
+
+def _proportion(option: PluginOption, wiring: Wiring) -> None:
+    tier = wiring.tier
+    wiring.plugins.append(ProportionDivision())
+    if option.enabled("enableQueueOrder"):
+        wiring.add(ProportionOrder())
+    if option.enabled("enableReclaimable"):
+        tier.reclaiming.append(proportion.ProportionSpares())
+    if option.enabled("enablePreemptive"):
+        tier.claims.append(proportion.ProportionClaims())
+    if option.enabled("enabledOverused"):
+        tier.overuse.append(proportion.ProportionOveruse())
+    if option.enabled("enabledAllocatable"):
+        tier.allots.append(proportion.ProportionAllots())
+    if option.enabled("enableJobEnqueued"):
+        tier.admitting.append(proportion.ProportionAdmits())
+
+
+def _capacity(option: PluginOption, wiring: Wiring) -> None:
+    tier = wiring.tier
+    hierarchy = option.enabled("enableHierarchy")
+    wiring.plugins.append(CapacityDivision(hierarchy=hierarchy))
+    if option.enabled("enableQueueOrder"):
+        wiring.add(CapacityOrder())
+    rules = {
+        "hierarchy": hierarchy,
+        "ancestor_reclaim_level": int(number(option.arguments, "ancestorReclaimLevel", 0)),
+    }
+    if option.enabled("enableReclaimable"):
+        tier.reclaiming.append(capacity.CapacitySpares(**rules))
+    if option.enabled("enablePreemptive"):
+        tier.claims.append(capacity.CapacityClaims(**rules))
+    if option.enabled("enabledAllocatable"):
+        tier.allots.append(capacity.CapacityAllots(**rules))
+    if option.enabled("enableJobEnqueued"):
+        tier.admitting.append(capacity.CapacityAdmits(**rules))
+    tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
+    wiring.capacity = capacity.CapacitySpares(**rules)
+
+
+def _overcommit(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(overcommit.Overcommit(option.arguments))
+
+
+def _resourcequota(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(resourcequota.QuotaAdmits())
+
+
+def _sla(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(sla.SlaOrder(option.arguments))
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(sla.SlaAdmits(option.arguments))
+
+
+def _cdp(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Cooldown())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Cooldown())
+
+
+def _predicates(option: PluginOption, wiring: Wiring) -> None:
+    """The tests are made in any case: a node would refuse the pod."""
+    for argument in option.arguments:
+        if argument.startswith("predicate.") and not boolean(option.arguments, argument, True):
+            wiring.warn(f"{argument} is not switched off: a node would refuse the pod")
+
+
+def _nodeorder(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableNodeOrder"):
+        counting = wiring.counting
+        wiring.plugins += nodeorder.build(option.arguments, counting.affinity, counting.spread)
+
+
+def _binpack(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableNodeOrder"):
+        wiring.plugins += binpack.build(option.arguments)
+
+
+def _resource_strategy_fit(option: PluginOption, wiring: Wiring) -> None:
+    for plugin in resource_strategy_fit.build(option.arguments):
+        switch = "enableNodeOrder" if isinstance(plugin, Score) else "enablePredicate"
+        if option.enabled(switch):
+            wiring.plugins.append(plugin)
+
+
+def _usage(option: PluginOption, wiring: Wiring) -> None:
+    closes, every = option.enabled("enablePredicate"), measured_every(wiring.metrics)
+    _enter_for_nodes(usage.build(option.arguments, closes=closes, interval=every), option, wiring)
+
+
+def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
+    found = nodegroup.build(
+        option.arguments,
+        hierarchy=option.enabled("enableHierarchy"),
+        closes=option.enabled("enablePredicate"),
+    )
+    _enter_for_nodes(found, option, wiring)
+    if option.enabled("enablePredicate"):
+        wiring.plugins.append(nodegroup.NodeGroupLimits())
+
+
+def _tdm(option: PluginOption, wiring: Wiring) -> None:
+    """Which pods revocable nodes take, and when; who leaves them (action ``shuffle``); and who makes room on
+    other nodes for work that is not preemptible."""
+    found = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(found, option, wiring)
+    if option.enabled("enableJobOrder"):
+        wiring.add(tdm.RevocableOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(tdm.RevocableStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(tdm.RevocableSpares())
+    if option.enabled("enableJobPipelined"):
+        wiring.gang_must_fit = True
+    if option.enabled("enabledVictim"):
+        wiring.tier.evicts.append(tdm.build(option.arguments))
+
+
+def _extender(option: PluginOption, wiring: Wiring) -> None:
+    found = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(found, option, wiring)
+    hooks = extender.hooks_of(option.arguments)
+    if not extender_votes.asks_in_rounds(hooks):
+        return
+    desk, tier = extender_votes.Desk(hooks), wiring.tier
+    wiring.plugins.append(desk)
+    for switch, purpose, matter, voters in (
+        ("enablePreemptable", Purpose.PREEMPT, Matter.PREEMPTABLE, tier.preempting),
+        ("enableReclaimable", Purpose.RECLAIM, Matter.RECLAIMABLE, tier.reclaiming),
+    ):
+        if option.enabled(switch) and desk.asks(matter):
+            voters.append(extender_votes.ExtenderSpares(desk, purpose))
+    if option.enabled("enabledOverused") and desk.asks(Matter.OVERUSED):
+        tier.overuse.append(extender_votes.ExtenderOveruse(desk))
+    if option.enabled("enableJobEnqueued") and (desk.asks(Matter.ENQUEUEABLE) or desk.asks(Matter.ENQUEUED)):
+        tier.admitting.append(extender_votes.ExtenderAdmits(desk))
+    ready = option.enabled("enableJobReady") and desk.asks(Matter.READY)
+    if ready or desk.asks(Matter.ALLOCATE) or desk.asks(Matter.DEALLOCATE):
+        wiring.plugins.append(extender_votes.ExtenderConsents(desk, ready=ready))
+
+
+def _enter_for_nodes(
+    found: Sequence[
+        extender.Extender
+        | usage.Usage
+        | nodegroup.NodeGroupAffinity
+        | revocable.RevocableZones
+        | rescheduling.Rescheduling
+    ],
+    option: PluginOption,
+    wiring: Wiring,
+) -> None:
+    for plugin in found:
+        if not option.enabled("enableNodeOrder"):
+            plugin.weight = 0.0
+        wiring.plugins.append(plugin)
+
+
+def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
+    """That the zones hold a pod is tested in any case: a node would refuse it."""
+    wiring.numa_aware = True
+    if option.enabled("enableNodeOrder"):
+        wiring.plugins.append(numa_aware.build(option.arguments, wiring.counting.zones))
+
+
+def _task_topology(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableTaskOrder"):
+        wiring.add(task_topology.RolesInOrder())
+    weight = task_topology.weight_of(option.arguments)
+    if option.enabled("enableNodeOrder") and weight > 0:
+        wiring.plugins.append(task_topology.RolesTogether(weight))
+
+
+def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
+    """Which cards, and nodes by their cards. Parts of cards are served whatever the switches say."""
+    for argument in option.arguments:
+        kind = argument.removeprefix("deviceshare.").removesuffix("Enable")
+        if kind in ("GPUSharing", "GPUNumber", "VGPU") and not boolean(option.arguments, argument, True):
+            wiring.warn(f"{argument} is not switched off: every vocabulary of parts of cards is served")
+    wiring.plugins += deviceshare.build(option.arguments, scores=option.enabled("enableNodeOrder"))
+
+
+def _pdb(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Pdb())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Pdb())
+
+
+def _network_topology(option: PluginOption, wiring: Wiring) -> None:
+    if network_topology.GRADIENT in option.arguments:
+        wiring.warn(
+            f"{network_topology.GRADIENT} changes nothing: all HyperNodes are considered where room is made"
+        )
+    wiring.plugins += network_topology.build(
+        option.arguments,
+        hypernodes=option.enabled("enabledHyperNodeOrder"),
+        nodes=option.enabled("enableNodeOrder"),
+    )
+
+
+def _rescheduling(option: PluginOption, wiring: Wiring) -> None:
+    """Who leaves loaded nodes (action ``shuffle``), and that who comes in his place does not come back to them."""
+    found = rescheduling.build(option.arguments)
+    if found is None:
+        wiring.warn(f"rescheduling: no strategy is {LOW_NODE_UTILIZATION}: nobody is moved")
+        return
+    if "shuffle" not in wiring.actions:
+        wiring.warn("rescheduling: the action shuffle is not named, which would do it: nobody is moved")
+    if min(found.rules.targets) >= rescheduling.WHOLE:
+        wiring.warn(
+            "rescheduling: no targetThresholds of cpu or memory below 100: no node has more load than that, and nobody "
+            "is moved"
+        )
+    _enter_for_nodes([found], option, wiring)
+    if option.enabled("enabledVictim"):
+        wiring.tier.evicts.append(found)
+
+
+CATALOGUE: dict[str, Enter] = {
+    "gang": _gang,
+    "priority": _priority,
+    "conformance": _conformance,
+    "drf": _drf,
+    "proportion": _proportion,
+    "capacity": _capacity,
+    "overcommit": _overcommit,
+    "resourcequota": _resourcequota,
+    "sla": _sla,
+    "cdp": _cdp,
+    "predicates": _predicates,
+    "nodeorder": _nodeorder,
+    "binpack": _binpack,
+    "resource-strategy-fit": _resource_strategy_fit,
+    "usage": _usage,
+    "nodegroup": _nodegroup,
+    "tdm": _tdm,
+    "extender": _extender,
+    "network-topology-aware": _network_topology,
+    "pdb": _pdb,
+    "rescheduling": _rescheduling,
+    "task-topology": _task_topology,
+    "numa-aware": _numa_aware,
+    "deviceshare": _deviceshare,
+}
+"""Plugin of a tier → what it enters."""
+
+
+def _node_placement(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement.setdefault("kai_sharing_first", False)
+    for kind in ("gpu", "cpu"):
+        wanted = option.arguments.get(kind)
+        if wanted in ("binpack", "spread"):
+            wiring.placement[f"kai_{kind}"] = wanted
+        elif wanted is not None:
+            wiring.warn(f"nodeplacement {kind} is binpack or spread, not {wanted!r}")
+
+
+def _gpu_pack(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement.setdefault("kai_sharing_first", False)
+    wiring.placement["kai_cards"] = "binpack" if option.name == "gpupack" else "spread"
+
+
+def _gpu_sharing_order(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement["kai_sharing_first"] = True
+
+
+PLACEMENT: dict[str, Enter] = {
+    "nodeplacement": _node_placement,
+    "gpupack": _gpu_pack,
+    "gpuspread": _gpu_pack,
+    "gpusharingorder": _gpu_sharing_order,
+}
+"""Plugins that only say how the default policy places: KAI's placement plugins. As in KAI, a list of them is
+the whole of it: one that it leaves out is off."""

@@ -1,0 +1,1 @@
+"""ProvisioningRequests of the running scheduler."""

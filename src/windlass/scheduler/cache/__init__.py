@@ -1,0 +1,1 @@
+"""Filling of the model: initial synchronisation and event handlers."""

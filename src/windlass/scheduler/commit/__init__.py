@@ -1,0 +1,1 @@
+"""Commit of decisions: pre-bind, bind, evict, device reservations, other schedulers."""

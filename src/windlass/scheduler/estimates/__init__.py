@@ -1,0 +1,1 @@
+"""Estimates: learned run times and starts of pending groups."""

@@ -1,0 +1,1 @@
+"""HTTP extenders: nodes and groups judged by another server."""

@@ -1,0 +1,213 @@
+"""Where measured loads come from beside the cluster's metrics API: Prometheus, Elasticsearch.
+
+The queries are those of Volcano: the mean of the last ten minutes (or as long as is asked for), of node exporter's
+metrics in Prometheus (whose label ``instance`` is the node's name) and of Metricbeat's documents in
+Elasticsearch. One query asks about all nodes at once. Loads are in percent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from windlass.client.connection import Connection
+from windlass.client.http import HttpOptions, HttpTransport
+from windlass.client.transport import Request, Transport
+from windlass.spi.node_loads import MEAN_SECONDS, NodeLoad
+
+SECONDS = 10.0
+"""So long an answer may take."""
+CPU_QUERY = (
+    "avg_over_time(clamp_min(100 - (avg by (instance) "
+    '(rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100), 0)[PERIOD:30s])'
+)
+MEMORY_QUERY = "100*avg_over_time((1-node_memory_MemAvailable_bytes/node_memory_MemTotal_bytes)[PERIOD:30s])"
+"""``PERIOD`` stands for over how long the mean is."""
+INDEX = "metricbeat-*"
+HOST_FIELD = "host.hostname"
+CPU_FIELD = "host.cpu.usage"
+MEMORY_FIELD = "system.memory.actual.used.pct"
+MOST_NODES = 65_000
+"""Elasticsearch makes no more buckets than 65 536 by default."""
+
+
+class NoLoads(Exception):
+    """What was answered is nothing that can be used; the message says why."""
+
+
+class LoadSource(Protocol):
+    """Somebody who measures nodes."""
+
+    where: str
+
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
+        """The loads of those of the nodes of which it knows any, averaged over so long. Raises :class:`NoLoads`, or
+        ``WindlassError`` where it cannot be reached."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _Sample(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Vector(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: list[_Sample] | None = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    data: _Vector | None = None
+    error: str = ""
+
+
+class Prometheus:
+    """Node exporter's metrics by Prometheus' HTTP API."""
+
+    def __init__(self, address: str, transport: Transport) -> None:
+        self.where = address
+        self._transport = transport
+
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
+        wanted, period = set(nodes), _period(mean_seconds)
+        cpu, memory = await asyncio.gather(
+            *(
+                self._query(query.replace("PERIOD", period), wanted, now)
+                for query in (CPU_QUERY, MEMORY_QUERY)
+            )
+        )
+        return {name: NodeLoad(cpu[name], memory[name], now) for name in sorted(cpu.keys() & memory.keys())}
+
+    async def _query(self, query: str, wanted: set[str], now: float) -> dict[str, float]:
+        """Node → value; where several instances are of one node, the first by name."""
+        form = urlencode({"query": query, "time": f"{now:.3f}"}).encode()
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        answer = await _ask(self._transport, Request("POST", "/api/v1/query", "", headers, form), _Answer)
+        if answer.status != "success" or answer.data is None or answer.data.result_type != "vector":
+            raise NoLoads(f"{self.where}: {answer.error or 'no vector'}")
+        found: dict[str, float] = {}
+        for sample in sorted(answer.data.result or (), key=lambda sample: sample.metric.get("instance", "")):
+            instance = sample.metric.get("instance", "")
+            name = instance if instance in wanted else instance.rpartition(":")[0]
+            value = float(sample.value[1])
+            if name in wanted and math.isfinite(value):
+                found.setdefault(name, value)
+        return found
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+class _Mean(msgspec.Struct):
+    value: float | None = None
+
+
+class _Bucket(msgspec.Struct):
+    key: str
+    cpu: _Mean
+    mem: _Mean
+
+
+class _Hosts(msgspec.Struct):
+    buckets: list[_Bucket]
+
+
+class _Aggregations(msgspec.Struct):
+    hosts: _Hosts
+
+
+class _Found(msgspec.Struct):
+    aggregations: _Aggregations | None = None
+
+
+class Elasticsearch:
+    """Metricbeat's documents by Elasticsearch's search; what stands there are shares of 1."""
+
+    def __init__(
+        self, address: str, transport: Transport, index: str = INDEX, host_field: str = HOST_FIELD
+    ) -> None:
+        self.where = address
+        self._transport = transport
+        self._index = index or INDEX
+        self._host_field = host_field or HOST_FIELD
+
+    async def measure(
+        self, nodes: Iterable[str], now: float, mean_seconds: float = MEAN_SECONDS
+    ) -> dict[str, NodeLoad]:
+        wanted = sorted(nodes)[:MOST_NODES]
+        if not wanted:
+            return {}
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        body = msgspec.json.encode(self._search(wanted, _period(mean_seconds)))
+        path = f"/{quote(self._index, safe='*,')}/_search"
+        answer = await _ask(self._transport, Request("POST", path, "", headers, body), _Found)
+        if answer.aggregations is None:
+            raise NoLoads(f"{self.where}: no aggregations")
+        found = {}
+        for bucket in answer.aggregations.hosts.buckets:
+            cpu, memory = bucket.cpu.value, bucket.mem.value
+            if cpu is not None and memory is not None:
+                found[bucket.key] = NodeLoad(100.0 * cpu, 100.0 * memory, now)
+        return found
+
+    def _search(self, wanted: list[str], period: str) -> dict[str, Any]:
+        recent = {"range": {"@timestamp": {"gte": f"now-{period}", "lt": "now"}}}
+        means = {"cpu": {"avg": {"field": CPU_FIELD}}, "mem": {"avg": {"field": MEMORY_FIELD}}}
+        by_host = {"terms": {"field": self._host_field, "size": len(wanted)}, "aggs": means}
+        return {
+            "size": 0,
+            "query": {"bool": {"must": [recent, {"terms": {self._host_field: wanted}}]}},
+            "aggs": {"hosts": by_host},
+        }
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def _period(seconds: float) -> str:
+    """As both sources read it: ``10m``, ``90s``."""
+    whole = max(1, round(seconds))
+    return f"{whole}s" if whole % 60 else f"{whole // 60}m"
+
+
+def source_of(metrics: Mapping[str, str]) -> LoadSource | None:
+    """The source that a configuration's ``metrics`` names; ``None``: the cluster's own metrics API."""
+    kind, address = metrics.get("type", ""), metrics.get("address", "")
+    if not address or kind not in ("prometheus", "elasticsearch"):
+        return None
+    connection = Connection(
+        server=address.rstrip("/"),
+        username=metrics.get("elasticsearch.username", ""),
+        password=metrics.get("elasticsearch.password", ""),
+        insecure=metrics.get("tls.insecureSkipVerify") == "true",
+        source="metrics of the scheduler's configuration",
+    )
+    options = replace(HttpOptions(), limit=2, connect_seconds=SECONDS, response_seconds=SECONDS)
+    transport = HttpTransport(connection, options=options)
+    if kind == "prometheus":
+        return Prometheus(address, transport)
+    index, host = metrics.get("elasticsearch.index", ""), metrics.get("elasticsearch.hostnameFieldName", "")
+    return Elasticsearch(address, transport, index, host)
+
+
+async def _ask(transport: Transport, request: Request, kind: type[Any]) -> Any:
+    response = await transport.request(request)
+    if response.status != 200:
+        raise NoLoads(f"{request.path}: status {response.status}")
+    try:
+        return msgspec.json.decode(response.body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise NoLoads(f"{request.path}: no answer that can be read: {error}") from error

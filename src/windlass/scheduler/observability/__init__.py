@@ -1,0 +1,1 @@
+"""Traces and life-cycle counters of groups."""

@@ -1,0 +1,1 @@
+"""Status of pods, groups and queues: what is written, and when."""

@@ -1,0 +1,1 @@
+"""Authentication: certificates, tokens, kubeconfig."""

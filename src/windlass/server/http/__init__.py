@@ -1,0 +1,1 @@
+"""HTTP: ASGI application, uvicorn protocol, listeners."""

@@ -1,0 +1,1 @@
+"""Presentation of objects: tables, discovery, OpenAPI, responses."""

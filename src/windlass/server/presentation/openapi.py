@@ -1,0 +1,396 @@
+"""OpenAPI v3: an index, and one document per group and version, made from the type tables.
+
+Enough for kubectl's create, apply, edit, explain and scale: operations with their parameters and kinds, and
+schemas with list types, merge keys and defaults. Built-in kinds have no descriptions (facts only);
+Windlass' own kinds have those of their CustomResourceDefinitions. A document is a pure function of
+the type data, so its hash is taken of that and documents are built on demand.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+import windlass
+from windlass.api.resources import Resource
+from windlass.api.wire import schema, schema_crd
+from windlass.api.wire.schema import CORE, META, Node, Struct
+from windlass.client.transport import Request, Response
+from windlass.server.presentation import discovery, responses
+
+_encode = msgspec.json.Encoder().encode
+_PREFIX = "/openapi/v3"
+_REF = "#/components/schemas/"
+_IMMUTABLE = "public, immutable"
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_TIME, _MICRO, _PATCH = f"{META}Time", f"{META}MicroTime", f"{META}Patch"
+_FIXED: Mapping[str, dict[str, Any]] = {
+    _QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    _INT_OR_STRING: {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
+    _TIME: {"type": "string", "format": "date-time"},
+    _MICRO: {"type": "string", "format": "date-time"},
+    _PATCH: {"type": "object"},
+}
+_SCALARS: Mapping[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "number": {"type": "number", "format": "double"},
+    "bytes": {"type": "string", "format": "byte"},
+    "duration": {"type": "string"},
+    "any": {"type": "object"},
+}
+_REFERENCES = {"quantity": _QUANTITY, "int-or-string": _INT_OR_STRING, "time": _TIME, "microtime": _MICRO}
+_MEDIA = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_LIST_PARAMETERS = (
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+)
+_WRITE_PARAMETERS = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
+_DELETE_PARAMETERS = (
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+)
+
+
+def answer(request: Request) -> Response | None:
+    """The answer to ``/openapi/v3`` and below; ``None`` for other paths."""
+    path = request.path.rstrip("/")
+    if path != _PREFIX and not path.startswith(f"{_PREFIX}/"):
+        return None
+    if path == _PREFIX:
+        response = responses.json(200, _index())
+        response.headers = {"content-type": "text/plain; charset=utf-8"}
+        return response
+    name = path.removeprefix(f"{_PREFIX}/")
+    if name not in _names():
+        return responses.text(404, "404 page not found\n")
+    digest = _digest(name)
+    asked = _asked_hash(request.query)
+    if asked is not None and asked != digest:
+        return Response(301, {"location": f"{_PREFIX}/{name}?hash={digest}"})
+    return _document_answer(request, name, digest, pinned=asked is not None)
+
+
+def _document_answer(request: Request, name: str, digest: str, *, pinned: bool) -> Response:
+    tag = f'"{digest}"'
+    headers = {"content-type": "application/json", "etag": tag, "vary": "Accept, Accept-Encoding"}
+    if pinned:
+        headers |= {"cache-control": _IMMUTABLE, "expires": "Thu, 31 Dec 2099 23:59:59 GMT"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(304, headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(200, {**headers, "content-encoding": "gzip"}, _packed(name))
+    return Response(200, headers, document_bytes(name))
+
+
+def _asked_hash(query: str) -> str | None:
+    for part in query.split("&"):
+        key, _, value = part.partition("=")
+        if key == "hash":
+            return value
+    return None
+
+
+@cache
+def _names() -> dict[str, tuple[str, str]]:
+    """``api/v1``, ``apis/policy/v1`` → (group, version)."""
+    return {
+        f"apis/{group}/{version}" if group else f"api/{version}": (group, version)
+        for group, versions in discovery.groups().items()
+        for version in versions
+    }
+
+
+def _index() -> dict[str, Any]:
+    return {
+        "paths": {
+            name: {"serverRelativeURL": f"{_PREFIX}/{name}?hash={_digest(name)}"} for name in sorted(_names())
+        }
+    }
+
+
+@cache
+def _source() -> bytes:
+    """What every document follows from."""
+    summed = hashlib.sha512(windlass.__version__.encode())
+    summed.update((files("windlass.api") / "data/types.json.gz").read_bytes())
+    for text in schema_crd.crd_texts().values():
+        summed.update(text.encode())
+    return summed.digest()
+
+
+@cache
+def _digest(name: str) -> str:
+    return hashlib.sha512(_source() + name.encode()).hexdigest().upper()
+
+
+@cache
+def _packed(name: str) -> bytes:
+    return gzip.compress(document_bytes(name), 6, mtime=0)
+
+
+@cache
+def document_bytes(name: str) -> bytes:
+    """The document of ``api/v1`` or ``apis/GROUP/VERSION`` as JSON."""
+    return _encode(document(*_names()[name])) + b"\n"
+
+
+# --- one document -------------------------------------------------------------------------------------
+
+
+def document(group: str, version: str) -> dict[str, Any]:
+    """The OpenAPI document of one group and version."""
+    schemas = _Schemas()
+    paths: dict[str, Any] = {}
+    for resource in discovery.of_version(group, version):
+        struct = schema.for_kind(group, version, resource.kind)
+        if struct is not None:
+            _paths(resource, schemas.add_kind(resource, struct), schemas, paths)
+    schemas.add_fixed(_PATCH)
+    for name in ("DeleteOptions", "Status"):
+        schemas.add(schema.builtin(f"{META}{name}"))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": ".".join(schema.kubernetes_version().split(".")[:2])},
+        "paths": dict(sorted(paths.items())),
+        "components": {"schemas": dict(sorted(schemas.found.items()))},
+    }
+
+
+class _Schemas:
+    """Component schemas, gathered with everything that they refer to."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def add_fixed(self, name: str) -> str:
+        self.found.setdefault(name, dict(_FIXED[name]))
+        return name
+
+    def add_kind(self, resource: Resource, struct: Struct) -> str:
+        name = self.add(struct, (resource.group, resource.version, resource.kind))
+        if "list" in resource.verbs:
+            self.found[f"{name}List"] = {
+                "type": "object",
+                "required": ["items"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "items": {
+                        "type": "array",
+                        "items": {"default": {}, "allOf": [{"$ref": f"{_REF}{name}"}]},
+                    },
+                    "kind": {"type": "string"},
+                    "metadata": {
+                        "default": {},
+                        "allOf": [{"$ref": f"{_REF}{self.add(schema.builtin(f'{META}ListMeta'))}"}],
+                    },
+                },
+                "x-kubernetes-group-version-kind": [
+                    {"group": resource.group, "kind": resource.list_kind, "version": resource.version}
+                ],
+            }
+        return name
+
+    def add(self, struct: Struct, kind: tuple[str, str, str] | None = None) -> str:
+        if struct.name in self.found:
+            return struct.name
+        entry: dict[str, Any] = {"type": "object"}
+        self.found[struct.name] = entry
+        if struct.description:
+            entry["description"] = struct.description
+        if struct.required:
+            entry["required"] = list(struct.required)
+        entry["properties"] = {name: self.property(node) for name, node in sorted(struct.fields.items())}
+        if struct.map_type:
+            entry["x-kubernetes-map-type"] = struct.map_type
+        gvk = kind or struct.kind
+        if gvk is not None:
+            group, version, name = gvk
+            entry["x-kubernetes-group-version-kind"] = [{"group": group, "kind": name, "version": version}]
+        return struct.name
+
+    def property(self, node: Node) -> dict[str, Any]:
+        """The schema of a field or item."""
+        found = self._shape(node)
+        if node.default is not None:
+            found["default"] = node.default
+        if node.enum:
+            found["enum"] = list(node.enum)
+        if node.description:
+            found["description"] = node.description
+        for key, value in (
+            ("x-kubernetes-list-type", node.list_type),
+            ("x-kubernetes-map-type", node.map_type),
+            ("x-kubernetes-patch-merge-key", node.merge_key),
+            ("x-kubernetes-patch-strategy", ",".join(node.strategy)),
+        ):
+            if value:
+                found[key] = value
+        if node.list_keys:
+            found["x-kubernetes-list-map-keys"] = list(node.list_keys)
+        found |= node.bounds
+        return found
+
+    def _shape(self, node: Node) -> dict[str, Any]:
+        match node.kind:
+            case "struct":
+                return self._struct(node)
+            case "list":
+                item = self.property(node.item)  # type: ignore[arg-type]
+                return {"type": "array", "items": item}
+            case "map":
+                return {"type": "object", "additionalProperties": self.property(node.item)}  # type: ignore[arg-type]
+            case "integer":
+                return {"type": "integer", "format": f"int{node.bits}"}
+            case kind if kind in _REFERENCES:
+                return {"allOf": [{"$ref": f"{_REF}{self.add_fixed(_REFERENCES[kind])}"}]}
+        found = dict(_SCALARS[node.kind])
+        if node.kind == "string" and node.format:
+            found["format"] = node.format
+        return found
+
+    def _struct(self, node: Node) -> dict[str, Any]:
+        struct: Struct = node.struct  # type: ignore[assignment]
+        if struct.name.startswith("io.k8s."):
+            reference: dict[str, Any] = {"allOf": [{"$ref": f"{_REF}{self.add(struct)}"}]}
+            return reference if node.pointer else {"default": {}, **reference}
+        inline: dict[str, Any] = {"type": "object"}
+        if struct.required:
+            inline["required"] = list(struct.required)
+        inline["properties"] = {name: self.property(inner) for name, inner in sorted(struct.fields.items())}
+        return inline
+
+
+# --- paths --------------------------------------------------------------------------------------------
+
+
+def _paths(resource: Resource, name: str, schemas: _Schemas, paths: dict[str, Any]) -> None:
+    base = (
+        "/".join(("/apis", resource.group, resource.version))
+        if resource.group
+        else f"/api/{resource.version}"
+    )
+    collection = (
+        f"{base}/namespaces/{{namespace}}/{resource.plural}"
+        if resource.namespaced
+        else f"{base}/{resource.plural}"
+    )
+    scope = [_path_parameter("namespace")] if resource.namespaced else []
+    make = _Operations(resource, name)
+    if resource.namespaced and "list" in resource.verbs:
+        paths[f"{base}/{resource.plural}"] = {"get": make.list()}
+    paths[collection] = make.collection() | ({"parameters": scope} if scope else {})
+    named = make.item()
+    if named:
+        paths[f"{collection}/{{name}}"] = named | {"parameters": [_path_parameter("name"), *scope]}
+    for sub, kind, verbs in discovery.subresources(resource):
+        if sub in ("status", "scale", "finalize"):
+            body = name if not kind[1] else schemas.add(schema.for_kind(*kind))  # type: ignore[arg-type]
+            below = _Operations(resource, body).item(verbs)
+            paths[f"{collection}/{{name}}/{sub}"] = below | {"parameters": [_path_parameter("name"), *scope]}
+    if resource.plural == "pods" and not resource.group:
+        binding = schemas.add(schema.builtin(f"{CORE}Binding"))
+        post = _Operations(resource, binding).post()
+        paths[f"{collection}/{{name}}/binding"] = {
+            "post": post,
+            "parameters": [_path_parameter("name"), *scope],
+        }
+
+
+class _Operations:
+    """The operations of one kind. ``body`` names the schema of what is sent and answered."""
+
+    def __init__(self, resource: Resource, body: str) -> None:
+        self.resource = resource
+        self.body = body
+        self.gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+    def collection(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "list" in self.resource.verbs:
+            found["get"] = self.list()
+        if "create" in self.resource.verbs:
+            found["post"] = self.post()
+        if "deletecollection" in self.resource.verbs:
+            parameters = (*_DELETE_PARAMETERS, *_LIST_PARAMETERS)
+            found["delete"] = self._operation("deletecollection", parameters, f"{META}Status")
+        return found
+
+    def item(self, allowed: list[str] | None = None) -> dict[str, Any]:
+        verbs = allowed if allowed is not None else self.resource.verbs
+        found: dict[str, Any] = {}
+        if "get" in verbs:
+            found["get"] = self._operation("get", (), self.body)
+        if "update" in verbs:
+            found["put"] = self._operation("put", _WRITE_PARAMETERS, self.body, sent=self.body)
+        if "patch" in verbs:
+            found["patch"] = self._patch()
+        if "delete" in verbs:
+            found["delete"] = self._operation(
+                "delete", _DELETE_PARAMETERS, f"{META}Status", sent=f"{META}DeleteOptions", must=False
+            )
+        return found
+
+    def list(self) -> dict[str, Any]:
+        return self._operation("list", _LIST_PARAMETERS, f"{self.body}List")
+
+    def post(self) -> dict[str, Any]:
+        return self._operation("post", _WRITE_PARAMETERS, self.body, sent=self.body)
+
+    def _patch(self) -> dict[str, Any]:
+        operation = self._operation("patch", (*_WRITE_PARAMETERS, ("force", "boolean")), self.body)
+        kinds = ["application/json-patch+json", "application/merge-patch+json"]
+        if not self.resource.custom:
+            kinds.append("application/strategic-merge-patch+json")
+        operation["requestBody"] = {
+            "content": {kind: {"schema": {"$ref": f"{_REF}{_PATCH}"}} for kind in kinds},
+            "required": True,
+        }
+        return operation
+
+    def _operation(
+        self, action: str, parameters: Any, answered: str, *, sent: str = "", must: bool = True
+    ) -> dict[str, Any]:
+        media = _MEDIA[:2] if self.resource.custom else _MEDIA
+        group = "".join(
+            part.capitalize() for part in (self.resource.group.split(".")[0] or "core").split("-")
+        )
+        content = {kind: {"schema": {"$ref": f"{_REF}{answered}"}} for kind in media[:2]}
+        operation: dict[str, Any] = {
+            "tags": [f"{group[0].lower()}{group[1:]}_{self.resource.version}"],
+            "operationId": f"{action}{group}{self.resource.version.capitalize()}{self.body.rsplit('.', 1)[1]}",
+            "parameters": [
+                {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
+                for name, kind in parameters
+            ],
+            "responses": {"200": {"description": "OK", "content": content}},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": self.gvk,
+        }
+        if sent:
+            operation["requestBody"] = {
+                "content": {kind: {"schema": {"$ref": f"{_REF}{sent}"}} for kind in media},
+                **({"required": True} if must else {}),
+            }
+        return operation
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}

@@ -1,0 +1,1 @@
+"""Requests: routing, parameters, negotiation, users."""

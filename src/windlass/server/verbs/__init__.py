@@ -1,0 +1,1 @@
+"""Verbs of the API: one module each."""

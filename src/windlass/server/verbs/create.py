@@ -1,0 +1,134 @@
+"""POST: making objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api.errors import bad_request, failure
+from windlass.api.resources import EVENTS_V1, PODS, Resource
+from windlass.api.wire import decode, field_review
+from windlass.client.transport import Response
+from windlass.kits.rng import name_suffix
+from windlass.server import object_meta
+from windlass.server.admission import claims
+from windlass.server.core import Call, Core, metadata_of, require_name, translated
+from windlass.server.presentation import responses
+from windlass.server.presentation.presenter import object_presenter
+from windlass.server.request.events_v1 import to_core
+from windlass.server.request.params import write_options
+from windlass.server.request.routing import Target
+from windlass.store import errors as store_errors
+from windlass.store.records import Entry, preview
+
+OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
+_GENERATED_BASE = 58
+"""What is kept of a ``generateName``: 63 less the five random characters."""
+_GENERATE_ATTEMPTS = 8
+_ALWAYS_REVIEWED = frozenset(("kind", "apiVersion", "metadata"))
+
+
+async def create(core: Core, call: Call) -> Response:
+    """Raises StatusError."""
+    target = call.target
+    options = write_options(call.params, "CreateOptions")
+    obj = inbound(call, options.validation)
+    metadata = metadata_of(obj)
+    _place(target.resource, target.namespace, metadata)
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = _free_name(core, call.target, str(metadata["generateName"]))
+    entry = await create_object(core, call, obj, dry_run=options.dry_run)
+    return responses.body(201, object_presenter(target.resource).single(entry), call.form)
+
+
+def _free_name(core: Core, target: Target, base: str) -> str:
+    """A random name that is not taken, or after a few attempts one that is (then the answer is 409)."""
+    name = ""
+    for _ in range(_GENERATE_ATTEMPTS):
+        name = base[:_GENERATED_BASE] + name_suffix(core.rng)
+        if core.store.head(target.table, target.namespace, name) is None:
+            break
+    return name
+
+
+async def create_object(core: Core, call: Call, obj: dict[str, Any], *, dry_run: bool) -> Entry:
+    """Admit and store a new object in the stored form. Raises StatusError."""
+    resource, target = call.target.stored, call.target
+    name = str(obj["metadata"].get("name") or "")
+    object_meta.prepare_create(resource, obj, core.rng, core.clock.now())
+    admitted = core.admit(call, "CREATE", obj, None, dry_run=dry_run, name=name)
+    name = require_name(resource, admitted["metadata"])
+    store = core.store
+    try:
+        if dry_run:
+            if store.head(target.table, target.namespace, name) is not None:
+                raise store_errors.Exists(name)
+            return preview(target.namespace, name, admitted)
+        return await store.create(target.table, target.namespace, name, admitted)
+    except store_errors.StoreError as error:
+        raise translated(error, resource, name)
+
+
+def inbound(call: Call, validation: str) -> dict[str, Any]:
+    """Decode and review a body; the result is in the stored form. Raises 400, 415, 422."""
+    target = call.target
+    body = call.request.body
+    obj = decode.decode_body(target.resource, call.content_type, body)
+    return reviewed(call, obj, validation)
+
+
+def reviewed(
+    call: Call,
+    obj: dict[str, Any],
+    validation: str,
+    *,
+    patch: bool = False,
+    touched: frozenset[str] | None = None,
+) -> dict[str, Any]:
+    """Field review of an object of the URL's kind, and conversion to the stored form.
+
+    ``touched``: the members that a patch has touched, where the others are as they were stored.
+    """
+    target = call.target
+    shape = target.resource
+    if shape is PODS and (touched is None or "spec" in touched):
+        call.warnings.extend(claims.rewrite(obj))
+    if shape is EVENTS_V1:
+        report = field_review.review(shape, obj)
+        call.warnings.extend(field_review.enforce(shape, report, validation, patch=patch))
+        return to_core(report.object)
+    if target.stored is not shape:
+        obj["apiVersion"] = target.stored.api_version
+        call.warnings.append(f"alias: {shape.api_version} -> {target.stored.version}")
+    if touched is not None and not shape.custom:
+        return _review_part(call, obj, validation, touched)
+    report = field_review.review(target.stored, obj)
+    call.warnings.extend(field_review.enforce(target.stored, report, validation, patch=patch))
+    return report.object
+
+
+def _review_part(call: Call, obj: dict[str, Any], validation: str, touched: frozenset[str]) -> dict[str, Any]:
+    """Review only what a patch has touched: a status of a few lines must not cost the whole pod."""
+    stored = call.target.stored
+    seen = touched | _ALWAYS_REVIEWED
+    part: dict[str, Any] = {key: value for key, value in obj.items() if key in seen}
+    duplicates = getattr(obj, "duplicates", ())
+    report = field_review.review(stored, decode.Body(part, duplicates) if duplicates else part)
+    call.warnings.extend(field_review.enforce(stored, report, validation, patch=True))
+    kept = {key: value for key, value in obj.items() if key not in seen}
+    return {**report.object, **kept}
+
+
+def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None:
+    given = metadata.get("namespace")
+    if not resource.namespaced:
+        if given:
+            raise bad_request(OTHER_NAMESPACE)
+        metadata.pop("namespace", None)
+        return
+    if not namespace:
+        raise failure(
+            405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+        )
+    if given and given != namespace:
+        raise bad_request(OTHER_NAMESPACE)
+    metadata["namespace"] = namespace

@@ -1,0 +1,216 @@
+"""GET of ``pods/NAME/log``: which container, which lines; the bytes come from a LogSource."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from windlass.api.annotations import SIMULATED
+from windlass.api.errors import FieldError, bad_request, failure, not_found
+from windlass.api.resources import NODES
+from windlass.client.transport import Response
+from windlass.kits.timestamps import parse_rfc3339
+from windlass.server.core import Call, Core, decoded
+from windlass.server.log_source import LogMissing, LogOptions
+from windlass.server.presentation import responses
+from windlass.server.request.params import number, truth
+
+_PATIENCE_SECONDS = 0.25
+"""How long an answer waits for the first output, so that an error can still have its own status code."""
+
+
+async def read_log(core: Core, call: Call) -> Response:
+    """Raises StatusError."""
+    target = call.target
+    entry = core.store.get(target.table, target.namespace, target.name)
+    if entry is None:
+        raise not_found(target.resource, target.name)
+    pod = decoded(target.stored, entry)
+    container = _container(pod, call.params.get("container", ""))
+    options, limit = _options(core, call, container)
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return Response(204)
+    _check_node(core, pod)
+    _check_started(pod, container, previous=options.previous)
+    if core.logs is None:
+        raise failure(
+            503, "ServiceUnavailable", "no node agent serves logs to this server", {"retryAfterSeconds": 5}
+        )
+    chunks = _limited(core.logs.open(pod, options), limit)
+    first = await _first(core, chunks)
+    return responses.stream(_stoppable(core, first, chunks), responses.TEXT)
+
+
+async def _first(core: Core, chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
+    """Ask for the first chunk: a log that is missing is told as an error, a silent one is not waited for."""
+    following = _next(chunks)
+    patience = asyncio.ensure_future(core.clock.sleep(_PATIENCE_SECONDS))
+    try:
+        await asyncio.wait((following, patience), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        following.cancel()
+        raise
+    finally:
+        patience.cancel()
+    if following.done():
+        try:
+            following.result()
+        except LogMissing as error:
+            raise bad_request(str(error))
+    return following
+
+
+def _next(chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
+    """A task for the next chunk; empty at the end."""
+
+    async def one() -> bytes:
+        return await anext(chunks, b"")
+
+    return asyncio.ensure_future(one())
+
+
+def _container(pod: Mapping[str, Any], wanted: str) -> str:
+    spec = pod.get("spec") or {}
+    names = [c["name"] for c in spec.get("containers") or ()]
+    first = [c["name"] for c in spec.get("initContainers") or ()]
+    name = pod["metadata"]["name"]
+    if wanted:
+        extra = [c["name"] for c in spec.get("ephemeralContainers") or ()]
+        if wanted not in (*names, *first, *extra):
+            raise bad_request(f"container {wanted} is not valid for pod {name}")
+        return wanted
+    if len(names) == 1:
+        return names[0]
+    default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
+    if isinstance(default, str) and default in names:
+        return default
+    choices = f"choose one of: [{' '.join(names)}]"
+    if first:
+        choices += f" or one of the init containers: [{' '.join(first)}]"
+    raise bad_request(f"a container name must be specified for pod {name}, {choices}")
+
+
+def _options(core: Core, call: Call, container: str) -> tuple[LogOptions, int | None]:
+    params = call.params
+    tail, since, limit = (number(params, key) for key in ("tailLines", "sinceSeconds", "limitBytes"))
+    problems = []
+    if tail is not None and tail < 0:
+        problems.append(FieldError.invalid("tailLines", tail, "must be greater than or equal to 0"))
+    if limit is not None and limit < 1:
+        problems.append(FieldError.invalid("limitBytes", limit, "must be greater than 0"))
+    if since is not None and since < 1:
+        problems.append(FieldError.invalid("sinceSeconds", since, "must be greater than 0"))
+    since_time = params.get("sinceTime")
+    age = float(since) if since is not None else None
+    if since_time:
+        if since is not None:
+            problems.append(
+                FieldError.forbidden(
+                    "sinceTime", "at most one of `sinceTime` or `sinceSeconds` may be specified"
+                )
+            )
+        try:
+            age = max(0.0, core.clock.now() - parse_rfc3339(since_time))
+        except ValueError:
+            raise bad_request(f'parsing time "{since_time}" as RFC 3339: invalid syntax')
+    if problems:
+        raise _invalid(call.target.name, problems)
+    chosen = LogOptions(
+        container=container,
+        follow=bool(truth(params, "follow")),
+        previous=bool(truth(params, "previous")),
+        timestamps=bool(truth(params, "timestamps")),
+        tail_lines=tail,
+        since_seconds=age,
+    )
+    return chosen, limit
+
+
+def _invalid(name: str, problems: list[FieldError]) -> Exception:
+    texts = [f"{problem.field}: {problem.message}" for problem in problems]
+    body = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    causes = [{"reason": p.reason, "message": p.message, "field": p.field} for p in problems]
+    details = {"name": name, "kind": "PodLogOptions", "causes": causes}
+    return failure(422, "Invalid", f'PodLogOptions "{name}" is invalid: {body}', details)
+
+
+def _check_node(core: Core, pod: Mapping[str, Any]) -> None:
+    """A simulated node starts no process: say so instead of that the log is missing."""
+    node = pod["spec"]["nodeName"]
+    entry = core.store.get(NODES.qualified, "", node)
+    labels = decoded(NODES, entry)["metadata"].get("labels") or {} if entry is not None else {}
+    if labels.get(SIMULATED) == "true":
+        name = pod["metadata"]["name"]
+        raise bad_request(
+            f'pod "{name}" is on the simulated node "{node}": no process runs there, so it has no log'
+        )
+
+
+def _check_started(pod: Mapping[str, Any], container: str, *, previous: bool) -> None:
+    """Refuse, in the kubelet's words, where there can be no log."""
+    status, name = pod.get("status") or {}, pod["metadata"]["name"]
+    statuses = [
+        entry
+        for key in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+        for entry in status.get(key) or ()
+        if entry.get("name") == container
+    ]
+    which = f'container "{container}" in pod "{name}"'
+    if not statuses:
+        raise bad_request(f"{which} is waiting to start: ContainerCreating")
+    state = statuses[0].get("state") or {}
+    last = (statuses[0].get("lastState") or {}).get("terminated")
+    if previous:
+        if not last:
+            raise bad_request(f"previous terminated {which} not found")
+    elif "running" not in state and "terminated" not in state and not last:
+        reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
+        raise bad_request(f"{which} is waiting to start: {reason}")
+
+
+async def _limited(chunks: AsyncIterator[bytes], limit: int | None) -> AsyncIterator[bytes]:
+    try:
+        left = limit
+        async for chunk in chunks:
+            if left is not None:
+                chunk = chunk[:left]
+                left -= len(chunk)
+            if chunk:
+                yield chunk
+            if left == 0:
+                return
+    finally:
+        await _close(chunks)
+
+
+async def _stoppable(
+    core: Core, following: asyncio.Future[bytes], chunks: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """End when the server shuts down, although the container goes on."""
+    stop = core.stopped()
+    try:
+        while True:
+            await asyncio.wait((following, stop), return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                return
+            try:
+                chunk = following.result()
+            except LogMissing as error:  # the answer has begun: its text is all that can be told
+                yield f"{error}\n".encode()
+                return
+            if not chunk:
+                return
+            yield chunk
+            following = _next(chunks)
+    finally:
+        if not following.done():
+            following.cancel()
+            await asyncio.wait((following,))
+        await _close(chunks)
+
+
+async def _close(chunks: AsyncIterator[bytes]) -> None:
+    closing = getattr(chunks, "aclose", None)
+    if closing is not None:
+        await closing()

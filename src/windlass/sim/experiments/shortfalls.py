@@ -1,0 +1,96 @@
+"""E11: why a queue lacks its share, at a moment: could any node be cleared of work above its share?
+
+Reclaim stops only work of queues that hold more than their fair share, and only where a job of a queue that stays
+within its own is sure to fit then. So where each node also holds work of a queue within its share, no room for a job
+that needs a whole node can be made; and where nobody is above his share, nobody may be stopped, though GPUs are idle
+in parts of nodes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from windlass.plugins.kai.surplus_division import Claim, divide
+from windlass.sim.replay.outcome import Outcome
+
+HALF_HOUR = 1800.0
+
+
+class Shortfall(StrEnum):
+    """Why nothing was taken back, in the words of the page."""
+
+    MIXED = "every node also holds work of a queue within its share"
+    NOBODY_ABOVE = "nobody is above his share, what is idle lies in parts of nodes"
+    TOO_LARGE = "no job that waits fits into what its queue is due"
+    CLEARABLE = "a node could have been cleared"
+
+
+@dataclass(slots=True)
+class Instant:
+    """``held``: node → queue → GPUs; ``asked``: queue → GPUs of all its jobs, those that run and those that wait;
+    ``waiting``: queue → the sizes of its jobs that have waited for half an hour."""
+
+    held: dict[str, Counter[str]] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    waiting: dict[str, set[int]] = field(default_factory=dict)
+
+    @property
+    def used(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for queues in self.held.values():
+            found.update(queues)
+        return found
+
+
+def instants(outcome: Outcome, moments: Sequence[float]) -> list[Instant]:
+    """The cluster at moments, which ascend."""
+    found = [Instant() for _ in moments]
+    running: list[set[int]] = [set() for _ in moments]
+    for span in outcome.spans:
+        queue = outcome.jobs[span.job].job.queue
+        for at in range(bisect_left(moments, span.start), bisect_left(moments, span.end)):
+            running[at].add(span.job)
+            for node, gpus in span.by_node().items():
+                found[at].held.setdefault(node, Counter())[queue] += round(gpus)
+    for number, ended in enumerate(outcome.jobs):
+        job, begin = ended.job, bisect_left(moments, ended.job.submit_seconds)
+        for at in range(begin, len(moments) if ended.ended is None else bisect_left(moments, ended.ended)):
+            found[at].asked[job.queue] += job.gpus
+            if number not in running[at] and job.submit_seconds <= moments[at] - HALF_HOUR:
+                found[at].waiting.setdefault(job.queue, set()).add(job.gpus)
+    return found
+
+
+def reason(instant: Instant, weights: Mapping[str, int], nodes: int, size: int) -> Shortfall:
+    """On so many nodes of so many GPUs."""
+    claims = [Claim(name, 0, instant.asked[name], weight) for name, weight in weights.items()]
+    divide(nodes * size, 1, claims)
+    used, due = instant.used, {claim.name: claim.share for claim in claims}
+    able = [
+        gpus for queue, sizes in instant.waiting.items() for gpus in sizes if used[queue] + gpus <= due[queue]
+    ]
+    if not able:
+        return Shortfall.TOO_LARGE
+    above = {name: used[name] - due[name] for name in due if used[name] > due[name]}
+    if not above:
+        return Shortfall.NOBODY_ABOVE
+    rooms = [_room(queues, above, size) for queues in instant.held.values()]
+    rooms += [size] * (nodes - len(rooms))
+    fits = any(sum(room >= min(gpus, size) for room in rooms) >= -(-gpus // size) for gpus in able)
+    return Shortfall.CLEARABLE if fits else Shortfall.MIXED
+
+
+def _room(queues: Mapping[str, int], above: Mapping[str, int], size: int) -> int:
+    """What is idle on a node, and what queues hold there of that which they have above their shares."""
+    return size - sum(queues.values()) + sum(min(held, above.get(name, 0)) for name, held in queues.items())
+
+
+def reasons(
+    outcome: Outcome, weights: Mapping[str, int], moments: Sequence[float], nodes: int, size: int
+) -> Counter[Shortfall]:
+    """How often which of them."""
+    return Counter(reason(instant, weights, nodes, size) for instant in instants(outcome, moments))

@@ -1,0 +1,1 @@
+"""Packing and defragmentation of a cluster."""

@@ -1,0 +1,1 @@
+"""What-if: a cluster played forward, as it is and changed."""

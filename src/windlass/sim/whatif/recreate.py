@@ -1,0 +1,70 @@
+"""What the owner of evicted pods makes in their place.
+
+A pod that stands for itself is younger than the one that is gone, and comes behind all who wait. So is a gang that its
+owner starts over as a whole, with a group of its own, once one of its pods is evicted (a Volcano Job with the policy
+``PodEvicted`` → ``RestartJob``). The group of any other gang stays, and so do its other pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace as altered
+
+from windlass.model.groups.podgroups import IMPLICIT
+from windlass.spi.objects import Group, Past, Task, TaskState
+
+OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
+
+
+def remade(
+    group: Group,
+    tasks: Mapping[str, Task],
+    evicted: Iterable[str],
+    restarts: Collection[str] | None,
+    now: float,
+    past: Past | None = None,
+) -> tuple[Group, dict[str, Task]]:
+    """The group as it then is, and the tasks that are made anew. ``tasks``: those of the group that there are.
+    ``restarts``: the roles of whose evictions it starts over as a whole. ``now``: Unix seconds. ``past``: what it has
+    behind it, if the group does not say so yet; its owner hands that on."""
+    gone = dict.fromkeys(evicted)
+    over = restarts is not None and any(tasks[key].role in restarts for key in gone)
+    if over:
+        gone |= dict.fromkeys(key for key, task in tasks.items() if task.state not in OVER)
+    if over or group.key.partition("/")[2].startswith(IMPLICIT):
+        group = altered(
+            group,
+            uid=_next(group.uid),
+            created=now,
+            admitted=not over,
+            started=None,
+            past=_carried(group, past or group.past) if over else None,
+            stale_since=None,
+        )
+    return group, {key: _anew(tasks[key]) for key in gone}
+
+
+def _anew(task: Task) -> Task:
+    return altered(
+        task,
+        uid=_next(task.uid),
+        state=TaskState.PENDING,
+        node="",
+        devices=(),
+        slices=(),
+        zones=None,
+        started=None,
+    )
+
+
+def _carried(group: Group, past: Past | None) -> Past | None:
+    if past is None:
+        return None
+    first = group.past.since if group.past is not None else None
+    return altered(past, since=group.created if first is None else first)
+
+
+def _next(uid: str) -> str:
+    name, _, number = uid.rpartition("+")
+    return f"{name}+{int(number) + 1}" if name and number.isdigit() else f"{uid}+1"

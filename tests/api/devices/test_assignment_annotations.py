@@ -1,0 +1,70 @@
+"""What a pod was given, to annotations and back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.api.devices.assignment_annotations import (
+    DEVICES,
+    SHARES,
+    SLICES,
+    Part,
+    PartsError,
+    from_annotations,
+    to_annotations,
+)
+
+
+def test_words_of_each_kind() -> None:
+    parts = [Part(3), Part(0, 500, 10240), Part(1, 0, 0, "1g.10gb", 6), Part(1, 0, 0, "1g.10gb+me", 5)]
+    assert to_annotations(parts) == {
+        DEVICES: "0,1,3",
+        SHARES: "0:500/10240",
+        SLICES: "1:1g.10gb@6,1:1g.10gb+me@5",
+    }
+    assert to_annotations([]) == {}
+    assert from_annotations({}) == ()
+
+
+def test_the_order_of_the_cards_is_kept() -> None:
+    assert [part.index for part in from_annotations({DEVICES: "3, 1"})] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "words"),
+    [
+        ({DEVICES: "x"}, "by number"),
+        ({DEVICES: "1,1"}, "twice"),
+        ({DEVICES: "-1"}, "by number"),
+        ({DEVICES: "0", SHARES: "0:50%"}, "0:500/10240"),
+        ({DEVICES: "0", SHARES: "1:500/0"}, "does not name device 1"),
+        ({SLICES: "0:1g.5gb@0"}, "does not name device 0"),
+        ({DEVICES: "0", SHARES: "0:1001/0"}, "more than a whole"),
+        ({DEVICES: "0", SLICES: "0:1g.5gb"}, "1g.10gb@6"),
+    ],
+)
+def test_words_that_cannot_be_meant(annotations: dict[str, str], words: str) -> None:
+    with pytest.raises(PartsError, match=words):
+        from_annotations(annotations)
+
+
+PARTS = st.one_of(
+    st.builds(Part, st.integers(0, 9)),
+    st.builds(Part, st.integers(10, 19), st.integers(0, 999), st.integers(0, 90000)),
+    st.builds(
+        Part,
+        st.integers(20, 29),
+        st.just(0),
+        st.just(0),
+        st.sampled_from(["1g.10gb", "1g.10gb+me", "3g.40gb"]),
+        st.integers(0, 7),
+    ),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PARTS, max_size=8, unique_by=lambda part: (part.index, part.profile, part.start)))
+def test_there_and_back(parts: list[Part]) -> None:
+    assert sorted(from_annotations(to_annotations(parts))) == sorted(parts)

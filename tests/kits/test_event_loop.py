@@ -1,0 +1,32 @@
+"""``kits.event_loop``: uvloop is used where it is, and nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from windlass.kits import event_loop
+
+
+async def whose() -> str:
+    return type(asyncio.get_running_loop()).__module__
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_loop_is_uvloops_where_that_is_installed(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not there:
+        monkeypatch.setitem(sys.modules, "uvloop", None)  # importing it fails
+    assert event_loop.run(whose()).startswith("uvloop" if there else "asyncio")
+
+
+def test_what_fails_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails() -> None:
+        raise KeyError("missing")
+
+    with pytest.raises(KeyError, match="missing"):
+        event_loop.run(fails())
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(KeyError, match="missing"):
+        event_loop.run(fails())

@@ -1,0 +1,94 @@
+"""kube-scheduler's words beside our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.model.cluster.kube_messages import node_summary, pod_reason, with_summary
+
+
+def told(*blockers: Blocker, nodes: int = 3) -> Explanation:
+    return Explanation(Reason.INSUFFICIENT_RESOURCES, "It waits.", blockers, nodes_considered=nodes)
+
+
+def test_every_obstacle_with_its_nodes_most_first() -> None:
+    explanation = told(
+        Blocker(Reason.NODE_UNSCHEDULABLE, 1),
+        Blocker(Reason.INSUFFICIENT_RESOURCES, 2, "rdma/roce_v2", "1", "0"),
+    )
+    assert with_summary(explanation) == (
+        "It waits. (0/3 nodes are available: 2 Insufficient rdma/roce_v2, 1 node(s) were unschedulable)"
+    )
+
+
+def test_one_phrase_for_selector_and_affinity() -> None:
+    both = told(Blocker(Reason.NODE_SELECTOR_MISMATCH, 1), Blocker(Reason.NODE_AFFINITY_MISMATCH, 2))
+    assert (
+        node_summary(both) == "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector"
+    )
+
+
+def test_what_is_not_about_nodes_has_no_summary() -> None:
+    assert with_summary(told(Blocker(Reason.WAITING_FOR_QUOTA, 0, "cpu", "2", "1"))) == "It waits."
+    assert node_summary(told()) == ""
+
+
+def test_the_reason_as_a_whole_is_no_obstacle_of_every_node() -> None:
+    whole = Blocker(Reason.VOLUME_UNAVAILABLE, 3, "tasks", "1", "0", "what the nodes hold now")
+    elsewhere = Blocker(
+        Reason.VOLUME_UNAVAILABLE, 2, detail="the volume of claim a/b is reached from zone=a only"
+    )
+    assert node_summary(told(whole, elsewhere)) == (
+        "0/3 nodes are available: 2 node(s) didn't find available persistent volumes to bind"
+    )
+    full = Blocker(Reason.VOLUME_UNAVAILABLE, 1, "attachable-volumes-csi-x.example.com", "1", "0")
+    assert node_summary(told(full)) == "0/3 nodes are available: 1 node(s) exceed max volume count"
+
+
+CALLS = {
+    Reason.EXCEEDS_CLUSTER,
+    Reason.EXCEEDS_EVERY_NODE,
+    Reason.EXCEEDS_EVERY_DOMAIN,
+    Reason.NO_MATCHING_NODE,
+    Reason.INSUFFICIENT_RESOURCES,
+    Reason.TOPOLOGY_PLACEMENT_FAILED,
+    Reason.DEVICES_FRAGMENTED,
+    Reason.DISRUPTION_BUDGETS,
+}
+"""Of the reasons of a group as a whole those for which more nodes would help."""
+OF_GROUPS = list(Reason)[: list(Reason).index(Reason.NODE_SELECTOR_MISMATCH)]
+IN_THE_WAY = [
+    Reason.EXCEEDS_QUEUE_LIMIT,
+    Reason.MISCONFIGURED,
+    Reason.NAMESPACE_QUOTA,
+    Reason.ON_HOLD,
+    Reason.SCHEDULING_GATED,
+    Reason.WAITING_FOR_MEMBERS,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.CLAIM_UNAVAILABLE,
+]
+"""What keeps a group though there were nodes enough."""
+
+
+@pytest.mark.parametrize("reason", [*OF_GROUPS, *sorted(set(Reason) - set(OF_GROUPS))])
+def test_who_waits_for_anything_but_nodes_calls_for_none(reason: Reason) -> None:
+    """Each is named here, so that none becomes a call unseen: a suspended gang, one that is behind another …"""
+    called = pod_reason(Explanation(reason, "It waits.", nodes_considered=3)) == "Unschedulable"
+    assert called is (reason in CALLS or (reason not in OF_GROUPS and reason not in IN_THE_WAY))
+
+
+@pytest.mark.parametrize("other", IN_THE_WAY)
+def test_who_waits_for_something_else_beside_nodes_calls_for_none(other: Reason) -> None:
+    beside = Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", (Blocker(other),), nodes_considered=3)
+    assert pod_reason(beside) == "SchedulingGated"
+    behind = (Blocker(Reason.BEHIND_IN_QUEUE), Blocker(Reason.WAITING_FOR_SHARE))
+    assert pod_reason(Explanation(Reason.EXCEEDS_CLUSTER, "It waits.", behind)) == "Unschedulable"
+
+
+def test_a_claim_that_no_node_helps_is_no_call_for_nodes() -> None:
+    reason = Reason.CLAIM_UNAVAILABLE
+    blockers = (Blocker(reason, 3, detail="claim a/b does not exist"), Blocker(Reason.NODE_UNSCHEDULABLE, 1))
+    record = Explanation(reason, "It waits.", blockers, nodes_considered=3)
+    assert pod_reason(record) == "SchedulingGated"
+    assert with_summary(record) == "It waits."

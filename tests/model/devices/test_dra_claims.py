@@ -1,0 +1,758 @@
+"""Claims for devices → needs of cards; what is written about them; what is told instead of ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from claimobjects import GPU, NVIDIA, claim, claimer, device_class, exactly, gpu_node, selector
+from kubeobjects import node, pod
+
+from windlass.api import views
+from windlass.engine import deltas
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.devices.dra_claims import ClaimsChanged
+from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption
+from windlass.spi.objects import Needs, Task
+
+NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
+
+
+class World:
+    def __init__(self, *objects: tuple[str, dict[str, Any]]) -> None:
+        self.model = ClusterModel(["windlass"])
+        self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
+        for kind, obj in objects:
+            self.add(kind, obj)
+
+    def add(self, kind: str, obj: dict[str, Any]) -> World:
+        raw = views.encode(obj)
+        match kind:
+            case "pod":
+                self.model.upsert_pod(views.decode_pod(raw))
+            case "node":
+                self.model.upsert_node(views.decode_node(raw))
+            case "claim":
+                self.model.upsert_claim(views.decode_device_claim(raw))
+            case "template":
+                self.model.upsert_claim(views.decode_claim_template(raw))
+            case "class":
+                self.model.upsert_claim(views.decode_device_class(raw))
+            case "slice":
+                self.model.upsert_claim(views.decode_resource_slice(raw))
+        return self
+
+    def tasks(self) -> dict[str, Task]:
+        return {d.task.key: d.task for d in self.model.take() if isinstance(d, deltas.TaskUpserted)}
+
+    def needs(self, key: str = "default/a") -> Needs:
+        return self.tasks()[key].needs
+
+    def told(self, name: str = "a") -> str:
+        assert f"default/{name}" not in self.tasks()
+        found = self.model.explanation(f"default/pod:{name}")
+        assert found is not None
+        return found.message
+
+
+def test_a_claim_is_a_need_of_whole_cards_and_is_charged_like_one() -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
+    )
+    needs = world.needs()
+    assert needs.devices == (DeviceNeed(GPU, 2, milli=1000),)
+    assert dict(needs.request) == {"cpu": 1000, GPU: 2000}
+    assert dict(needs.node_request) == {"cpu": 1000}
+
+
+def test_a_template_says_what_its_pods_need() -> None:
+    template = {
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_live_a_pod_waits_until_its_claim_is_made() -> None:
+    template = {
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
+    world.model.claims.generated = True
+    assert "is being made" in world.told()
+    made = claimer(template="t")
+    made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "a-g-x"}]}
+    world.add("claim", claim("a-g-x", exactly())).add("pod", made)
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+@pytest.mark.parametrize(
+    ("expression", "need"),
+    [
+        ("true", DeviceNeed(GPU, 1, milli=1000)),
+        (
+            "device.attributes['gpu.nvidia.com'].productName.contains('H100')",
+            DeviceNeed(GPU, 1, milli=1000, models=("NVIDIA-H100-80GB-HBM3",)),
+        ),
+        (
+            "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('40Gi'))",
+            DeviceNeed(GPU, 1, milli=1000, models=("NVIDIA-H100-80GB-HBM3",)),
+        ),
+    ],
+)
+def test_selectors_choose_among_the_cards_that_nodes_tell_of(expression: str, need: DeviceNeed) -> None:
+    world = World(
+        ("node", gpu_node("n")),
+        ("node", gpu_node("t", 2, "Tesla-T4", 15360)),
+        ("claim", claim("c", exactly(selectors=selector(expression)))),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs().devices == (need,)
+
+
+def test_cards_of_one_model_are_told_apart_by_their_memory() -> None:
+    world = World(
+        ("node", gpu_node("n", 1, "X", 80000)),
+        ("node", gpu_node("t", 1, "X", 40000)),
+        (
+            "claim",
+            claim(
+                "c",
+                exactly(
+                    selectors=selector(
+                        "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('50Gi'))"
+                    )
+                ),
+            ),
+        ),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000, min_memory_mib=80000),)
+
+
+def test_all_of_a_nodes_devices_where_every_node_has_the_same_number() -> None:
+    every = claim("c", exactly(allocationMode="All"))
+    world = World(
+        ("node", gpu_node("n")), ("node", gpu_node("m")), ("claim", every), ("pod", claimer(claim="c"))
+    )
+    assert world.needs().devices == (DeviceNeed(GPU, 8, milli=1000),)
+    world.add("node", gpu_node("odd", 2))
+    (need,) = world.needs().devices
+    assert need.joint is not None
+    assert need.joint.claims == (((DeviceOption(DeviceNeed(GPU, 1, milli=1000), every=True),),),)
+
+
+def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
+    options = {
+        "name": "any",
+        "firstAvailable": [
+            {"name": "b200", "deviceClassName": "none"},
+            {"name": "many", "deviceClassName": "gpu.nvidia.com", "count": 16},
+            {"name": "few", "deviceClassName": "gpu.nvidia.com", "count": 4},
+        ],
+    }
+    world = World(("node", gpu_node("n")), ("claim", claim("c", options)), ("pod", claimer(claim="c")))
+    assert world.needs().devices == (DeviceNeed(GPU, 4, milli=1000),)
+    options["firstAvailable"] = options["firstAvailable"][:2]  # type: ignore[index]
+    world.add("claim", claim("c", options))
+    told = world.told()
+    assert "DeviceClass none does not exist" in told
+    assert "no node has 16 such devices" in told
+
+
+@pytest.mark.parametrize(
+    ("request_", "spec", "words"),
+    [
+        (exactly(device_class="none"), {}, "DeviceClass none does not exist"),
+        (exactly(capacity={"requests": {"memory": "1Ti"}}), {}, "can give memory 1Ti"),
+        (exactly(capacity={"requests": {"cores": "1"}}), {}, "can give cores 1"),
+        (
+            exactly(),
+            {"constraints": [{"matchAttribute": "x.com/y"}]},
+            "matchAttribute: no device that could serve it has x.com/y",
+        ),
+        (exactly(allocationMode="ExactCount", count=33), {}, "no node has 33 such devices"),
+        (exactly(selectors=selector("cel.bind(a, b, c)")), {}, "not served at character 1"),
+        (exactly(selectors=selector("device.attributes['x.com'].y == 1")), {}, "has no value for a device"),
+        (exactly(selectors=selector("false")), {}, "no device of the cluster"),
+        (exactly(count=9), {}, "no node has 9 such devices"),
+    ],
+)
+def test_what_is_not_served_is_told(request_: dict[str, Any], spec: dict[str, Any], words: str) -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", request_, **spec)), ("pod", claimer(claim="c"))
+    )
+    assert words in world.told()
+
+
+def test_claims_that_are_not_there() -> None:
+    assert "ResourceClaim default/c does not exist" in World(("pod", claimer(claim="c"))).told()
+    assert "ResourceClaimTemplate default/t does not exist" in World(("pod", claimer(template="t"))).told()
+
+
+def test_a_claim_comes_later_and_the_pod_starts() -> None:
+    world = World(("node", gpu_node("n")), ("pod", claimer(claim="c")))
+    assert "does not exist" in world.told()
+    assert world.add("claim", claim("c", exactly())).needs().devices
+
+
+def test_pods_that_share_a_claim_need_its_devices_once_and_its_node() -> None:
+    world = World(
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly())),
+        ("pod", claimer("a", claim="c", created="2026-01-01T00:00:00Z")),
+        ("pod", claimer("b", claim="c", created="2026-01-01T00:00:01Z")),
+    )
+    tasks = world.tasks()
+    assert set(tasks) == {"default/a"}
+    told = world.model.explanation("default/pod:b")
+    assert told is not None
+    assert "pod default/a carries it" in told.message
+    bound = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    bound["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    later = world.add("pod", bound).needs("default/b")
+    assert later.devices == ()
+    assert later.node_terms is not None
+    assert later.node_terms[0].fields[0].values == ("n",)
+    bind = Bind("default/b", "uid-default-b", "default/pod:b", "n")
+    assert world.model.binding_words(bind, 0.0) == {"windlass.dev/devices": "3"}
+
+
+def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
+    first = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    second = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
+    for one in (first, second):
+        one["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", first), ("pod", second))
+    tasks = world.tasks()
+    assert tasks["default/a"].needs.devices
+    assert not tasks["default/b"].needs.devices
+    world.model.remove_pod("default/a")
+    after = world.tasks()["default/b"]
+    assert after.needs.devices == (DeviceNeed(GPU, 1, milli=1000),)
+    assert after.devices == (3,)
+
+
+def test_nobody_makes_room_with_devices_that_others_use_too() -> None:
+    """A claim stays allocated until the last of its users is gone: evicting the one who carries it frees nothing."""
+    carrier = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    user = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
+    for one in (carrier, user):
+        one["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", carrier))
+    assert world.tasks()["default/a"].preemptible
+    tasks = world.add("pod", user).tasks()
+    assert not tasks["default/a"].preemptible
+    assert tasks["default/b"].preemptible, "it holds no device: its processors are its own"
+    user["status"]["phase"] = "Succeeded"
+    assert world.add("pod", user).tasks()["default/a"].preemptible
+
+
+def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
+    )
+    assert world.needs()
+    shares = (DeviceShare(1, GPU), DeviceShare(4, GPU))
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", shares)
+    write, kept = world.model.claim_writes(bind, NOW)
+    assert (write.namespace, write.name, write.subresource) == ("default", "c", "status")
+    assert (kept.namespace, kept.name, kept.subresource) == ("default", "c", "")
+    metadata: Any = kept.body["metadata"]
+    assert metadata["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    assert write.body == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+            "allocation": {
+                "devices": {
+                    "results": [
+                        {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": f"gpu-{at}"}
+                        for at in (1, 4)
+                    ]
+                },
+                "nodeSelector": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+                    ]
+                },
+                "allocationTimestamp": "2026-01-01T12:00:00Z",
+            },
+        },
+    }
+
+
+def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew() -> None:
+    stale = claim("c", exactly())
+    stale["status"] = {
+        "allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": "d", "pool": "m", "device": "x"}]}
+        },
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+    }
+    world = World(("node", gpu_node("n")), ("claim", stale), ("pod", claimer(claim="c")))
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    first, second, _ = world.model.claim_writes(bind, NOW)
+    assert first.body["status"] == {"allocation": None, "reservedFor": None}
+    assert first.body["metadata"] == {"resourceVersion": "7"}
+    status: Any = second.body["status"]
+    assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+    assert "metadata" not in second.body
+
+
+def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
+    guarded = claim("c", exactly())
+    guarded["metadata"]["finalizers"] = ["example.com/x", "resource.kubernetes.io/delete-protection"]
+    world = World(("node", gpu_node("n")), ("claim", guarded), ("pod", claimer(claim="c")))
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    assert [write.subresource for write in world.model.claim_writes(bind, NOW)] == ["status"]
+
+
+def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
+    taken = claim("c", exactly())
+    taken["status"] = {
+        "allocation": {"devices": {"results": []}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+    }
+    first = claimer("a", claim="c", node="n", phase="Running")
+    world = World(("node", gpu_node("n")), ("claim", taken), ("pod", first), ("pod", claimer("b", claim="c")))
+    assert world.tasks()
+    (write,) = world.model.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"), NOW)
+    status: Any = write.body["status"]
+    assert [one["uid"] for one in status["reservedFor"]] == ["uid-default-a", "uid-default-b"]
+    assert "allocation" not in status
+
+
+def resource_slice(node_name: str, *devices: dict[str, Any], generation: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{node_name}-{generation}"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": generation, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def listed(name: str, product: str = "H100", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "attributes": {"type": {"string": "gpu"}, "productName": {"string": product}},
+        "capacity": {"memory": {"value": "80Gi"}},
+        **more,
+    }
+
+
+def test_devices_of_slices_are_cards_of_their_node() -> None:
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1", "A100"))),
+        (
+            "claim",
+            claim(
+                "c",
+                exactly(selectors=selector("device.attributes['gpu.nvidia.com'].productName == 'A100'")),
+            ),
+        ),
+        ("pod", claimer(claim="c")),
+    )
+    changes = world.model.take()
+    (found,) = [d.node for d in changes if isinstance(d, deltas.NodeUpserted)]
+    resource = "gpu.nvidia.com/accelerator"
+    assert found.allocatable[resource] == 2000
+    assert found.quota == {GPU: 2000}
+    assert [(card.index, card.model, card.memory_mib) for card in found.devices] == [
+        (0, "H100", 81920),
+        (1, "A100", 81920),
+    ]
+    (task,) = [d.task for d in changes if isinstance(d, deltas.TaskUpserted)]
+    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000, models=("A100",)),)
+    assert dict(task.needs.request)[GPU] == 1000
+    assert dict(task.needs.node_request) == {"cpu": 1000}
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
+    write, _ = world.model.claim_writes(bind, NOW)
+    status: Any = write.body["status"]
+    assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+
+
+def test_devices_of_slices_that_no_model_tells_apart_are_named() -> None:
+    index = {"index": {"int": 1}, "type": {"string": "gpu"}, "productName": {"string": "H100"}}
+    other = {**index, "index": {"int": 0}}
+    chosen = selector("device.attributes['gpu.nvidia.com'].index == 1")
+    world = World(
+        ("node", node("n", gpus=0)),
+        (
+            "slice",
+            resource_slice(
+                "n", {"name": "gpu-0", "attributes": other}, {"name": "gpu-1", "attributes": index}
+            ),
+        ),
+        ("claim", claim("c", exactly(selectors=chosen))),
+        ("pod", claimer(claim="c")),
+    )
+    (found,) = world.needs().devices
+    assert found.uuids == ("gpu.nvidia.com/n/gpu-1",)
+
+
+def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left_out() -> None:
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("old"))),
+        (
+            "slice",
+            resource_slice(
+                "n",
+                listed("a"),
+                listed("mig", consumesCounters=[{"counterSet": "x"}]),
+                listed("many", allowMultipleAllocations=True),
+                listed("bad", taints=[{"key": "k", "effect": "NoExecute"}]),
+                generation=2,
+            ),
+        ),
+    )
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [(card.uuid, card.mode) for card in found.devices] == [
+        ("gpu.nvidia.com/n/a", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/mig", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/many", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/bad", CardMode.NAMED),
+    ]
+    assert found.allocatable["gpu.nvidia.com/accelerator"] == 3000
+
+
+@pytest.mark.parametrize("reach", [{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": []}}])
+def test_devices_that_several_nodes_reach_are_told(reach: dict[str, Any]) -> None:
+    far = resource_slice("n", listed("a"))
+    del far["spec"]["nodeName"]
+    far["spec"] |= reach
+    world = World(("node", gpu_node("n")), ("slice", far), ("claim", claim("c", exactly("gpu", "far"))))
+    world.add(
+        "class", device_class("far", "gpu.nvidia.com", selectors=selector("device.driver == 'far.com'"))
+    )
+    world.add("pod", claimer(claim="c"))
+    assert "no device of the cluster" in world.told()
+    far["spec"]["driver"] = "far.com"
+    world.add("slice", far)
+    assert (
+        f"device far.com/n/a is in ResourceSlice {far['metadata']['name']}, which several nodes"
+        in world.told()
+    )
+
+
+def test_devices_go_with_their_slice() -> None:
+    text = views.encode(resource_slice("n", listed("gpu-0")))
+    world = World(("node", node("n", gpus=0)), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert "no device of the cluster" in world.told()
+    world.model.upsert_claim(views.decode_resource_slice(text))
+    assert world.needs().devices
+    world.model.remove_claim(views.decode_resource_slice(text))
+    changes = world.model.take()
+    (found,) = [d.node for d in changes if isinstance(d, deltas.NodeUpserted)]
+    assert found.devices == ()
+    assert found.quota == {}
+    assert [d.key for d in changes if isinstance(d, deltas.TaskRemoved)] == ["default/a"]
+
+
+def test_claims_templates_and_classes_may_go() -> None:
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert world.needs().devices
+    world.model.remove_claim(world.model.claims.classes["gpu.nvidia.com"])
+    world.model.take()  # the class of the driver is known without an object
+    world.model.remove_claim(world.model.claims.claims["default/c"])
+    world.model.take()
+    told = world.model.explanation("default/pod:a")
+    assert told is not None
+    assert "does not exist" in told.message
+
+
+def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None:
+    obj = pod("a", requests={"cpu": "1"})
+    obj["spec"]["containers"][0]["resources"]["claims"] = [
+        {"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}
+    ]
+    world = World(("node", gpu_node("n")), ("pod", obj))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
+    """Of ten thousand pods with claims all would be looked at again for each that is allocated."""
+    world = World(("node", gpu_node("n1")))
+    for i in range(5):
+        world.add("claim", claim(f"c{i}", exactly())).add("pod", claimer(f"p{i}", claim=f"c{i}"))
+    made = claimer("own", template="t")
+    made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "own-g"}]}
+    world.add("pod", made).add("pod", claimer("also", claim="c1"))
+    world.model.take()
+    world.add("claim", claim("c1", exactly(count=2)))
+    assert world.model.untold == 2
+    world.model.take()
+    world.add("claim", claim("own-g", exactly()))
+    assert world.model.untold == 1
+    world.add("claim", claim("nobodys", exactly()))
+    assert world.model.untold == 1
+    for key in list(world.model.pods):
+        world.model.remove_pod(key)
+    assert (world.model.claims.users, world.model.claims._owners) == ({}, {})
+
+
+def test_the_drivers_are_told_what_class_and_claim_say() -> None:
+    """As kube-scheduler copies it: a driver reads nothing but the allocation."""
+    opaque = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "MPS"}}}}
+    other = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"channel": 7}}}
+    made = {**NVIDIA, "spec": {**NVIDIA["spec"], "config": [opaque]}}
+    first = {
+        "name": "b",
+        "firstAvailable": [
+            {"name": "none", "deviceClassName": "none"},
+            {"name": "one", "deviceClassName": "gpu.nvidia.com"},
+        ],
+    }
+    config = [
+        {**other},
+        {"requests": ["a"], **other},
+        {"requests": ["b/one"], **other},
+        {"requests": ["b/none"], **other},
+    ]
+    world = World(
+        ("class", made),
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly("a"), first, config=config)),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs()
+    shares = (DeviceShare(0, GPU), DeviceShare(1, GPU))
+    write, _ = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n", shares), NOW)
+    status: Any = write.body["status"]
+    devices = status["allocation"]["devices"]
+    assert [one["request"] for one in devices["results"]] == ["a", "b/one"]
+    assert devices["config"] == [
+        {"source": "FromClass", "requests": ["a", "b/one"], **opaque},
+        {"source": "FromClaim", **other},
+        {"source": "FromClaim", "requests": ["a"], **other},
+        {"source": "FromClaim", "requests": ["b/one"], **other},
+    ]
+
+
+def test_what_a_request_tolerates_stands_with_its_devices() -> None:
+    """Whoever evicts pods from devices that become tainted goes by it."""
+    tolerations = [{"key": "example.com/slow", "operator": "Exists"}]
+    world = World(
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly(tolerations=tolerations))),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    status: Any = world.model.claim_writes(bind, NOW)[0].body["status"]
+    assert status["allocation"]["devices"]["results"][0]["tolerations"] == tolerations
+
+
+def test_a_claim_that_asks_for_nothing_is_allocated_too() -> None:
+    """A kubelet starts no pod whose claim has no allocation."""
+    world = World(("node", gpu_node("n")), ("claim", claim("c")), ("pod", claimer(claim="c")))
+    assert world.needs().devices == ()
+    write, kept = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n"), NOW)
+    status: Any = write.body["status"]
+    assert status["allocation"]["devices"] == {"results": []}
+    assert kept.body["metadata"]
+
+
+def allocated(name: str, result: dict[str, Any], user: str, **fields: Any) -> dict[str, Any]:
+    """As another scheduler has allocated it."""
+    made = claim(name, exactly(**fields))
+    made["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-default-{user}"}],
+    }
+    return made
+
+
+def test_who_looks_at_devices_for_administration_holds_none() -> None:
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated("c", {**result, "adminAccess": True}, "monitor", adminAccess=True)),
+        ("claim", allocated("d", {**result, "device": "gpu-0"}, "user")),
+        ("pod", claimer("monitor", claim="c", node="n", scheduler="default-scheduler")),
+        ("pod", claimer("user", claim="d", node="n", scheduler="default-scheduler")),
+    )
+    tasks = world.tasks()
+    assert tasks["default/user"].devices == (0,)
+    assert tasks["default/monitor"].devices == ()
+    assert tasks["default/monitor"].needs.devices == ()
+
+
+def test_devices_that_kube_scheduler_gave_for_an_amount_are_held() -> None:
+    """``extendedResourceName`` of a class: the claim is named in the pod's status alone, and no amount is held."""
+    result = {"request": "container-0-request-0", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    user = pod("user", requests={"cpu": "1", GPU: "1"}, node="n", scheduler="default-scheduler")
+    user["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "user-extended",
+        "requestMappings": [
+            {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}
+        ],
+    }
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated("user-extended", result, "user")),
+        ("pod", user),
+    )
+    task = world.tasks()["default/user"]
+    assert task.devices == (1,)
+    resource = "gpu.nvidia.com/accelerator"
+    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000),)
+    assert dict(task.needs.node_request) == {"cpu": 1000}
+    assert dict(task.needs.request) == {"cpu": 1000, GPU: 1000}
+
+
+def test_a_kubelet_gives_claims_what_a_driver_lists_and_nothing_else() -> None:
+    """A cluster on its way from device plug-ins to drivers has nodes of both: the plug-in's cards are no driver's."""
+    by_plugin = gpu_node("old")
+    by_plugin["status"]["nodeInfo"] = {"kubeletVersion": "v1.36.3"}
+    world = World(("node", by_plugin), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert "that a driver lists in ResourceSlices" in world.told()
+    world.add("node", node("new", gpus=0)).add("slice", resource_slice("new", listed("gpu-0")))
+    assert world.needs().devices == (DeviceNeed("gpu.nvidia.com/accelerator", 1, milli=1000),)
+
+
+def test_an_agents_cards_serve_claims() -> None:
+    own = gpu_node("n")
+    own["status"]["nodeInfo"] = {"kubeletVersion": "v1.35.0+windlass"}
+    world = World(("node", own), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_pools_with_devices_that_have_to_be_made_ready_come_last() -> None:
+    far = resource_slice("n", listed("far", bindingConditions=["example.com/there"]), listed("near"))
+    far["spec"]["pool"]["name"] = "a"
+    far["metadata"]["name"] = "far"
+    world = World(("node", node("n", gpus=0)), ("slice", far), ("slice", resource_slice("n", listed("a"))))
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [(card.uuid, card.late) for card in found.devices] == [
+        ("gpu.nvidia.com/n/a", False),
+        ("gpu.nvidia.com/a/far", True),
+        ("gpu.nvidia.com/a/near", True),
+    ]
+
+
+def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_before_its_pod_is_bound() -> None:
+    """kube-scheduler writes the allocation first, and the pod may then wait ten minutes for a volume."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    theirs = allocated("c", result, "theirs")
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    theirs["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("pod", claimer("theirs", claim="c", scheduler="default-scheduler")),
+        ("claim", claim("c", exactly())),
+    )
+
+    def usable() -> list[bool]:
+        (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+        return [card.healthy for card in found.devices]
+
+    assert usable() == [True, True]
+    world.add("claim", theirs)
+    task = world.tasks()["default/theirs"]
+    assert (task.node, task.devices) == ("n", (1,))
+    world.add("pod", claimer("theirs", claim="c", scheduler="default-scheduler", node="n"))
+    task = world.tasks()["default/theirs"]
+    assert (task.node, task.devices) == ("n", (1,))
+    world.model.remove_pod("default/theirs")
+    assert usable() == [True, False]  # until the claim is given back
+    world.add("claim", claim("c", exactly()))
+    assert usable() == [True, True]
+    world.add("claim", theirs)
+    assert usable() == [True, False]
+    world.model.remove_claim(world.model.claims.claims["default/c"])
+    assert usable() == [True, True]
+
+
+def test_what_was_allocated_for_a_pod_of_ours_is_not_taken_from_it() -> None:
+    """Its bind is under way, or has failed: then the claim is allocated anew."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
+    own = allocated("c", result, "a")
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    own["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"))),
+        ("claim", own),
+        ("pod", claimer(claim="c")),
+    )
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [card.healthy for card in found.devices] == [True]
+
+
+def allocated_on(name: str, device: str, user: str) -> dict[str, Any]:
+    """As it is written before a pod is bound to node ``n``."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device}
+    made = allocated(name, result, user)
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    made["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return made
+
+
+def test_devices_of_a_pod_that_has_ended_are_taken_until_its_claim_is_given_back() -> None:
+    """Kubernetes' controller does that, which may be late or away: until then its driver may have them prepared."""
+    done = claimer("a", claim="c", node="n", phase="Running")
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated_on("c", "gpu-0", "a")),
+        ("pod", done),
+    )
+
+    def usable() -> list[bool]:
+        (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+        return [card.healthy for card in found.devices]
+
+    assert usable() == [True, True], "the pod holds one"
+    done["status"]["phase"] = "Succeeded"
+    world.add("pod", done)
+    assert usable() == [False, True]
+    world.add("claim", claim("c", exactly()))
+    assert usable() == [True, True]
+
+
+def test_who_is_given_a_device_takes_it_from_a_claim_whose_pod_was_never_bound() -> None:
+    """Its scheduler died between the allocation and the binding, or that failed; no device has two claims, not for a
+    moment."""
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated_on("late", "gpu-0", "late")),
+        ("pod", claimer("late", claim="late")),
+        ("claim", claim("c", exactly())),
+        ("pod", claimer("a", claim="c")),
+    )
+    assert world.tasks()
+    resource = "gpu.nvidia.com/accelerator"
+
+    def written(device: int) -> list[tuple[str, Any]]:
+        bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(device, resource),))
+        writes = world.model.claim_writes(bind, NOW)
+        return [(one.name, one.body["status"]["allocation"]) for one in writes if one.subresource]  # type: ignore[index]
+
+    (freed, nothing), (name, allocation) = written(0)
+    assert (freed, nothing, name) == ("late", None, "c")
+    assert [one["device"] for one in allocation["devices"]["results"]] == ["gpu-0"]
+    assert [name for name, _ in written(1)] == ["c"]
+    world.add("pod", claimer("late", claim="late", node="n"))
+    with pytest.raises(ClaimsChanged, match="claim default/late of pod default/late holds gpu-0 on n by now"):
+        written(0)
+    assert [name for name, _ in written(1)] == ["c"]
+    world.add("pod", claimer("late", claim="late", scheduler="default-scheduler"))
+    with pytest.raises(
+        ClaimsChanged, match="holds gpu-0 on n by now"
+    ):  # another scheduler is about to bind it
+        written(0)

@@ -1,0 +1,315 @@
+"""What a pod holds counts alike in the ledger, the contest over binds, the bind guard and the engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from kubeobjects import node, pod, queue
+
+from windlass.api import views
+from windlass.engine import deltas
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.model.cluster.node_usage import Ledger
+from windlass.model.devices.usage import amounts_held, as_bound
+from windlass.model.devices.uuid_annotations import UuidPart, uuid_parts
+from windlass.scheduler.commit.bind_guard import BindGuard
+from windlass.scheduler.commit.conflict_detector import Contest
+
+GPU = "nvidia.com/gpu"
+ALLOCATED, REGISTER = "hami.io/vgpu-devices-allocated", "hami.io/node-nvidia-register"
+
+
+def container(cpu: str, **more: Any) -> dict[str, Any]:
+    return {"name": f"c{cpu}", "resources": {"requests": {"cpu": cpu}}, **more}
+
+
+ALWAYS = {"restartPolicy": "Always"}
+RESIZED = [{"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}]
+SIXES: dict[str, dict[str, Any]] = {
+    "its container": {"requests": {"cpu": "6"}},
+    "two containers": {"containers": [container("2"), container("4")]},
+    "an init container": {"requests": {"cpu": "1"}, "initContainers": [container("6"), container("5")]},
+    "a sidecar beside": {"requests": {"cpu": "4"}, "initContainers": [container("2", **ALWAYS)]},
+    "a sidecar before an init container": {
+        "requests": {"cpu": "1"},
+        "initContainers": [container("2", **ALWAYS), container("4")],
+    },
+    "the pod as a whole": {"requests": {"cpu": "1"}, "resources": {"requests": {"cpu": "6"}}},
+    "overhead": {"requests": {"cpu": "5"}, "overhead": {"cpu": "1"}},
+    "a resize that is not granted yet": {"requests": {"cpu": "6"}, "status": {"containerStatuses": RESIZED}},
+    "a resize that takes away": {
+        "requests": {"cpu": "1"},
+        "status": {
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "resources": {"requests": {"cpu": "6"}},
+                    "allocatedResources": {"cpu": "1"},
+                }
+            ]
+        },
+    },
+}
+"""Each of them holds six CPUs."""
+
+
+class Scene:
+    """One node ``n`` of ten CPUs, and everybody who counts on it."""
+
+    def __init__(self, *objects: dict[str, Any], **fields: Any) -> None:
+        self.model = ClusterModel(["windlass"])
+        self.ledger = Ledger(self.model.claims)
+        self.guard = BindGuard(self.model, self.ledger)
+        self.contest = Contest(self.model, self.ledger, 60.0)
+        where = node("n", cpu="10", **{"gpus": 0, **fields})
+        where["metadata"]["annotations"] = {}
+        for obj in objects:
+            where["metadata"] |= obj.get("metadata", {})
+        self.node = views.decode_node(views.encode(where))
+        self.model.upsert_node(self.node)
+        self.model.upsert_queue(views.decode_queue(views.encode(queue("default"))))
+        self.model.take()
+
+    def see(self, obj: dict[str, Any]) -> views.Pod:
+        new = views.decode_pod(views.encode(obj))
+        old = self.model.pods.get(new.key)
+        self.model.upsert_pod(new)
+        self.ledger.change(old, new)
+        return new
+
+    def decide(self, obj: dict[str, Any], *devices: DeviceShare) -> Bind:
+        waits = self.see(obj)
+        bind = Bind(waits.key, waits.uid, "", "n", devices)
+        self.model.assume_bind(bind)
+        return bind
+
+    def claim(self, name: str, *devices: str, **more: Any) -> None:
+        results = [
+            {"request": "r", "driver": "gpu.nvidia.com", "pool": "p", "device": one} for one in devices
+        ]
+        status = {"allocation": {"devices": {"results": results}}} if devices else {}
+        obj = {
+            "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"},
+            "spec": {"devices": {"requests": [], **more}},
+            "status": status,
+        }
+        self.model.upsert_claim(views.decode_device_claim(views.encode(obj)))
+
+    def slices(self, *devices: str) -> None:
+        spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "p", "generation": 1}}
+        spec["devices"] = [{"name": name} for name in devices]
+        self.model.upsert_claim(
+            views.decode_resource_slice(views.encode({"metadata": {"name": "s"}, "spec": spec}))
+        )
+
+
+def build(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
+    status = fields.get("status", {})
+    rest = {key: value for key, value in fields.items() if key != "status"}
+    obj = pod(name, **{"requests": {}, **rest}, **more)
+    obj["status"] |= status
+    return obj
+
+
+@pytest.mark.parametrize("held", SIXES.values(), ids=SIXES.keys())
+def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) -> None:
+    scene = Scene()
+    theirs = scene.see(build("theirs", held, scheduler="other", node="n"))
+    assert amounts_held(theirs) == {"cpu": 6000}
+    assert scene.ledger.room(scene.node).left["cpu"] == 4000
+    asked = scene.see(build("asks", {"requests": {"cpu": "5"}}, scheduler="other"))
+    assert scene.guard.judge(asked, "n", 0.0) == "node n has no room for pod default/asks: 5 cpu of 4 left"
+    bind = scene.decide(build("ours", {"requests": {"cpu": "5"}}))
+    scene.contest.seen(theirs, 0.0)
+    assert "5 cpu of 4 left" in scene.contest.objection(bind)
+    fits = scene.decide(build("ours", {"requests": {"cpu": "4"}}))
+    scene.contest.seen(theirs, 0.0)
+    assert scene.contest.objection(fits) == ""
+    told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
+    assert dict(told["default/theirs"].needs.request) == {"cpu": 6000}
+
+
+@pytest.mark.parametrize("asks", [SIXES[name] for name in SIXES if "resize" not in name])
+def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> None:
+    scene = Scene()
+    theirs = scene.see(build("theirs", {"requests": {"cpu": "5"}}, scheduler="other", node="n"))
+    bind = scene.decide(build("ours", asks))
+    scene.contest.seen(theirs, 0.0)
+    assert "6 cpu of 5 left" in scene.contest.objection(bind)
+    scene.model.forget(bind.task, bind.uid)
+    asked = scene.see(build("asks", asks, scheduler="other"))
+    assert "6 cpu of 5 left" in scene.guard.judge(asked, "n", 0.0)
+
+
+def test_one_that_grows_where_it_is_takes_the_room_of_binds_that_are_not_sent() -> None:
+    scene = Scene()
+    small = scene.see(build("theirs", {"requests": {"cpu": "2"}}, scheduler="other", node="n"))
+    bind = scene.decide(build("ours", {"requests": {"cpu": "6"}}))
+    scene.contest.seen(small, 0.0)
+    assert scene.contest.objection(bind) == ""
+    grown = scene.see(build("theirs", SIXES["a resize that is not granted yet"], scheduler="other", node="n"))
+    scene.contest.grown(grown)
+    assert "6 cpu of 4 left" in scene.contest.objection(bind)
+
+
+def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
+    """kube-scheduler allocates in the claim's status and writes nothing on the pod."""
+    scene = Scene()
+    scene.slices("a", "b")
+    scene.claim("c", "b", constraints=[{"matchAttribute": "x/y"}])
+    claims = [{"name": "g", "resourceClaimName": "c"}]
+    scene.see(build("theirs", {"requests": {"cpu": "1"}}, scheduler="other", node="n", resourceClaims=claims))
+    told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
+    task = told["default/theirs"]
+    (need,) = task.needs.devices
+    assert (need.resource, need.count, task.devices) == ("gpu.nvidia.com/accelerator", 1, (1,))
+    scene.claim("d", "b")
+    asked = build("asks", {}, scheduler="other", resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
+    refused = scene.guard.judge(scene.see(asked), "n", 0.0)
+    assert refused.endswith("device 1 (gpu.nvidia.com/accelerator) is given twice")
+    scene.claim("d", "a")
+    assert scene.guard.judge(scene.see(asked), "n", 0.0) == ""
+
+
+def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
+    """Until the claim says so the pod's own words name its cards; its node has no GPUs by any other name."""
+    scene = Scene()
+    scene.slices("a", "b")
+    scene.claim("c")
+    listed = "gpu.nvidia.com/accelerator"
+    asks = build("ours", {}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    scene.decide(asks, DeviceShare(1, listed))
+    meant = as_bound(scene.model.pods["default/ours"], scene.model.assumed["default/ours"])
+    room = scene.ledger.room(scene.node)
+    assert list(room.crowded(meant)) == []
+    room.take(meant)
+    assert room.over() == {}
+    scene.claim("d")
+    more = build("more", {}, resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
+    scene.decide(more, DeviceShare(1, listed))
+    same = as_bound(scene.model.pods["default/more"], scene.model.assumed["default/more"])
+    assert list(room.crowded(same)) == [f"device 1 ({listed}) is given twice"]
+
+
+def test_pods_of_one_claim_share_what_it_holds() -> None:
+    scene = Scene()
+    scene.slices("a")
+    scene.claim("c", "a")
+    claims = [{"name": "g", "resourceClaimName": "c"}]
+    first = scene.see(build("one", {}, scheduler="other", node="n", resourceClaims=claims))
+    second = build("two", {}, scheduler="other", resourceClaims=claims)
+    assert scene.guard.judge(scene.see(second), "n", 0.0) == ""
+    assert scene.ledger.overflow(first, scene.node) is None
+    told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
+    assert len(told["default/one"].needs.devices) == 1
+
+
+def share(index: int, milli: int, mib: int = 0) -> DeviceShare:
+    return DeviceShare(index, GPU, milli, mib, card_mib=81920)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant", "lost"),
+    [
+        pytest.param({"windlass.dev/devices": "0"}, share(0, 1000), True, id="the same card"),
+        pytest.param({"windlass.dev/devices": "1"}, share(0, 1000), False, id="another card"),
+        pytest.param(
+            {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:600/1000"},
+            share(0, 500),
+            True,
+            id="too much compute",
+        ),
+        pytest.param(
+            {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:500/1000"},
+            share(0, 500, 1000),
+            False,
+            id="both halves",
+        ),
+        pytest.param({ALLOCATED: "GPU-a,NVIDIA,46000,0:;"}, share(0, 0, 2000), True, id="HAMi's memory"),
+        pytest.param({ALLOCATED: "GPU-b,NVIDIA,46000,0:;"}, share(0, 0, 2000), False, id="HAMi's other card"),
+        pytest.param({ALLOCATED: "GPU-a,NVIDIA,100,100:;"}, share(0, 100, 100), True, id="HAMi's exclusive"),
+        pytest.param(
+            {ALLOCATED: "GPU-a,NVIDIA,10,0:;GPU-a,NVIDIA,10,0:;"}, share(0, 100, 10), True, id="slots"
+        ),
+    ],
+)
+def test_binds_are_recalled_for_cards_that_somebody_else_took(
+    words: dict[str, str], meant: DeviceShare, lost: bool
+) -> None:
+    card = {"count": 2, "devmem": 46068, "devcore": 100, "type": "NVIDIA L40S", "health": True}
+    cards = [{"id": "GPU-a", **card}, {"id": "GPU-b", **card}]
+    scene = Scene({"metadata": {"annotations": {REGISTER: json.dumps(cards)}}}, gpus=4)
+    whole = meant.milli == 1000
+    requests = {GPU: "1"} if whole else {"cpu": "1"}
+    notes = {} if whole else {"gpu-fraction": "0.5"}
+    bind = scene.decide(pod("ours", requests=requests, annotations=notes), meant)
+    other = {} if "windlass.dev/device-shares" not in words else {"gpu-fraction": "0.5"}
+    amounts = {"cpu": "1"} if other else {GPU: "1"}
+    if ALLOCATED in words:
+        amounts |= {"nvidia.com/gpumem": "10"}
+    theirs = scene.see(
+        pod("theirs", scheduler="other", node="n", requests=amounts, annotations={**words, **other})
+    )
+    scene.contest.seen(theirs, 0.0)
+    found = scene.contest.objection(bind)
+    assert ("device 0" in found) is lost, found
+    assert scene.contest.objection(bind) == ""  # told once
+
+
+def test_a_card_in_parts_is_nobodys_whole() -> None:
+    """Whoever asks for whole cards without naming them is judged by their number."""
+    scene = Scene(gpus=2)
+    words = {"windlass.dev/devices": "0", "windlass.dev/device-shares": "0:500/0", "gpu-fraction": "0.5"}
+    scene.see(pod("part", node="n", requests={"cpu": "1"}, annotations=words))
+    two = scene.see(pod("two", scheduler="other", requests={GPU: "2"}))
+    assert "2 nvidia.com/gpu of 1 left" in scene.guard.judge(two, "n", 0.0)
+
+
+def test_cards_by_uuid_of_containers_one_after_the_other_and_together() -> None:
+    text = "GPU-a,NVIDIA,3000,50:;GPU-a,NVIDIA,1000,20:GPU-b,NVIDIA,500,0:;;GPU-a,NVIDIA,1000,20:;"
+    assert uuid_parts(text) == (UuidPart("GPU-a", 3, 900, 5000), UuidPart("GPU-b", 1, 0, 500))
+    assert uuid_parts(text, 1) == (UuidPart("GPU-a", 2, 500, 3000), UuidPart("GPU-b", 1, 0, 500))
+    assert uuid_parts("GPU-a[1-0],NVIDIA,10,5:;") == (UuidPart("GPU-a", 1, 50, 10),)
+    assert uuid_parts("nonsense;,,;GPU-a,NVIDIA,x,0:;GPU-a,NVIDIA:") == ()
+
+
+def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:
+    scene = Scene(gpus=1)
+    words = {"windlass.dev/devices": "0"}
+    first = scene.see(pod("a", node="n", annotations=words))
+    newer = msgspec.structs.replace(first, resource_version="2")
+    scene.ledger.change(first, newer)
+    assert scene.ledger._with_cards["n"][first.uid] is newer
+    scene.ledger.change(newer, None)
+    assert not scene.ledger._with_cards
+
+
+def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
+    """kube-scheduler has given half of a card, and is about to give all of it by a claim that it has not seen."""
+    scene = Scene()
+
+    def drawing(name: str, gib: int) -> dict[str, Any]:
+        memory = {"memory": {"value": f"{gib}Gi"}}
+        return {"name": name, "consumesCounters": [{"counterSet": "card", "counters": memory}]}
+
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    card = {"name": "card", "counters": {"memory": {"value": "40Gi"}}}
+    devices = [drawing("half-0", 20), drawing("half-1", 20), drawing("whole", 40)]
+    for name, told in (("c", {"sharedCounters": [card]}), ("s", {"devices": devices})):
+        spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, **told}
+        raw = views.encode({"metadata": {"name": name}, "spec": spec})
+        scene.model.upsert_claim(views.decode_resource_slice(raw))
+    for name, device in (("first", "half-0"), ("second", "half-1"), ("third", "whole")):
+        scene.claim(name, device)
+    uses = {name: [{"name": "g", "resourceClaimName": name}] for name in ("first", "second", "third")}
+    scene.see(build("first", {}, scheduler="other", node="n", resourceClaims=uses["first"]))
+    second = scene.see(build("second", {}, scheduler="other", resourceClaims=uses["second"]))
+    third = scene.see(build("third", {}, scheduler="other", resourceClaims=uses["third"]))
+    assert scene.guard.judge(third, "n", 0.0).endswith(
+        "counter memory of its devices is drawn to 1.50 of what there is"
+    )
+    assert scene.guard.judge(second, "n", 0.0) == ""

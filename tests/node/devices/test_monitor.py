@@ -1,0 +1,363 @@
+"""Health, use and MPS of cards, over a scripted NVML; work that has to leave a card."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scriptednvml import H100_80, Script, binding, card
+
+from windlass.api.devices.node_annotation import Card
+from windlass.kits.clock import FakeClock
+from windlass.node.device_reporter import declared_well
+from windlass.node.devices import mps, usage_audit
+from windlass.node.devices.allocations import Claim, DeviceLedger, Held
+from windlass.node.devices.discovery import Wishes, inventory
+from windlass.node.devices.health import FaultRecords, Xid, XidListener, asked
+from windlass.node.devices.index_store import CardMemory, numbered
+from windlass.node.devices.manager import CardKeeper
+from windlass.node.devices.monitor import CardWatch, Told, grace_of
+from windlass.node.devices.nvml import Nvml
+from windlass.node.devices.usage_audit import Use, judge
+from windlass.node.runtime.threads import in_thread
+
+
+class Scene:
+    """Two cards; what was told, said and evicted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.script = Script.write(folder / "nvml.json", [card(H100_80, 0), card(H100_80, 1)])
+        self.nvml = Nvml(binding(self.script))
+        self.nvml.open()
+        self.clock = FakeClock()
+        self.folder = folder
+        self.pods: dict[str, Any] = {}
+        self.boot = "boot"
+        self.start()
+
+    def start(self) -> None:
+        """An agent on this folder, perhaps after another."""
+        memory = CardMemory(self.folder / "cards.json", self.boot)
+        found = inventory(self.nvml, Wishes(numbers=memory.numbers))
+        self.keeper = CardKeeper(found, DeviceLedger(self.folder / "devices.json"))
+        self.watch = CardWatch(
+            self.keeper,
+            self.clock,
+            nvml=self.nvml,
+            faults=FaultRecords(self.folder / "health.json", self.boot),
+            wishes=lambda: Wishes(numbers=memory.numbers),
+            memory=memory,
+            environment={"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps")},
+            period_seconds=15.0,
+        )
+        self.told: list[Told] = []
+        self.said: list[tuple[str, str]] = []
+        self.found: list[usage_audit.Finding] = []
+        self.evicted: list[tuple[str, str]] = []
+        self.watch.publish = self.told.append
+        self.watch.say = lambda _, reason, message: self.said.append((reason, message))
+        self.watch.report = self.found.append
+        self.watch.evict = lambda uid, why: self.evicted.append((uid, why))
+        self.watch.pods = lambda: self.pods
+
+    def pod(self, uid: str, claim: Claim, seconds: str = "") -> None:
+        notes = {"windlass.dev/unhealthy-device-seconds": seconds} if seconds else {}
+        self.pods[uid] = {"metadata": {"name": uid, "annotations": notes}}
+        self.keeper.ledger.claim(uid, f"ns/{uid}", [claim])
+
+    def card(self, index: int) -> Card:
+        return self.keeper.inventory.cards[index]
+
+    def uuid(self, index: int) -> str:
+        return self.script.cards[index]["uuid"]
+
+    @property
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        return {c["type"]: (c["status"], c["reason"]) for c in self.told[-1].conditions}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ecc": 2}, "2 uncorrectable ECC errors since the driver was loaded"),
+        ({"remapFailed": True}, "a failing memory row could not be remapped"),
+        ({"lost": True}, "it has fallen off the bus"),
+    ],
+)
+async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
+    scene: Scene, change: dict[str, Any], words: str
+) -> None:
+    await scene.watch.look()
+    assert scene.conditions["GPUsHealthy"] == ("True", "CardsHealthy")
+    uuid = scene.card(1).uuid
+    scene.script.change(1, **change)
+    await scene.watch.look()
+    assert (scene.card(1).healthy, scene.card(1).reason) == (False, words)
+    assert scene.card(1).uuid == uuid  # what is known of it stays known
+    assert scene.card(0).healthy
+    assert scene.conditions["GPUsHealthy"] == ("False", "CardUnhealthy")
+    assert scene.said == [("GPUUnhealthy", f"card 1 (NVIDIA-H100-80GB-HBM3): {words}")]
+    scene.script.change(1, ecc=0, remapFailed=False, lost=False)
+    await scene.watch.look()
+    assert scene.card(1).healthy
+    assert scene.said[-1][0] == "GPUHealthy"
+
+
+async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) -> None:
+    await scene.watch.prime()
+    first, second = scene.card(0).uuid, scene.card(1).uuid
+    lost, left = scene.script.cards
+    with scene.script.open() as state:
+        state["cards"] = [left]  # NVML counts those that answer only: it is number 0 now
+    for restart in (False, True, True):
+        if restart:
+            scene.start()
+            await scene.watch.prime()
+        else:
+            await scene.watch.look()
+        assert [(c.index, c.uuid, c.healthy) for c in scene.keeper.inventory.cards] == [
+            (0, first, False),
+            (1, second, True),
+        ]
+        assert scene.card(0).reason == "it has fallen off the bus"
+    with scene.script.open() as state:
+        state["cards"] = [lost, left]
+    await scene.watch.look()
+    assert scene.card(0).healthy
+
+
+async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene) -> None:
+    await scene.watch.prime()
+    second = scene.card(1).uuid
+    with scene.script.open() as state:
+        state["cards"] = state["cards"][1:]
+    scene.boot = "another"
+    scene.start()
+    await scene.watch.prime()
+    assert [(c.index, c.uuid) for c in scene.keeper.inventory.cards] == [(1, second)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=6))
+def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
+    known: dict[str, int] = {}
+    for uuids in seen:
+        found = numbered(sorted(uuids), known)
+        assert set(found) == uuids
+        assert all(found[uuid] == known[uuid] for uuid in uuids if uuid in known)
+        known = {**known, **found}
+        assert len(set(known.values())) == len(known)
+        assert max(known.values()) < 6
+
+
+async def test_nothing_is_listed_while_an_instance_is_being_made(scene: Scene) -> None:
+    async with scene.keeper.carving:
+        looking = asyncio.ensure_future(scene.watch.look())
+        await asyncio.sleep(0.05)
+        assert not scene.told
+    await looking
+    assert scene.told
+
+
+async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None:
+    with scene.script.open() as state:
+        state["driver"] = False
+    await scene.watch.look()
+    assert scene.card(0).reason == "it does not answer: Driver Not Loaded"
+    assert len(scene.keeper.inventory.cards) == 2
+    with scene.script.open() as state:
+        state["driver"] = True
+    await scene.watch.look()
+    assert scene.card(0).healthy
+
+
+async def test_a_call_in_a_thread_is_never_left_running() -> None:
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def call() -> None:
+        entered.set()
+        leave.wait(60)
+        left.set()
+
+    task = asyncio.ensure_future(in_thread(call))
+    await asyncio.to_thread(entered.wait, 60)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    leave.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left.is_set()
+    assert await in_thread(lambda: 7) == 7
+
+
+async def test_an_xid_stays_until_it_is_cleared_or_the_machine_rebooted(scene: Scene) -> None:
+    scene.watch.heard(scene.uuid(0), 79)
+    scene.watch.heard(scene.uuid(0), 48)
+    await scene.watch.look()
+    assert scene.card(0).reason == "XID 48, XID 79"
+    scene.start()
+    await scene.watch.prime()
+    assert not scene.card(0).healthy
+    scene.watch.clear(0, scene.clock.now() - 1)
+    assert [reason for reason, _ in scene.said][-1] == "GPUNotCleared"
+    await scene.watch.look()
+    assert not scene.card(0).healthy  # it was said later than that
+    scene.watch.clear(0, scene.clock.now())
+    await scene.watch.look()
+    assert scene.card(0).healthy
+    faults = FaultRecords(scene.folder / "health.json", "boot")
+    faults.add(Xid("c", 79, 1.0))
+    assert not FaultRecords(scene.folder / "health.json", "another boot").xids
+
+
+def test_the_driver_is_listened_to(scene: Scene) -> None:
+    listener = XidListener(scene.nvml)
+    assert listener.open([scene.uuid(0), scene.uuid(1), "GPU-none"]) == ["GPU-none"]
+    assert listener.wait() is None
+    scene.script.xid(1, 13)  # the program's fault
+    scene.script.xid(1, 79)
+    assert listener.wait() is None
+    assert listener.wait() == (scene.uuid(1), 79)
+    listener.close()
+
+
+def test_questions_about_cards_that_are_well_have_no_answer(scene: Scene) -> None:
+    assert asked(scene.nvml, [scene.uuid(0), scene.uuid(1)]) == {}
+    assert asked(scene.nvml, ["GPU-none"]) == {"GPU-none": "it has fallen off the bus"}
+
+
+def test_what_only_root_may_ask_is_no_fault(scene: Scene) -> None:
+    scene.script.change(0, migMode=True)
+    with scene.script.open() as state:
+        state["root"] = False
+    assert asked(scene.nvml, [scene.uuid(0)]) == {}
+
+
+class TestMovingAway:
+    async def test_after_its_grace(self, scene: Scene) -> None:
+        scene.pod("patient", Claim("0", 300), "100")
+        scene.pod("plain", Claim("0", 300))
+        scene.pod("stays", Claim("0", 300), "forever")
+        scene.pod("elsewhere", Claim("1"))
+        scene.watch.heard(scene.uuid(0), 79)
+        await scene.watch.look()
+        assert scene.evicted == []
+        scene.clock.jump(31)
+        await scene.watch.look()
+        assert scene.evicted == [("plain", "card 0 of this node is not healthy: XID 79")]
+        scene.clock.jump(70)
+        await scene.watch.look()
+        await scene.watch.look()
+        assert [uid for uid, _ in scene.evicted] == ["plain", "patient"]
+
+    async def test_not_when_the_card_is_well_again_in_time(self, scene: Scene) -> None:
+        scene.pod("plain", Claim("0"))
+        scene.script.change(0, ecc=1)
+        await scene.watch.look()
+        scene.clock.jump(20)
+        scene.script.change(0, ecc=0)
+        await scene.watch.look()
+        scene.clock.jump(20)
+        await scene.watch.look()
+        assert scene.evicted == []
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"), [("", 30.0), ("5", 5.0), ("0", 0.0), ("forever", None), ("soon", 30.0)]
+    )
+    def test_words_of_the_pod(self, text: str, seconds: float | None) -> None:
+        notes = {"windlass.dev/unhealthy-device-seconds": text}
+        assert grace_of({"metadata": {"annotations": notes}}) == seconds
+
+    def test_what_people_declare(self) -> None:
+        assert declared_well("0,3@1970-01-01T00:00:10Z") == [(0, 10.0), (3, 10.0)]
+        assert declared_well("0@1970-01-01T00:00:10Z; 3@1970-01-01T00:00:11.5Z") == [(0, 10.0), (3, 11.5)]
+        assert declared_well("nonsense;3@1970-01-01T00:00:11Z") == [(3, 11.0)]
+        assert declared_well("0,3") == []
+        assert declared_well("x@1970-01-01T00:00:10Z") == []
+
+
+class TestUse:
+    async def test_a_process_of_a_pod_is_known_by_its_mark(self, scene: Scene) -> None:
+        mark = {"WINDLASS_ATTEMPT": "u1/main/0"}
+        process = await asyncio.create_subprocess_exec("sleep", "60", env={**os.environ, **mark})
+        try:
+            assert usage_audit.pod_of(process.pid) == "u1"
+            assert usage_audit.pod_of(os.getpid()) == ""
+            scene.pod("u1", Claim("0"))
+            scene.script.run(0, process.pid, 100)
+            await scene.watch.look()
+            assert scene.found == []
+            assert scene.conditions["GPUsUsedAsGiven"] == ("True", "NothingElse")
+            scene.script.change(0, processes=[])
+            scene.script.run(1, process.pid, 100)
+            await scene.watch.look()
+            await scene.watch.look()
+            (finding,) = scene.found  # said once
+            assert (finding.reason, finding.pod, finding.device) == ("DeviceNotGiven", "u1", "1")
+            assert scene.conditions["GPUsUsedAsGiven"] == ("False", "DeviceNotGiven")
+        finally:
+            process.kill()
+            await process.wait()
+
+    def test_shares_are_measured_where_nothing_enforces_them(self) -> None:
+        held = [Held(Claim("0", 0, 1000), "u1", "ns/a"), Held(Claim("0", 0, 1000), "u2", "ns/b")]
+        uses = [Use("0", 1, "u1", "x", 600), Use("0", 2, "u1", "x", 600), Use("0", 3, "u2", "x", 1000)]
+        (finding,) = judge(uses, held)
+        assert (finding.pod, finding.reason) == ("u1", "DeviceShareExceeded")
+        assert "uses 1200 MiB of device 0, of which it has 1000 MiB" in finding.message
+
+    def test_strangers(self) -> None:
+        held = [Held(Claim("0"), "u1", "ns/a")]
+        assert judge([Use("1", 1, "", "python", 10)], held) == []  # nobody has that card
+        assert judge([Use("0", 1, "", "nvidia-cuda-mps", 10)], held) == []
+        (finding,) = judge([Use("0", 7, "", "python", 10), Use("0", 8, "", "python", 10)], held)
+        assert (finding.reason, finding.pod) == ("ForeignProcess", "")
+        assert "process 7 (python)" in finding.message
+
+
+class TestMps:
+    def test_no_daemon(self, tmp_path: Path) -> None:
+        daemon = mps.find_daemon({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
+        assert not daemon.runs
+        assert "is not there" in daemon.problem
+
+    def test_a_daemon_that_died_left_its_files(self, tmp_path: Path) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+            left.bind(str(tmp_path / "control"))
+        (tmp_path / "nvidia-cuda-mps-control.pid").write_text(f"{os.getpid()}\n")  # a pid that was used again
+        daemon = mps.find_daemon({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
+        assert "does not run any more" in daemon.problem
+
+    @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM])
+    def test_a_daemon_that_listens(self, tmp_path: Path, kind: socket.SocketKind) -> None:
+        with socket.socket(socket.AF_UNIX, kind) as listening:
+            listening.bind(str(tmp_path / "control"))
+            listening.listen()
+            daemon = mps.find_daemon({"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)})
+            assert daemon.runs
+            assert mps.may_connect(daemon)
+
+    async def test_the_cards_say_so(self, scene: Scene) -> None:
+        await scene.watch.look()
+        assert not scene.card(0).mps
+        (scene.folder / "mps").mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(str(scene.folder / "mps" / "control"))
+            listening.listen()
+            await scene.watch.look()
+        assert scene.card(0).mps
+        assert "enforced by MPS" in scene.told[-1].annotations["windlass.dev/devices-note"]
+        assert scene.told[-1].labels["nvidia.com/mps.capable"] == "true"

@@ -1,0 +1,134 @@
+"""The nursery: what it forks is what an interpreter of its own would be, and nothing depends on it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from windlass.node.runtime import attempt_files, syscalls
+from windlass.node.runtime.helpers import Nursery
+from windlass.node.runtime.runner import AttemptSpec, ProcessRunner
+
+
+def spec(folder: Path, *argv: str) -> AttemptSpec:
+    (folder / "root").mkdir(parents=True)
+    record = {
+        "attempt": 0,
+        "argv": list(argv),
+        "env": {"PATH": os.environ["PATH"]},
+        "cwd": "/",
+        "log": str(folder / "0.log"),
+        "log_max_bytes": 10**7,
+        "log_files": 3,
+        "grace_seconds": 1,
+        "mounts": [],
+        "staging": str(folder / "root"),
+    }
+    return AttemptSpec(folder, record)
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def nursery_of(folder: Path) -> int:
+    """Its pid, a child of this process, once it is there."""
+
+    def found() -> int:
+        name = str(folder).encode()
+        return next(
+            (
+                pid
+                for pid in syscalls.children(os.getpid())
+                if Path(f"/proc/{pid}/comm").read_bytes() == b"windlass-birth\n"
+                and name in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ),
+            0,
+        )
+
+    until(lambda: found() > 0)
+    return found()
+
+
+def is_zombie(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"Z"
+    return False
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Nursery]:
+    one = Nursery()
+    one.open(tmp_path)
+    yield one
+    one.close()
+
+
+async def test_a_shim_of_the_nursery_is_one_like_others(opened: Nursery, tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    handle = await ProcessRunner(opened).start(spec(folder, "sh", "-c", "ls /proc/$PPID/fd | wc -l; exit 3"))
+    claim = {}
+    until(lambda: claim.update(attempt_files.read(str(folder), attempt_files.CLAIM) or {}) or claim)
+    with contextlib.suppress(ProcessLookupError):
+        assert os.getsid(claim["pid"]) == claim["pid"]
+    assert isinstance(await handle.started(), float)
+    assert (await handle.ended()).code == 3
+    assert claim["pid"] not in syscalls.children(os.getpid())  # it was forked, not started from here
+    assert (folder / "shim.err").read_text() == ""
+    assert int((folder / "0.log").read_text().split()[-1]) < 20  # nothing of the nursery's own stays open
+    until(lambda: not is_zombie(claim["pid"]))
+    assert syscalls.children(nursery_of(tmp_path)) == []
+
+
+async def test_what_it_has_started_outlives_it(opened: Nursery, tmp_path: Path) -> None:
+    handle = await ProcessRunner(opened).start(spec(tmp_path / "a", "sleep", "1000"))
+    assert isinstance(await handle.started(), float)
+    pid = nursery_of(tmp_path)
+    opened.close()
+    assert syscalls.start_time(pid) is None
+    claim = attempt_files.read(str(tmp_path / "a"), attempt_files.CLAIM)
+    assert attempt_files.is_running(claim)
+    handle.stop(0)
+    assert (await handle.ended()).signal == signal.SIGKILL
+
+
+async def test_without_a_nursery_interpreters_are_started(
+    opened: Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.kill(nursery_of(tmp_path), signal.SIGKILL)
+    for number in range(2):
+        handle = await ProcessRunner(opened).start(spec(tmp_path / f"a{number}", "sh", "-c", "exit 4"))
+        assert (await handle.ended()).code == 4
+    assert len([one for one in caplog.records if "nursery" in one.message]) == 1
+
+
+async def test_a_fork_that_fails_is_told_as_such(tmp_path: Path) -> None:
+    """As where a limit of processes is reached: an interpreter of its own would fail as well."""
+    alone, other = Nursery(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    alone._connection = other[0]
+
+    def answer() -> None:
+        _, descriptors, _, _ = socket.recv_fds(other[1], 65_536, 2)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        other[1].send(str(-errno.EAGAIN).encode())
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with pytest.raises(BlockingIOError):
+        await ProcessRunner(alone).start(spec(tmp_path / "a", "true"))
+    thread.join()
+    other[1].close()
+    alone.close()

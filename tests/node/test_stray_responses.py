@@ -1,0 +1,68 @@
+"""What a server or a proxy says of no request in particular takes no pod for gone."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kubeobjects import pod
+from schedapi import SchedulerApi
+
+from windlass.api import errors
+from windlass.api.resources import PODS
+from windlass.kits.clock import FakeClock
+from windlass.node.device_reporter import CardDuty
+from windlass.node.lifecycle.state_machine import PodStep
+from windlass.node.pods.status_publisher import StatusPublisher
+
+CODES = [409, 410, 500, 502, 504]
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(pod("guide", uid="u", node="n"))
+    return made
+
+
+def strays(api: SchedulerApi, code: int) -> list[errors.StatusError]:
+    """The next two deletions are answered so."""
+    words = 'Operation cannot be fulfilled on pods "guide": try again'
+    left = [errors.failure(code, "", words)] * 2
+    api.reject = lambda verb, *_: left.pop() if verb == "delete" and left else None
+    return left
+
+
+async def settle(clock: FakeClock) -> None:
+    for _ in range(40):
+        await clock.advance(0.5)
+
+
+@pytest.mark.parametrize("code", CODES)
+async def test_a_pod_that_has_ended_is_deleted_all_the_same(api: SchedulerApi, code: int) -> None:
+    left = strays(api, code)
+    ended = cast(Any, SimpleNamespace(key="default/guide", step=PodStep.ENDED))
+    publisher = StatusPublisher(cast(Any, api), api.clock, api.object(PODS, "default/guide") or {}, ended, "")
+    publisher._status = dict  # type: ignore[method-assign]
+    publisher.nothing_to_tell()
+    publisher.delete()
+    task = asyncio.ensure_future(publisher.run())
+    await settle(api.clock)
+    assert task.done()
+    assert not left
+    assert api.object(PODS, "default/guide") is None
+
+
+@pytest.mark.parametrize("code", CODES)
+async def test_who_has_a_broken_card_is_evicted_all_the_same(api: SchedulerApi, code: int) -> None:
+    left = strays(api, code)
+    host = cast(Any, SimpleNamespace(clock=api.clock, note=lambda *_: None))
+    nobody = cast(Any, SimpleNamespace())
+    duty = CardDuty(cast(Any, api), host, nobody, nobody, {})
+    task = asyncio.ensure_future(duty._delete(api.object(PODS, "default/guide") or {}, "XID 79"))
+    await settle(api.clock)
+    assert task.done()
+    assert not left
+    assert (api.object(PODS, "default/guide") or {})["metadata"]["deletionTimestamp"]

@@ -1,0 +1,134 @@
+"""Policies kept to the work of one API, or to the claims of one action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cluster_dsl import needs
+from queueviews import claim, queue, unit
+
+from windlass.plugins.queue_api_filter import (
+    ClaimsFor,
+    KeptGroupOrder,
+    KeptQueueOrder,
+    KeptTaskOrder,
+    VictimsFor,
+    kept,
+)
+from windlass.spi.objects import Dialect, Group, Task
+from windlass.spi.victims import Loot, Scope, Terms
+
+
+class Rules:
+    """Has an opinion on everything."""
+
+    name = "rules"
+
+    def claims(self, claim: Any) -> Terms:
+        return Terms(Scope.ALL_QUEUES)
+
+    def spares_queue(self, claim: Any, path: Any) -> bool:
+        return True
+
+    def spares(self, claim: Any, unit: Any) -> bool:
+        return True
+
+    def victim_queue_key(self, claim: Any, queue: Any, taken: Any) -> str:
+        return "queue"
+
+    def victim_key(self, claim: Any, unit: Any) -> str:
+        return "unit"
+
+    def may_take(self, claim: Any, unit: Any, taken: Any) -> bool:
+        return False
+
+    def validates(self, claim: Any, loot: Any) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("reclaim", (Terms(Scope.ALL_QUEUES), True, True, "queue", "unit", False, False)),
+        ("preempt", (None, False, False, None, None, True, True)),
+    ],
+)
+def test_rules_for_one_action_say_nothing_about_others(action: str, expected: tuple[object, ...]) -> None:
+    leaf = queue("q")
+    asks, one = claim(action, leaf), unit(leaf)
+    who, whom = ClaimsFor(Rules(), "reclaim"), VictimsFor(Rules(), "reclaim")
+    assert who.name == whom.name == "rules"
+    assert expected == (
+        who.claims(asks),
+        whom.spares_queue(asks, leaf.path),
+        whom.spares(asks, one),
+        whom.victim_queue_key(asks, leaf, {}),
+        whom.victim_key(asks, one),
+        whom.may_take(asks, one, {}),
+        whom.validates(asks, Loot()),
+    )
+
+
+class Orders:
+    """Orders queues, groups and tasks alike."""
+
+    name = "orders"
+
+    def queue_key(self, queue: Any, step: Any) -> int:
+        return 7
+
+    def group_key(self, group: Any) -> int:
+        return 8
+
+    def task_key(self, task: Any) -> int:
+        return 9
+
+
+class OfGroup:
+    """A group as orders see it."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.spec = Group("g", dialect=dialect)
+
+
+class OfQueue:
+    """A queue as orders see it."""
+
+    def __init__(self, dialect: Dialect, *, mixed: bool = False) -> None:
+        self.spec = queue("q", dialect=dialect).spec
+        self.mixed = mixed
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("dialect", [Dialect.KAI, Dialect.VOLCANO])
+def test_an_order_is_kept_to_one_api_or_from_it(dialect: Dialect, inside: bool) -> None:
+    queues, groups, tasks = kept(Orders(), Dialect.KAI, inside=inside)
+    assert isinstance(queues, KeptQueueOrder)
+    assert isinstance(groups, KeptGroupOrder)
+    assert isinstance(tasks, KeptTaskOrder)
+    speaks = (dialect is Dialect.KAI) is inside
+    task = Task("t", "t", "g", needs(dialect=dialect))
+    keys = [
+        queues.queue_key(OfQueue(dialect), None),  # type: ignore[arg-type]
+        groups.group_key(OfGroup(dialect)),  # type: ignore[arg-type]
+        tasks.task_key(task),
+    ]
+    assert keys == ([(0, 7), (0, 8), (0, 9)] if speaks else [(1, 0)] * 3)
+    assert (queues.name, queues.entangled) == ("orders", False)
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_roots_of_both_apis_are_left_to_an_order_that_compares_them(compares: bool) -> None:
+    inner = Orders()
+    inner.compares_roots = compares  # type: ignore[attr-defined]
+    for dialect in Dialect:
+        root = OfQueue(dialect, mixed=True)
+        (order, *_) = kept(inner, Dialect.KAI, inside=True)
+        assert isinstance(order, KeptQueueOrder)
+        assert order.queue_key(root, None) == ((0, 7) if compares else (1, 0))  # type: ignore[arg-type]
+
+
+def test_what_orders_nothing_stays_as_it_is() -> None:
+    rules = Rules()
+    assert kept(rules, Dialect.KAI, inside=True) == [rules]

@@ -1,0 +1,118 @@
+"""The bind guard's listener, and the label by which it is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubeobjects import pod
+from schedapi import SchedulerApi
+from testpki import Authority
+
+from windlass.api.annotations import LEADS
+from windlass.api.errors import WindlassError, failure
+from windlass.api.resources import PODS
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.commit.bind_webhook import Asked, GuardServer, Mark
+
+
+def secret(folder: Path) -> Authority:
+    authority = Authority()
+    pair = authority.server("127.0.0.1")
+    (folder / "tls.crt").write_bytes(pair.cert)
+    (folder / "tls.key").write_bytes(pair.key)
+    (folder / "token").write_text("word\n")
+    return authority
+
+
+def review(**request: Any) -> bytes:
+    asked = {"uid": "1", "object": {"metadata": {"name": "p"}}, **request}
+    return json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    ).encode()
+
+
+async def test_questions_over_one_connection(tmp_path: Path) -> None:
+    authority = secret(tmp_path)
+    answers: list[str | None] = ["", "no room", None]
+    asked: list[Asked] = []
+
+    async def judge(question: Asked) -> str | None:
+        asked.append(question)
+        return answers.pop(0)
+
+    server = GuardServer(judge, tmp_path)
+    port = await server.start("127.0.0.1", 0)
+    trust = ssl.create_default_context(cadata=authority.pem.decode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+
+    async def post(path: str, body: bytes) -> tuple[int, bytes]:
+        writer.write(
+            f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+        )
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int(head.split("content-length: ")[1].split("\r\n")[0])
+        return int(head.split(" ")[1]), await reader.readexactly(size)
+
+    try:
+        status, body = await post("/bind/word?timeout=3s", review(name="p", namespace="n", dryRun=True))
+        assert (status, json.loads(body)["response"]) == (200, {"uid": "1", "allowed": True})
+        assert (asked[0].name, asked[0].namespace, asked[0].dry_run) == ("p", "n", True)
+        status, body = await post("/bind/word", review())
+        assert json.loads(body)["response"]["status"]["message"] == "no room"
+        assert (await post("/bind/other", review()))[0] == 404
+        assert (await post("/bind/word", b"{"))[0] == 400
+        assert (await post("/bind/word", review()))[0] == 503
+        assert len(asked) == 3
+        assert await reader.read() == b""  # the next question is for who leads then
+    finally:
+        writer.close()
+        await server.stop()
+
+
+async def test_without_a_certificate_it_says_what_is_missing(tmp_path: Path) -> None:
+    async def judge(question: Asked) -> str | None:
+        return ""
+
+    with pytest.raises(WindlassError) as caught:
+        await GuardServer(judge, tmp_path).start("127.0.0.1", 0)
+    assert caught.value.code == "WL-GUARD-400"
+
+
+async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
+    api = SchedulerApi(fake_clock)
+    api.add(pod("me"))
+
+    def made(pod: str) -> Mark:
+        return Mark(api, pod, "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+
+    mark = made("me")
+    await mark.write(leads=True)
+    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"
+    await mark.write(leads=False)
+    assert LEADS not in api.stored[PODS]["default/me"]["metadata"]["labels"]
+    await made("nobody").write(leads=True)
+    await made("").write(leads=True)
+
+
+async def test_a_mark_that_the_server_does_not_take_is_written_again(fake_clock: FakeClock) -> None:
+    """Else nobody would ask for as long as this pod leads."""
+    api = SchedulerApi(fake_clock)
+    api.add(pod("me"))
+    problems = [failure(500, "InternalError", "etcd"), failure(409, "Conflict", "x"), failure(403, "", "y")]
+    api.reject = lambda verb, *_: problems.pop() if problems else None
+    mark = Mark(api, "me", "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+    before = asyncio.create_task(mark.write(leads=False))
+    await fake_clock.advance(0)
+    after = asyncio.create_task(mark.write(leads=True))
+    for _ in range(20):
+        await fake_clock.advance(0.5)
+    assert before.done()
+    assert after.done()
+    assert not problems
+    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"

@@ -1,0 +1,339 @@
+"""The consultant against a real server on the loopback: what it sends, how it reads, and what time it takes."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from threadserver import Caller, serving
+
+from windlass.api import views
+from windlass.engine.decision import Bind
+from windlass.kits.clock import FakeClock, SystemClock
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.plugins.volcano import extender
+from windlass.plugins.volcano.extender_votes import Desk
+from windlass.scheduler.extender import client
+from windlass.scheduler.extender.client import Consultants, Hotline, HttpConsultant, transport_to
+from windlass.scheduler.extender.protocol import Teller
+from windlass.spi.extender import Hooks, Matter, NoReply, Question, Reply
+
+GPU = "nvidia.com/gpu"
+
+
+def world() -> ClusterModel:
+    """One node with a running pod of gang ``low``, and gang ``high`` of two pods that wait."""
+    model = ClusterModel({"volcano"})
+    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=2, labels={"zone": "a"}))))
+    model.upsert_queue(views.decode_queue(views.encode(queue("research", weight=3, parent="root"))))
+    for name, members, place in (("low", 1, "n1"), ("high", 2, "")):
+        model.upsert_group(views.decode_pod_group(views.encode(group(name, members, queue="research"))))
+        for index in range(members):
+            body = pod(f"{name}-{index}", scheduler="volcano", group=name, node=place, labels={"app": name})
+            model.upsert_pod(views.decode_pod(views.encode(body)))
+    model.take()
+    return model
+
+
+class Server:
+    """Answers every POST by its verb, and remembers what was asked."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+        self.go_on = threading.Event()
+        """Answers wait for it."""
+        self.go_on.set()
+
+    def __call__(self, caller: Caller) -> None:
+        while True:
+            head, body = caller.request()
+            method, path, _ = head.split(" ", 2)
+            assert (method, "content-type: application/json" in head.lower()) == ("POST", True)
+            verb = path.removeprefix("/at/")
+            self.asked.append((verb, json.loads(body)))
+            assert self.go_on.wait(30)
+            answer = self.answers.get(verb, {})
+            if isinstance(answer, int):
+                caller.answer({}, status=f"{answer} No")
+            else:
+                caller.answer(answer)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for verb, _ in self.asked]
+
+
+@contextmanager
+def consulted(
+    server: Callable[[Caller], None], *, clock: Any = None, **arguments: Any
+) -> Iterator[HttpConsultant]:
+    """An open round. The verbs are called as their matters; there is time for answers also on a busy machine."""
+    with serving(server) as url:
+        verbs = {f"extender.{matter}Verb": str(matter) for matter in Matter}
+        for matter in (Matter.OPEN, Matter.CLOSE):
+            if not arguments.pop("session", False):
+                del verbs[f"extender.{matter}Verb"]
+        told = {f"extender.{name}": value for name, value in {"httpTimeout": "60s", **arguments}.items()}
+        hooks = extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
+        line = Hotline(partial(transport_to, hooks, at_once=1))
+        found = HttpConsultant(hooks, line, Teller(world()), clock=clock or SystemClock())
+        found.open()
+        try:
+            yield found
+            found.close()
+        finally:
+            line.close()
+
+
+# ---------------------------------------------------------------------- what is sent, and how answers are read
+
+
+@pytest.mark.parametrize("matter", [Matter.PREEMPTABLE, Matter.RECLAIMABLE])
+def test_evictor_and_evictees_are_told_and_victims_are_read_by_uid(matter: Matter) -> None:
+    server = Server(**{matter: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
+    with consulted(server) as consultant:
+        found = consultant.ask(Question(matter, task="default/high-0", others=("default/low-0",)))
+    assert found == Reply(1, named=frozenset({"uid-default-low-0"}))
+    ((verb, body),) = server.asked
+    assert verb == matter
+    assert set(body) == {"evictor", "evictees"}
+    (evictee,) = body["evictees"]
+    told = {name: body["evictor"][name] for name in ("UID", "Job", "Name", "Namespace", "NodeName", "Status")}
+    assert told == {
+        "UID": "uid-default-high-0",
+        "Job": "default/high",
+        "Name": "high-0",
+        "Namespace": "default",
+        "NodeName": "",
+        "Status": 1,
+    }
+    assert body["evictor"]["Resreq"] == {
+        "MilliCPU": 0,
+        "Memory": 0,
+        "ScalarResources": {GPU: 1000},
+        "MaxTaskNum": 0,
+    }
+    assert (evictee["Name"], evictee["NodeName"], evictee["Status"]) == ("low-0", "n1", 32)
+    assert evictee["Pod"]["metadata"]["labels"] == {"app": "low"}
+
+
+def test_a_group_is_told_with_its_pods_as_they_would_be() -> None:
+    server = Server(jobReady={"status": True}, jobEnqueueable={"status": -1}, jobEnqueued={})
+    with consulted(server) as consultant:
+        seats = (("default/high-0", "n1"),)
+        assert consultant.ask(Question(Matter.READY, group="default/high", seats=seats)) == Reply(yes=True)
+        assert consultant.ask(Question(Matter.ENQUEUEABLE, group="default/high")) == Reply(-1)
+        assert consultant.ask(Question(Matter.ENQUEUED, group="default/high")) == Reply()
+    job = server.asked[0][1]["job"]
+    assert {name: job[name] for name in ("UID", "Name", "Namespace", "Queue", "MinAvailable")} == {
+        "UID": "default/high",
+        "Name": "high",
+        "Namespace": "default",
+        "Queue": "research",
+        "MinAvailable": 2,
+    }
+    assert {task["Name"]: (task["Status"], task["NodeName"]) for task in job["Tasks"].values()} == {
+        "high-0": (2, "n1"),
+        "high-1": (1, ""),
+    }
+    assert {status: len(tasks) for status, tasks in job["TaskStatusIndex"].items()} == {"2": 1, "1": 1}
+    assert job["Allocated"]["ScalarResources"][GPU] == 1000
+    assert job["TotalRequest"]["ScalarResources"][GPU] == 2000
+    assert job["PodGroup"]["spec"]["minMember"] == 2
+    assert job["CreationTimestamp"] == "2026-01-01T12:00:00Z"
+    assert server.asked[1][1]["job"]["TaskStatusIndex"].keys() == {"1"}
+
+
+def test_a_queue_is_told_with_what_it_may_have() -> None:
+    server = Server(queueOverused={"overused": True})
+    with consulted(server) as consultant:
+        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
+        assert consultant.ask(Question(Matter.OVERUSED, queue="unheard-of")) == Reply(yes=True)
+    told = server.asked[0][1]["queue"]
+    assert (told["Name"], told["Weight"], told["Queue"]["spec"]["parent"]) == ("research", 3, "root")
+    assert server.asked[1][1] == {"queue": {"UID": "unheard-of", "Name": "unheard-of"}}
+
+
+def test_placements_and_leavers_are_told_with_their_nodes() -> None:
+    server = Server(allocateFunc={"errorMessage": "no card"})
+    with consulted(server) as consultant:
+        seats = (("default/high-0", "n1"),)
+        question = Question(Matter.ALLOCATE, task="default/high-0", seats=seats)
+        assert consultant.ask(question) == Reply(refusal="no card")
+        for key in ("default/high-0", "default/low-0"):
+            consultant.ask(Question(Matter.DEALLOCATE, task=key, seats=((key, "n1"),)))
+        consultant.ask(Question(Matter.DEALLOCATE, task="default/unheard-of"))
+    tasks = [body["task"] for _, body in server.asked]
+    assert [(task["Name"], task["Status"], task.get("NodeName")) for task in tasks] == [
+        ("high-0", 2, "n1"),
+        ("high-0", 1, "n1"),
+        ("low-0", 64, "n1"),
+        ("unheard-of", 512, ""),
+    ]
+    assert tasks[0]["Pod"]["spec"]["nodeName"] == "n1"
+
+
+def test_a_session_is_told_with_all_there_is() -> None:
+    with serving(server := Server()) as url:
+        verbs = {Matter.OPEN: "begin", Matter.CLOSE: "end", Matter.OVERUSED: "over"}
+        hooks = Hooks(f"{url}/at", verbs=verbs)
+        model = world()
+        model.assume_bind(Bind("default/high-0", "uid-default-high-0", "default/high", "n1"))
+        desk = Desk(hooks)
+        consultants = Consultants(model, clock=SystemClock())
+        consultants.serve([desk, object()])
+        desk.opened(0.0)
+        desk.ask(Question(Matter.OVERUSED, queue="research"))
+        desk.closed()
+        consultants.close()
+    assert server.verbs == ["begin", "over", "end"]
+    told = server.asked[0][1]
+    assert set(told) == {"Jobs", "Nodes", "Queues", "NamespaceInfo", "RevocableNodes", "NodeList"}
+    assert set(told["Jobs"]) == {"default/low", "default/high"}
+    there = told["Nodes"]["n1"]
+    assert {task["Name"]: task["Status"] for task in there["Tasks"].values()} == {"low-0": 32, "high-0": 8}
+    assert there["Used"]["ScalarResources"][GPU] == 2000
+    assert there["Idle"]["ScalarResources"][GPU] == 0
+    assert there["Allocatable"]["MilliCPU"] == 64_000
+    assert there["Node"]["metadata"]["labels"]["zone"] == "a"
+    assert there["State"] == {"Phase": 1, "Reason": ""}
+    assert told["NodeList"] == ["n1"]
+    assert server.asked[2][1] == {}
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (500, "status 500"),
+        (b"[1", "no answer that can be read"),
+        (b"", "no answer that can be read"),
+        ([], "no answer that can be read"),
+        ({"status": "1"}, "no answer that can be read"),
+        ({"status": True}, "status is True"),
+        ({"status": 1, "victims": [{"uid": 7}]}, "no answer that can be read"),
+    ],
+)
+def test_a_bad_answer_is_none_and_the_next_question_is_asked(answer: Any, why: str) -> None:
+    server = Server(preemptable=answer, jobReady={"status": 1}, queueOverused={"Overused": True, "x": None})
+    with consulted(server) as consultant:
+        found = consultant.ask(Question(Matter.PREEMPTABLE, task="default/high-0"))
+        assert isinstance(found, NoReply)
+        assert why in found.why
+        assert not found.later
+        said = consultant.ask(Question(Matter.READY, group="default/high"))
+        assert isinstance(said, NoReply)
+        assert "status is 1" in said.why
+        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, chunked: bool) -> None:
+    def answers(caller: Caller) -> None:
+        while True:
+            caller.request()
+            body = json.dumps({"overused": True, "padding": "x" * 50}).encode()
+            caller.chunks(body[:20], body[20:]) if chunked else caller.answer(body)
+
+    with consulted(answers) as consultant:
+        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
+        monkeypatch.setattr(client, "LARGEST_ANSWER", 50)
+        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+    assert found == NoReply("queueOverused: the answer is longer than 50 bytes")
+
+
+def test_after_a_time_out_nothing_more_is_asked_in_the_round() -> None:
+    server = Server()
+    server.go_on.clear()
+    with consulted(server, httpTimeout="3s") as consultant:
+        first = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+        assert first == NoReply("queueOverused: no answer within 3 s")
+        assert consultant.ask(Question(Matter.READY, group="default/high")) == first
+        server.go_on.set()
+        consultant.open()
+        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply()
+    assert server.verbs == ["queueOverused", "queueOverused"]
+
+
+def test_a_trickle_is_no_answer() -> None:
+    def trickles(caller: Caller) -> None:
+        caller.request()
+        for _ in range(20):
+            caller.chunks(b" ", end=False) if _ == 0 else caller.sock.sendall(b"1\r\n \r\n")
+            time.sleep(0.02)
+
+    with consulted(trickles, httpTimeout="100ms") as consultant:
+        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+    assert found == NoReply("queueOverused: no answer within 0.1 s")
+
+
+def test_nobody_there() -> None:
+    with serving(Server()) as url:
+        pass
+    hooks = Hooks(url, verbs={Matter.OVERUSED: "x"})
+    line = Hotline(partial(transport_to, hooks, at_once=1))
+    consultant = HttpConsultant(hooks, line, Teller(world()), clock=SystemClock())
+    consultant.open()
+    found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+    line.close()
+    assert isinstance(found, NoReply)
+    assert found.why.startswith("queueOverused: ")
+
+
+def test_a_round_takes_a_bounded_time(fake_clock: FakeClock) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.allowed: list[float] = []
+
+        def request(self, request: Any, seconds: float) -> Any:
+            self.allowed.append(seconds)
+            fake_clock.jump(1.5)
+            return 200, b"{}"
+
+    slow: Any = Slow()
+    hooks = Hooks("http://x", timeout_seconds=2.0, verbs={Matter.OVERUSED: "x"})
+    seen: list[tuple[str, str, float]] = []
+    consultant = HttpConsultant(
+        hooks, slow, Teller(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
+    )
+    consultant.open()
+    answers = [consultant.ask(Question(Matter.OVERUSED, queue=name)) for name in "abcd"]
+    assert slow.allowed == [2.0, 2.0, 1.0]
+    assert [isinstance(answer, NoReply) and answer.later for answer in answers] == [False] * 3 + [True]
+    assert seen == [("queueOverused", "answered", 1.5)] * 3
+    consultant.open()
+    assert consultant.ask(Question(Matter.OVERUSED, queue="a")) == Reply()
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
+    with serving(server := Server(begin=500)) as url:
+        hooks = Hooks(f"{url}/at", verbs={Matter.OPEN: "begin", Matter.OVERUSED: "over"}, ignorable=ignorable)
+        line = Hotline(partial(transport_to, hooks, at_once=1))
+        consultant = HttpConsultant(hooks, line, Teller(world()), clock=SystemClock())
+        consultant.open()
+        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+        line.close()
+    assert isinstance(found, NoReply) is not ignorable
+    assert server.verbs == (["begin", "over"] if ignorable else ["begin"])
+
+
+def test_what_is_not_configured_costs_no_thread() -> None:
+    consultants = Consultants(world(), clock=SystemClock())
+    consultants.serve([object()])
+    assert consultants._lines == []
+    desk = Desk(Hooks("http://x", verbs={Matter.READY: "x"}))
+    consultants.serve([desk])
+    (line,) = consultants._lines
+    assert line._thread is None
+    consultants.close()

@@ -1,0 +1,243 @@
+"""The extender: asked once per kind of pod and node, its answers hold until they change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from cluster_dsl import GPU, Cluster, needs
+from kubeobjects import node
+
+from windlass.api import views
+from windlass.client import errors as client_errors
+from windlass.client.transport import Request, Response
+from windlass.kits.clock import FakeClock
+from windlass.plugins.defaults import default_plugins
+from windlass.plugins.volcano import extender
+from windlass.scheduler.extender import protocol
+from windlass.scheduler.extender.node_extender import HttpJudge, Judges
+from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
+from windlass.spi.objects import Dialect, Needs
+
+WANTS = needs("gpu=1 cpu=2 fpga=3", dialect=Dialect.VOLCANO, node_selector={"zone": "a"}).node_part()
+
+
+def views_of(*names: str) -> dict[str, views.Node]:
+    return {name: views.decode_node(views.encode(node(name))) for name in names}
+
+
+class Server:
+    """Refuses what it is told to, and gives points."""
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        self.points: dict[str, float] = {}
+        self.broken = ""
+        self.asked: list[tuple[str, Any]] = []
+        self.closed = False
+
+    async def request(self, request: Request) -> Response:
+        body = json.loads(request.body)
+        self.asked.append((request.path, body))
+        if self.broken == "unreachable":
+            raise client_errors.Unreachable("nobody there", "http://judge")
+        if self.broken == "garbled":
+            return Response(200, body=b"[1")
+        if self.broken:
+            return Response(int(self.broken))
+        if request.path == "/predicate":
+            return Response(
+                200, body=json.dumps({"status": self.refused.get(body["node"]["Name"], "")}).encode()
+            )
+        return Response(200, body=json.dumps({"nodeScore": self.points}).encode())
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@asynccontextmanager
+async def judging(
+    clock: FakeClock, server: Server, **hooks: Any
+) -> AsyncIterator[tuple[HttpJudge, list[int]]]:
+    news: list[int] = []
+    settings = Hooks("http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **hooks})
+    judge = HttpJudge(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
+    task = asyncio.create_task(judge.run())
+    await clock.advance(0)
+    yield judge, news
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert server.closed
+
+
+async def settle(clock: FakeClock, seconds: float = 0.0) -> None:
+    await clock.advance(seconds)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) -> None:
+    server = Server()
+    server.refused, server.points = {"n2": "too hot"}, {"n1": 70.0}
+    async with judging(fake_clock, server) as (judge, news):
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {}
+        assert not judge.learned()
+        await settle(fake_clock)
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("", 70.0), "n2": Opinion("too hot")}
+        assert (judge.learned(), judge.learned(), news) == (True, False, [1])
+        assert [path for path, _ in server.asked] == ["/predicate", "/predicate", "/prioritize"]
+        assert server.asked[0][1]["task"] == protocol.kind_of_task(WANTS)
+        server.refused = {}
+        await settle(fake_clock, 61)
+        assert judge.opinions(WANTS, ["n2"])["n2"] == Opinion()
+        assert judge.learned()
+        await settle(fake_clock, 61)
+        assert not judge.learned()  # the same again is no news
+
+
+async def test_answers_are_read_as_go_reads_them(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the case of names; null says nothing. Names of nodes are told apart by case."""
+    bodies = {
+        "n1": b'{"Status": "too hot", "CODE": 3}',
+        "n2": b'{"status": null, "code": null}',
+    }
+
+    async def request(self: Server, request: Request) -> Response:
+        if request.path == "/prioritize":
+            return Response(200, body=b'{"NodeScore": {"n2": 40, "N1": 9}, "ErrorMessage": null}')
+        return Response(200, body=bodies[json.loads(request.body)["node"]["Name"]])
+
+    monkeypatch.setattr(Server, "request", request)
+    async with judging(fake_clock, Server()) as (judge, _):
+        judge.opinions(WANTS, ["n1", "n2"])
+        await settle(fake_clock)
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("too hot"), "n2": Opinion("", 40.0)}
+
+
+async def test_nobody_is_asked_about_what_nobody_wants_any_more(fake_clock: FakeClock) -> None:
+    server = Server()
+    async with judging(fake_clock, server) as (judge, _):
+        judge.opinions(WANTS, ["n1"])
+        await settle(fake_clock)
+        for _ in range(12):
+            await settle(fake_clock, 61)
+        before = len(server.asked)
+        await settle(fake_clock, 61)
+        assert len(server.asked) == before
+
+
+@pytest.mark.parametrize("broken", ["unreachable", "garbled", "500"])
+@pytest.mark.parametrize("ignorable", [True, False])
+async def test_a_judge_that_fails(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
+    server = Server()
+    server.broken = broken
+    async with judging(fake_clock, server, ignorable=ignorable) as (judge, _):
+        judge.opinions(WANTS, ["n1"])
+        await settle(fake_clock)
+        refusal = judge.opinions(WANTS, ["n1"])["n1"].refusal
+        assert refusal.startswith("it failed: predicate") is not ignorable
+        assert bool(refusal) is not ignorable
+
+
+def test_a_task_under_volcanos_names() -> None:
+    asked = {
+        "MilliCPU": 2000,
+        "Memory": 0,
+        "ScalarResources": {GPU: 1000, "example.com/fpga": 3000},
+        "MaxTaskNum": 0,
+    }
+    assert protocol.kind_of_task(WANTS) == {
+        "Resreq": asked,
+        "InitResreq": asked,
+        "Pod": {"spec": {"nodeSelector": {"zone": "a"}}},
+    }
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+@pytest.mark.parametrize("broken", ["", "500"])
+async def test_a_round_of_questions_is_a_session(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
+    server = Server()
+    server.broken = broken
+    verbs = {Matter.OPEN: "begin", Matter.CLOSE: "end"}
+    async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (judge, _):
+        judge._session = lambda: {"Nodes": {}}
+        judge.opinions(WANTS, ["n1"])
+        await settle(fake_clock)
+        refusal = judge.opinions(WANTS, ["n1"])["n1"].refusal
+    paths = [path for path, _ in server.asked]
+    assert (paths[0], paths[-1], server.asked[0][1]) == ("/begin", "/end", {"Nodes": {}})
+    assert ("/predicate" in paths) is (not broken or ignorable)
+    assert bool(refusal) is (bool(broken) and not ignorable)
+
+
+class Known:
+    def __init__(self) -> None:
+        self.said: dict[str, Opinion] = {}
+        self.news = False
+
+    def opinions(self, needs: Needs, nodes: Any) -> dict[str, Opinion]:
+        assert needs == needs.node_part()
+        return self.said
+
+    def learned(self) -> bool:
+        news, self.news = self.news, False
+        return news
+
+
+def test_nodes_are_closed_until_they_are_judged() -> None:
+    arguments = {
+        "extender.urlPrefix": "http://judge/",
+        "extender.predicateVerb": "predicate",
+        "extender.prioritizeVerb": "prioritize",
+        "extender.httpTimeout": "100ms",
+        "extender.ignorable": "true",
+    }
+    (plugin,) = extender.build(arguments)
+    assert plugin.hooks == Hooks("http://judge", "predicate", "prioritize", 0.1, True)
+    assert isinstance(plugin, TakesJudge)
+    judge = Known()
+    plugin.take_judge(judge)
+    c = Cluster(plugins=[*default_plugins(own_for_volcano=False), plugin]).queues("default")
+    c.nodes("n1 gpu=1", "n2 gpu=1", "n3 gpu=1")
+    c.gang("g", 1, needs("gpu=1", dialect=Dialect.VOLCANO)).gang("own", 1, needs("gpu=1"))
+    assert {bind.task: bind.node for bind in c.cycle().binds} == {"ns/own-0": "n1"}
+    assert "it has not answered yet" in str(c.explain("g").blockers)
+    c.remove("own")
+    judge.said = {"n1": Opinion("no"), "n2": Opinion("", 10.0), "n3": Opinion("", 1000.0)}
+    judge.news = True
+    c.cycle()
+    assert c.where("g") == {"n3": 1}
+    c.gang("h", 2, needs("gpu=1", dialect=Dialect.VOLCANO), min=1)
+    c.cycle()
+    assert c.where("h") == {"n2": 1}
+    blockers = {blocker.detail: blocker.nodes for blocker in c.explain("h").blockers}
+    assert blockers["no"] == 1
+
+
+def test_without_an_address_or_a_question_there_is_no_extender() -> None:
+    assert extender.build({"extender.predicateVerb": "x"}) == []
+    assert extender.build({"extender.urlPrefix": "http://x"}) == []
+
+
+async def test_policies_in_force_get_a_judge_and_former_judges_end(fake_clock: FakeClock) -> None:
+    (plugin,) = extender.build({"extender.urlPrefix": "http://127.0.0.1:9", "extender.predicateVerb": "p"})
+    judges = Judges(views_of("n1"), lambda: None, clock=fake_clock)
+    started: list[asyncio.Task[None]] = []
+
+    def start(work: Any, name: str) -> asyncio.Task[None]:
+        started.append(asyncio.create_task(work))
+        return started[-1]
+
+    judges.serve([plugin, object()], start)
+    await settle(fake_clock)
+    assert len(started) == 1
+    judges.serve([], start)
+    await settle(fake_clock)
+    assert started[0].cancelled()

@@ -1,0 +1,90 @@
+"""What groups come to, counted as they are seen."""
+
+from __future__ import annotations
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.resources import POD_GROUPS, PODS
+from windlass.engine.actions.context import Pass
+from windlass.engine.decision import Bind, Decision, Eviction
+from windlass.kits.clock import FakeClock
+from windlass.model.cluster.cluster_model import ClusterModel
+from windlass.scheduler.observability.group_counters import NOT_READY, Milestones
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=4))
+    return made
+
+
+async def test_who_was_let_in_by_another_instance_is_not_counted_again(api: SchedulerApi) -> None:
+    api.add(group("old", 1, phase="Running"), pod("old-0", group="old", node="n1"))
+    api.add(group("new", 1), pod("new-0", group="new"))
+    async with Running(api) as running:
+        await running.settle(2.0)
+        api.run("new-0")
+        await running.settle(2.0)
+        story = running.service.milestones
+        assert story.admission_wait.counts() == {("default",): 1}
+        assert story.ready_wait.counts() == {("default",): 1}
+        assert story.lives["default/old"].stage == "running"
+        api.end("old-0")
+        await running.settle(2.0)
+        assert story.execution.counts() == {("default",): 1}
+
+
+async def test_another_group_of_the_same_name_is_another(api: SchedulerApi) -> None:
+    api.add(group("g", 1), pod("g-0", group="g"))
+    async with Running(api) as running:
+        await running.settle(2.0)
+        story = running.service.milestones
+        first = story.lives["default/g"].uid
+        api.remove(PODS, "default/g-0")
+        api.remove(POD_GROUPS, "default/g")
+        api.add(group("g", 1), pod("g-0", group="g", uid="another"))
+        await running.settle(2.0)
+        assert story.lives["default/g"].uid != first
+        assert story.admission_wait.counts() == {("default",): 2}
+        api.remove(PODS, "default/g-0")
+        api.remove(POD_GROUPS, "default/g")
+        await running.settle(2.0)
+        assert story.lives == {}
+
+
+async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerApi) -> None:
+    api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
+    async with Running(api) as running:
+        await running.settle(2.0)
+        story, now = running.service.milestones, running.service.sources().time()
+        story.loses("default/g", NOT_READY, now)
+        story.loses("default/unknown", NOT_READY, now)
+        assert story.evicted == {("default", NOT_READY): 1}
+        api.remove(PODS, "default/g-0")
+        await running.settle(3.0)
+        assert story.eviction_wait.counts() == {}  # one is still there
+        api.remove(PODS, "default/g-1")
+        await running.settle(3.0)
+        assert story.eviction_wait.counts() == {("default", NOT_READY): 1}
+
+
+def test_a_decision_is_counted_by_claimers_groups_and_actions() -> None:
+    story = Milestones(ClusterModel(("windlass",)))
+    binds = tuple(Bind(f"d/p{i}", f"u{i}", f"d/g{i // 2}", "n") for i in range(4))
+    evictions = (
+        Eviction("d/a", "1", "d/x", "n", "reclaim", "d/c"),
+        Eviction("d/b", "2", "d/x", "n", "reclaim", "d/c"),
+        Eviction("d/e", "3", "d/y", "n", "reclaim", "d/f"),
+        Eviction("d/z", "4", "d/y", "n", "stale-gang"),
+    )
+    passes = (Pass("volcano-backfill", 0.1, range(0, 1)), Pass("allocate", 0.1, range(1, 4)))
+    story.decided(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
+    assert story.scheduled == {"backfill": 1, "allocate": 2}
+    assert story.transactions == {"reclaim": 2, "stale-gang": 1}
+    assert (story.victims.count, story.victims.total) == (2, 3)
+    story.cycle(waiting=True, seconds=0.5)
+    story.cycle(waiting=False, seconds=0.5)
+    assert story.attempts.counts() == {("inadmissible",): 1}

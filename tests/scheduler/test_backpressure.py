@@ -1,0 +1,172 @@
+"""Binds first: what nobody waits for is told once the rush is over, in time, and before the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.resources import PODS, QUEUES
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.backpressure import CROWD, WINDOW_SECONDS, Rush
+from windlass.scheduler.status.pending_groups import GROWING_SECONDS
+from windlass.scheduler.status.status_writer import KEPT_SECONDS
+
+
+async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClock) -> None:
+    rush = Rush(fake_clock, lambda: False)
+    for _ in range(CROWD - 1):
+        rush.count()
+    assert not rush()
+    rush.count()
+    assert rush()
+    await fake_clock.advance(WINDOW_SECONDS)
+    assert rush()  # so many in the window before
+    await fake_clock.advance(WINDOW_SECONDS)
+    assert not rush()
+
+
+async def test_a_trickle_is_none(fake_clock: FakeClock) -> None:
+    rush = Rush(fake_clock, lambda: False)
+    for _ in range(100):
+        rush.count()
+        await fake_clock.advance(2 * WINDOW_SECONDS / CROWD)
+        assert not rush()
+
+
+async def test_binds_that_queue_up_make_one_until_the_end(fake_clock: FakeClock) -> None:
+    pressed = [True]
+    rush = Rush(fake_clock, lambda: pressed[0])
+    assert rush()
+    pressed[0] = False
+    assert not rush()
+    pressed[0] = True
+    rush.end()
+    assert not rush()
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=4000, pods=4000, cpu="4k"))
+    return made
+
+
+def gang(name: str, size: int, **fields: Any) -> list[dict[str, Any]]:
+    return [group(name, size), *[pod(f"{name}-{i}", group=name, **fields) for i in range(size)]]
+
+
+async def crowd(api: SchedulerApi, running: Running, seconds: float) -> list[str]:
+    """A gang of eight every fifth of a second. Their names."""
+    made = []
+    for _ in range(round(seconds / 0.2)):
+        made.append(f"crowd-{round(api.clock.monotonic() * 10)}")
+        api.add(*gang(made[-1], 8))
+        await running.settle(0.2)
+    return made
+
+
+def figures(api: SchedulerApi) -> str:
+    return (
+        ((api.object(QUEUES, "default") or {}).get("status") or {})
+        .get("allocated", {})
+        .get("nvidia.com/gpu", "")
+    )
+
+
+async def test_in_a_rush_only_binds_and_reasons_are_written(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        first = await crowd(api, running, 1.0)
+        api.add(*gang("late", 2, requests={"nvidia.com/gpu": "5000"}))
+        more = await crowd(api, running, 3.0)
+        told = [name for name in (*first, *more) if api.phase(name) == "Running"]
+        assert len(api.bound()) == 8 * len((*first, *more))
+        assert told == []
+        assert figures(api) == ""
+        assert not [reason for _, reason, _ in running.recorder.said if reason == "Scheduled"]
+        # why something waits is told as ever
+        assert api.conditions(PODS, "default/late-0")["PodScheduled"]["status"] == "False"
+        await running.settle(2 * WINDOW_SECONDS + 1.0)
+        assert {api.phase(name) for name in (*first, *more)} == {"Running"}
+        assert figures(api) == str(len(api.bound()))
+        assert (
+            sorted(name for name, reason, _ in running.recorder.said if reason == "Scheduled") == api.bound()
+        )
+
+
+async def test_in_a_rush_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await crowd(api, running, 1.0)
+        api.add(group("slow", 3), pod("slow-0", group="slow"))
+        await crowd(api, running, 1.4)
+        api.add(pod("slow-1", group="slow"))
+        await crowd(api, running, 1.4)
+        assert "PodScheduled" not in api.conditions(PODS, "default/slow-0")
+        api.add(pod("slow-2", group="slow"))
+        await crowd(api, running, 0.4)
+        assert {"slow-0", "slow-1", "slow-2"} <= set(api.bound())
+        assert not running.reasons("slow-0")
+        api.add(group("short", 3), pod("short-0", group="short"))
+        await crowd(api, running, GROWING_SECONDS + 1.0)
+        assert api.conditions(PODS, "default/short-0")["PodScheduled"]["reason"] == "SchedulingGated"
+
+
+async def test_nothing_is_kept_for_longer_than_said(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        made = await crowd(api, running, KEPT_SECONDS - 1.0)
+        assert {api.phase(name) for name in made} != {"Running"}
+        assert api.phase(made[0]) != "Running"
+        await crowd(api, running, 2.5)  # it goes on
+        assert api.phase(made[0]) == "Running"
+        assert figures(api) != ""
+
+
+async def test_who_stops_in_a_rush_tells_all_of_it_first(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        made = await crowd(api, running, 2.0)
+        assert api.phase(made[0]) != "Running"
+        ending = asyncio.create_task(running.service.wind_down(5.0))
+        await running.settle(1.5)
+        assert ending.done()
+        assert api.phase(made[0]) == "Running"
+        assert figures(api) != ""
+        assert len(running.recorder.said) == 8 * len(made)
+
+
+async def test_that_a_pod_waits_no_more_is_told_after_the_rush(api: SchedulerApi) -> None:
+    api.add(pod("alone", requests={"cpu": "1"}, nodeSelector={"late": "yes"}))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert (
+            "windlass.dev/explanation" in (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
+        )
+        await crowd(api, running, 1.0)
+        api.add(node("n3", gpus=0, labels={"late": "yes"}))
+        await crowd(api, running, 1.0)
+        assert "alone" in api.bound()
+        assert (
+            "windlass.dev/explanation" in (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
+        )
+        await running.settle(2.5)
+        there = (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
+        assert "windlass.dev/explanation" not in there
+
+
+async def test_in_a_rush_there_are_fewer_cycles(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+
+        async def cycles() -> int:
+            before = running.service.last_decision.cycle
+            for i in range(CROWD - 4):
+                api.add(pod(f"one-{before}-{i}"))
+                await running.settle(0.02)
+            return running.service.last_decision.cycle - before
+
+        calm = await cycles()
+        await crowd(api, running, 1.0)
+        assert await cycles() < calm / 2
+        await running.settle()
+        assert len(api.bound()) == len(api.objects(PODS))

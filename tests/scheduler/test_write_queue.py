@@ -1,0 +1,266 @@
+"""The queue of background writes: latest wish, spacing, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from windlass.api.errors import failure, not_found
+from windlass.api.resources import PODS
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.client.outages import OUTAGE_SECONDS, Outages
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.write_queue import FORBIDDEN_TRIES, WriteQueue
+
+
+class Desk:
+    """Writes down when each key was written."""
+
+    def __init__(self, clock: FakeClock, concurrency: int = 2) -> None:
+        self.clock = clock
+        self.written: list[tuple[str, float]] = []
+        self.problems: dict[str, list[BaseException]] = {}
+        self.hold: dict[str, asyncio.Event] = {}
+        self.kept: dict[str, int] = {}
+        """How often was asked whether a key may be written that may not."""
+        self.outages = Outages(clock)
+        self.queue = WriteQueue(
+            self.write,
+            clock=clock,
+            rng=random.Random(1),
+            concurrency=concurrency,
+            outages=self.outages,
+            later=self.later,
+        )
+
+    def later(self, key: str) -> float:
+        if key not in self.kept:
+            return 0.0
+        self.kept[key] += 1
+        return 0.5
+
+    async def write(self, key: str) -> None:
+        self.written.append((key, self.clock.monotonic()))
+        if key in self.hold:
+            await self.hold[key].wait()
+        if self.problems.get(key):
+            raise self.problems[key].pop(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        """In small steps, so that what wakes up can act and sleep again."""
+        for _ in range(round(seconds * 4)):
+            await self.clock.advance(0)
+            await self.clock.advance(0.25)
+
+    def times(self, key: str) -> list[float]:
+        return [at for written, at in self.written if written == key]
+
+
+@asynccontextmanager
+async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(desk.queue.run())
+    await desk.clock.advance(0)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_kept_is_looked_at_again_and_holds_nobody_up(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=1)
+    desk.kept["a"] = 0
+    async with at_work(desk):
+        begun = fake_clock.monotonic()
+        desk.queue.wish("a")
+        desk.queue.wish("b")
+        await desk.pass_time(2.25)
+        assert desk.times("a") == []
+        assert desk.kept["a"] == 5
+        assert desk.times("b") == [begun]
+        del desk.kept["a"]
+        await desk.pass_time(2.0)
+        assert desk.times("a") == [begun + 2.5]
+
+
+async def test_a_wish_that_is_due_first_is_not_slept_through(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        begun = fake_clock.monotonic()
+        for key, seconds in (("c", 3.0), ("d", 4.0), ("a", 1.0), ("b", 2.0)):
+            desk.queue.wish(key, seconds)
+            await fake_clock.advance(0)
+        await desk.pass_time(5.0)
+        assert [(key, at - begun) for key, at in desk.written] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+
+
+async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        desk.queue.wish("a", 5.0)
+        desk.queue.wish("a", 1.0)
+        desk.queue.wish("a", 3.0)
+        await desk.pass_time(10)
+    assert desk.times("a") == [1.0]
+
+
+async def test_a_wish_during_a_write_is_written_after_it(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.hold["a"] = asyncio.Event()
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(1)
+        desk.queue.wish("a")
+        desk.queue.wish("b")  # is not held up by it
+        await desk.pass_time(1)
+        assert desk.times("b") == [1.0]
+        assert len(desk.times("a")) == 1
+        assert not desk.queue.idle
+        desk.hold["a"].set()
+        await desk.pass_time(1)
+    assert len(desk.times("a")) == 2
+    assert desk.queue.idle
+
+
+async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=2)
+    desk.hold = {key: asyncio.Event() for key in "abc"}
+    async with at_work(desk):
+        for key in "abc":
+            desk.queue.wish(key)
+        await desk.pass_time(1)
+        assert [key for key, _ in desk.written] == ["a", "b"]
+        desk.hold["b"].set()
+        await desk.pass_time(1)
+        assert [key for key, _ in desk.written] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "again"),
+    [
+        (failure(409, "Conflict", "x"), True),
+        (failure(410, "Gone", "x"), True),
+        (failure(502, "", "x"), True),
+        (failure(403, "Forbidden", "x"), True),
+        (failure(409, "AlreadyExists", "x"), False),
+        (failure(503, "ServiceUnavailable", "x"), True),
+        (Unreachable(UNREACHABLE, "x"), True),
+        (not_found(PODS, "x"), False),
+        (failure(404, "NotFound", "404 page not found"), True),
+        (failure(422, "Invalid", "x"), False),
+    ],
+)
+async def test_passing_problems_are_met_by_another_try(
+    fake_clock: FakeClock, problem: BaseException, again: bool
+) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [problem]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(20)
+    assert len(desk.times("a")) == (2 if again else 1)
+
+
+async def test_what_is_forbidden_for_long_is_not_written_for_ever(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(403, "Forbidden", "x")] * 100
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(100)
+        assert len(desk.times("a")) == FORBIDDEN_TRIES
+        assert 10.0 < desk.times("a")[-1] < 30.0
+        assert desk.queue._backoffs == {}
+
+
+async def test_retry_after_is_kept(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(20)
+    assert desk.times("a") == [0.0, 7.0]
+
+
+async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [ZeroDivisionError()]
+    async with at_work(desk) as task:
+        desk.queue.wish("a")
+        await desk.pass_time(1)
+        assert isinstance(task.exception(), ZeroDivisionError)
+
+
+async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        desk.queue.wish("a", 1.0)
+        desk.queue.drop("a")
+        await desk.pass_time(5)
+    assert not desk.written
+
+
+async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: FakeClock) -> None:
+    """Keys are names of pods: there are ever new ones."""
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), not_found(PODS, "a")]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(3)
+        assert len(desk.times("a")) == 2
+        assert desk.queue._backoffs == {}
+
+
+async def outage(desk: Desk, seconds: float) -> None:
+    """Nobody answers; then somebody else's write succeeds."""
+    desk.outages.failed("PATCH")
+    await desk.pass_time(seconds)
+    desk.outages.failed("PATCH")
+    desk.outages.answered("PATCH", 200)
+
+
+async def test_once_the_server_serves_again_what_was_in_vain_is_written_soon(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=8)
+    for number in range(6):
+        desk.problems[f"k{number}"] = [Unreachable(UNREACHABLE, "gone") for _ in range(9)]
+    async with at_work(desk):
+        for number in range(6):
+            desk.queue.wish(f"k{number}")
+        await outage(desk, 80.0)
+        before, ended = len(desk.written), fake_clock.monotonic()
+        desk.problems.clear()
+        await desk.pass_time(1.25)
+        assert {key for key, _ in desk.written[before:]} == {f"k{number}" for number in range(6)}
+        moments = [at - ended for _, at in desk.written[before:]]
+        assert len(set(moments)) > 2, "all at once"
+
+
+async def test_who_was_asked_to_wait_waits_whatever_others_are_told(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["k"] = [failure(429, "TooManyRequests", "later", {"retryAfterSeconds": 20})]
+    async with at_work(desk):
+        desk.queue.wish("k")
+        await desk.pass_time(1.0)
+        await outage(desk, OUTAGE_SECONDS)
+        await desk.pass_time(15.0)
+        assert len(desk.times("k")) == 1
+        await desk.pass_time(5.0)
+        assert len(desk.times("k")) == 2
+
+
+async def test_who_is_heard_again_and_forbidden_everything_for_a_moment_gives_nothing_up(
+    fake_clock: FakeClock,
+) -> None:
+    """A server that has just started may not know its rules yet."""
+    desk = Desk(fake_clock)
+    gone = [Unreachable(UNREACHABLE, "gone") for _ in range(FORBIDDEN_TRIES)]
+    no = [failure(403, "Forbidden", "no") for _ in range(FORBIDDEN_TRIES - 2)]
+    desk.problems["k"] = [*gone, *no]
+    async with at_work(desk):
+        desk.queue.wish("k")
+        await desk.pass_time(120.0)
+        assert desk.problems["k"] == []
+        assert len(desk.times("k")) == len(gone) + len(no) + 1
