@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,24 @@ def test_commit_subjects_follow_the_style() -> None:
         if problem := prose.subject_problem(subject):
             wrong.append(f"{commit} {subject}: {problem}")
     assert wrong == []
+
+
+def glossary() -> list[list[str]]:
+    """Return the cells of all rows of the glossary's tables."""
+    lines = (ROOT / "docs" / "concepts" / "glossary.md").read_text().splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("| **")]
+
+
+def test_glossary_defines_each_term_once() -> None:
+    terms = [term for cells in glossary() for term in re.findall(r"\*\*(.+?)\*\*", cells[0])]
+    assert len(terms) > 60
+    assert sorted(set(terms)) == sorted(terms)
+
+
+def test_glossary_names_places_that_exist() -> None:
+    places = [place for cells in glossary() for place in re.findall(r"`(.+?)`", cells[3])]
+    assert len(places) > 60
+    assert [place for place in places if not (ROOT / "src" / "windlass" / place).exists()] == []
 
 
 # ------------------------------------------------------------------------- the counter

@@ -26,6 +26,7 @@ PROSE = {
     "docs/concepts/devices.md",
     "docs/concepts/evictions.md",
     "docs/concepts/gangs.md",
+    "docs/concepts/glossary.md",
     "docs/concepts/placement.md",
     "docs/concepts/queues.md",
     "docs/concepts/reasons.md",
