@@ -20,23 +20,23 @@ from windlass.plugins.devices.fgd import SHORT, STEP, Fgd
 from windlass.plugins.devices.scarcity import Scarcity
 from windlass.plugins.nodes.binpack import Binpack
 from windlass.sim.packing.packing import POINTS, Cluster, Packed, pack
-from windlass.sim.packing.packing_policies import ALL, PACK_POLICIES, PackPolicy
+from windlass.sim.packing.packing_policies import ALL, PACK_POLICIES, PackingPolicy
 
 FIRST, LAST = "<!-- sensitivity: made by make sim-sensitivity -->", "<!-- end of sensitivity -->"
 VARIANTS = ("default", "cpu200", "gpushare40", "gpuspec20", "multigpu30")
 
 
-def tuned(short: int, step: int) -> PackPolicy:
+def tuned(short: int, step: int) -> PackingPolicy:
     """The default policy with other constants."""
 
     def make(*_: object) -> list[object]:
         fgd = Fgd(dialects=ALL, short=short, step=step)
         return [Binpack(dialects=ALL, yields_to=fgd), fgd, Scarcity(dialects=ALL)]
 
-    return PackPolicy(f"{short} | {step}", "", make, learns=True)
+    return PackingPolicy(f"{short} | {step}", "", make, learns=True)
 
 
-def line(policy: PackPolicy, clusters: dict[str, Cluster], fgd: dict[str, Packed], seed: int) -> str:
+def line(policy: PackingPolicy, clusters: dict[str, Cluster], fgd: dict[str, Packed], seed: int) -> str:
     """One row of the table."""
     found = {name: pack(cluster, policy, seed, SystemClock()) for name, cluster in clusters.items()}
     gains = {

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from windlass.cli.simulate.seeds import chosen_seeds
-from windlass.cli.simulate.sim_pack import Work, bounds, read_cluster, run_one
+from windlass.cli.simulate.sim_pack import PackWork, bounds, read_cluster, run_one
 from windlass.kits.process_pool import in_processes
 from windlass.sim.packing.packing import Cluster, Packed
 
@@ -113,7 +113,7 @@ def made(
             yield _of_figures(json.loads(file.read_text()))
         else:
             missing.append(seed)
-    todo = [Work(cluster, name, seed, moves) for seed in missing] if jobs else []
+    todo = [PackWork(cluster, name, seed, moves) for seed in missing] if jobs else []
     for _, run in in_processes(run_one, todo, jobs):
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)

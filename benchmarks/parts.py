@@ -23,7 +23,7 @@ from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.model.cluster.engine_factory import default_engine
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task
 
 MODEL, MEMORY_MIB = "NVIDIA-H100-80GB-HBM3", 81_559
@@ -49,7 +49,7 @@ MIX = (
 SHARES = tuple((weight, need) for weight, need in MIX if not need.profile)
 
 
-def make_nodes(nodes: int, cards: int, mode: CardMode = CardMode.EITHER) -> list[Node]:
+def make_nodes(nodes: int, cards: int, mode: DeviceMode = DeviceMode.EITHER) -> list[Node]:
     devices = tuple(Device(i, GPU, MODEL, MEMORY_MIB, mode=mode) for i in range(cards))
     amounts = {"cpu": 256_000, "memory": 2048 * GIB, "pods": 250, GPU: cards * 1000}
     return [
@@ -159,7 +159,7 @@ def main() -> int:
     parser.add_argument("--shares", action="store_true", help="plain cards that are shared, no slices")
     add_output(parser)
     options = parser.parse_args()
-    mode, mix = (CardMode.PLAIN, SHARES) if options.shares else (CardMode.EITHER, MIX)
+    mode, mix = (DeviceMode.PLAIN, SHARES) if options.shares else (DeviceMode.EITHER, MIX)
     nodes = make_nodes(options.nodes, options.cards, mode)
     units = make_units(options.pods, random.Random(options.seed), mix)
     figures, decisions = run(nodes, units, options.batch)

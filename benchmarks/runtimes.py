@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windlass.predict.history import History
-from windlass.predict.model import Prediction, Run, RunTimeModel, Traits
+from windlass.predict.model import CompletedRun, Prediction, RunTimeModel, Traits
 from windlass.predict.scoring import Case, online, score
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.estimates import traits_of
@@ -29,7 +29,7 @@ class LastTwo:
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], deque[float]] = {}
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         key = (run.traits.queue, run.traits.owner)
         self._last.setdefault(key, deque(maxlen=2)).append(run.seconds)
 
@@ -47,8 +47,8 @@ class AllAlike:
     def __init__(self) -> None:
         self._history = History()
 
-    def observe(self, run: Run) -> None:
-        self._history.observe(Run(run.work, Traits("", "", "", 1), run.seconds))
+    def observe(self, run: CompletedRun) -> None:
+        self._history.observe(CompletedRun(run.work, Traits("", "", "", 1), run.seconds))
 
     def predict(self, traits: Traits) -> Prediction | None:
         return self._history.predict(Traits("", "", "", 1))

@@ -20,8 +20,8 @@ from windlass.plugins.timeshare.gittins import LearnedSharing, Tuning
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay import metrics
 from windlass.sim.replay.job_progress import Effort, RestartCost
-from windlass.sim.replay.policies import Policy, shared
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.policies import ReplayPolicy, shared
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.traces import formats
 
 COST = RestartCost(7, 30, 60)
@@ -48,8 +48,8 @@ def table(trace: str, shape: str) -> Iterator[str]:
     yield "| parameter | mean wait | p90 | mean wait of jobs ≥ 8 GPUs | mean completion | suspensions per job |"
     yield "|---|---|---|---|---|---|"
     for name, tuning in tunings.items():
-        policy = Policy(name, "", shared(lambda _, tuning=tuning: LearnedSharing(tuning=tuning)))
-        outcome = replay(jobs, nodes, policy, Options(effort=Effort(restart=COST), timeline=False))
+        policy = ReplayPolicy(name, "", shared(lambda _, tuning=tuning: LearnedSharing(tuning=tuning)))
+        outcome = replay(jobs, nodes, policy, ReplayOptions(effort=Effort(restart=COST), timeline=False))
         found = metrics.measure(name, outcome).figures
         waits, large = found["queue_seconds"], found["queue_seconds_ge8_gpus"]
         yield (

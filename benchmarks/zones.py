@@ -23,7 +23,7 @@ from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.model.cluster.engine_factory import default_engine
-from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NumaNeed, NumaTopology, NumaZone
 from windlass.spi.objects import Group, Needs, Node, Queue, Task
 
 CARDS, CPU_MILLI, MEMORY = 8, 128_000, 1024 * GIB
@@ -32,8 +32,8 @@ CARDS, CPU_MILLI, MEMORY = 8, 128_000, 1024 * GIB
 def make_nodes(nodes: int, zones: int) -> list[Node]:
     each = CARDS // zones
     amounts = tuple(sorted({"cpu": CPU_MILLI // zones, "memory": MEMORY // zones, GPU: each * 1000}.items()))
-    layout = NodeZones(
-        tuple(Zone(number, amounts, amounts) for number in range(zones)),
+    layout = NumaTopology(
+        tuple(NumaZone(number, amounts, amounts) for number in range(zones)),
         AlignmentPolicy.SINGLE_NUMA_NODE,
         cards=tuple((GPU, index, index // each) for index in range(CARDS)),
     )
@@ -53,7 +53,7 @@ def make_units(pods: int, gang: int, zones: int, rng: random.Random) -> list[lis
     wants = []
     for cards in sorted({1, max(1, CARDS // zones // 2), CARDS // zones}):
         request = (("cpu", 4000 * cards), ("memory", 16 * GIB * cards), (GPU, 1000 * cards))
-        wants.append(Needs(request=request, zones=ZoneNeed((ContainerNeed(request),), guaranteed=True)))
+        wants.append(Needs(request=request, zones=NumaNeed((ContainerNeed(request),), guaranteed=True)))
     units = []
     for number in range(pods // gang):
         key, needs = f"bench/g{number}", rng.choice(wants)

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windlass.sim.experiments.claim import Result
+from windlass.sim.experiments.claim import ExperimentResult
 from windlass.sim.experiments.registry import EXPERIMENTS
 from windlass.sim.experiments.report import markdown
 
@@ -64,7 +64,7 @@ def main() -> int:
     else:
         new = tried(given.folder, given.only, given.jobs)
     old = json.loads(FIGURES.read_text())["claims"] if FIGURES.exists() else []
-    known = {key: Result(one, None).document for key, one in EXPERIMENTS.items()}
+    known = {key: ExperimentResult(one, None).document for key, one in EXPERIMENTS.items()}
     for claim in [*old, *new]:
         known[claim["id"]] = claim
     claims = [known[key] for key in EXPERIMENTS]

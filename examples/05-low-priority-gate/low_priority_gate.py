@@ -1,7 +1,7 @@
 """Low-priority work waits while fewer than three nodes have a free GPU (or not all, where there are fewer)."""
 
 from windlass.api.reasons import Reason
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.spi.quantities import is_device
 
 
@@ -19,7 +19,7 @@ class LowPriorityGate:
         free = int((usable & (sum(nodes.available(name) // 1000 for name in gpus) > 0)).sum())
         needed = min(self.nodes, int((sum(nodes.allocatable(name) // 1000 for name in gpus) > 0).sum()))
         if free < needed:
-            return Refusal(
+            return Rejection(
                 Reason.INSUFFICIENT_RESOURCES,
                 resource="nodes with free GPUs",
                 needed=needed,

@@ -170,7 +170,7 @@ def test_the_scheduler_reads_a_slice() -> None:
     }
     assert (device.versions, device.capacity) == (
         ("cudaComputeCapability",),
-        (views.Capacity("memory", "80Gi"),),
+        (views.DeviceCapacity("memory", "80Gi"),),
     )
     assert [taint.effect for taint in device.taints] == ["NoSchedule"]
     assert device.draws == ()

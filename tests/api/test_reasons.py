@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.api.reasons import FACTS, Blocker, Change, ChangeKind, Explanation, NearMiss, Reason
+from windlass.api.reasons import (
+    FACTS,
+    Blocker,
+    Explanation,
+    NearMiss,
+    Reason,
+    SuggestedChange,
+    SuggestedChangeKind,
+)
 
 
 def test_every_reason_has_its_facts() -> None:
@@ -36,7 +44,14 @@ _blockers = st.builds(
     Blocker, st.sampled_from(Reason), st.integers(0, 9), _names, _names, _names, st.text(max_size=5)
 )
 _changes = st.builds(
-    Change, st.sampled_from(ChangeKind), _names, _names, _names, _names, st.floats(0, 1), _names
+    SuggestedChange,
+    st.sampled_from(SuggestedChangeKind),
+    _names,
+    _names,
+    _names,
+    _names,
+    st.floats(0, 1),
+    _names,
 )
 _explanations = st.builds(
     Explanation,

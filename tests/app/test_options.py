@@ -19,7 +19,7 @@ from windlass.app.options import (
     remote_options,
     up_options,
 )
-from windlass.app.progress import WordsReporter
+from windlass.app.progress import TextReporter
 from windlass.app.running import READY_SECONDS, differs, resumed, take_lock, wait_for_record
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.state import StateFolder
@@ -225,9 +225,9 @@ def test_a_lock_that_cannot_be_taken_is_told(tmp_path: Path):
 
 def test_a_second_up_does_not_promise_to_stop_on_control_c(capsys: pytest.CaptureFixture[str]):
     record = {**RECORD, "version": "1", "kubeconfig": "/k"}
-    WordsReporter().ready(record)
+    TextReporter().ready(record)
     assert "Ctrl-C stops it" in capsys.readouterr().out
-    WordsReporter().ready({**record, "already": True})
+    TextReporter().ready({**record, "already": True})
     assert capsys.readouterr().out == (
         "windlass 1 is already running (pid 9) on https://127.0.0.1:7443 (node box)\n"
         "kubeconfig: /k\n"

@@ -273,7 +273,7 @@ def test_a_night_for_which_the_machine_was_asleep_is_no_jump_of_its_clock(
     clock, said = FakeClock(), []
     unused: Any = None
     made = Supervisor(UpOptions(StateFolder(tmp_path)), unused, clock, unused)  # type: ignore[arg-type]
-    monkeypatch.setattr(made._courier, "post", lambda reason, _: said.append(reason))
+    monkeypatch.setattr(made._event_poster, "post", lambda reason, _: said.append(reason))
     try:
         clock.suspend(8 * 3600)
         made._notice_clock_jump()

@@ -14,17 +14,17 @@ import yaml
 from cryptography import x509
 
 from windlass.api import views
-from windlass.api.annotations import HOLDS_CARDS
+from windlass.api.annotations import DEVICE_RESERVATION
 from windlass.api.errors import WindlassError
 from windlass.app import settings
 from windlass.app.options import parser, remote_options
-from windlass.app.scheduler_extras import card_pods_of
+from windlass.app.scheduler_extras import reservation_pod_options
 from windlass.cli.install import bind_guard, objects
 from windlass.controllers.priorityclasses.controller import SHIPPED
 from windlass.model.devices.reserved_devices import NAMESPACE
 from windlass.model.scheduler_config import parse
-from windlass.scheduler.commit.reservation_pod import card_pod
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.commit.reservation_pod import reservation_pod
+from windlass.scheduler.options import ReservationPodOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "chart"))
@@ -239,7 +239,7 @@ def test_who_wants_nobody_to_ask_for_nodes_takes_that_right_away(wanted: bool) -
 @pytest.mark.real
 @needs_helm
 def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path: Path) -> None:
-    wishes = objects.Wishes(
+    options = objects.InstallOptions(
         namespace="second",
         image="registry.test/windlass:9",
         replicas=1,
@@ -247,7 +247,7 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
         configuration="actions: allocate\n",
         crds=False,
     )
-    ours = {objects.title(obj): obj for obj in objects.objects(wishes) if obj["kind"] != "Namespace"}
+    ours = {objects.title(obj): obj for obj in objects.objects(options) if obj["kind"] != "Namespace"}
     helms = render.template(
         *("--set-string", "image.repository=registry.test/windlass,image.tag=9"),
         *("--set", "scheduler.replicas=1,controllers.replicas=1,scheduler.names={windlass,volcano}"),
@@ -260,14 +260,17 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        (objects.Wishes(image="two words"), "no reference of an image"),
-        (objects.Wishes(scheduler_names=("default-scheduler",)), "have a scheduler, the cluster's own"),
-        (objects.Wishes(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
+        (objects.InstallOptions(image="two words"), "no reference of an image"),
+        (
+            objects.InstallOptions(scheduler_names=("default-scheduler",)),
+            "have a scheduler, the cluster's own",
+        ),
+        (objects.InstallOptions(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
     ],
 )
-def test_install_refuses_what_the_charts_schema_refuses(wishes: objects.Wishes, words: str) -> None:
+def test_install_refuses_what_the_charts_schema_refuses(options: objects.InstallOptions, words: str) -> None:
     with pytest.raises(WindlassError, match=words) as caught:
-        objects.objects(wishes)
+        objects.objects(options)
     assert caught.value.code == "WL-USE-400"
 
 
@@ -276,8 +279,8 @@ def test_install_refuses_what_the_charts_schema_refuses(wishes: objects.Wishes, 
 def test_the_bind_guard_of_install_is_that_of_the_chart() -> None:
     """In another namespace, too; but for the certificate and the token, which each makes for itself."""
     proof = bind_guard.make_proof("second", NOW)
-    wishes = objects.Wishes(namespace="second", crds=False, proof=proof)
-    ours = {objects.title(obj): obj for obj in objects.objects(wishes) if obj["kind"] != "Namespace"}
+    options = objects.InstallOptions(namespace="second", crds=False, proof=proof)
+    ours = {objects.title(obj): obj for obj in objects.objects(options) if obj["kind"] != "Namespace"}
     path = f"/bind/{proof.token}"
     for hook in ours[
         "validatingwebhookconfiguration.admissionregistration.k8s.io/windlass-bind-guard.second"
@@ -381,21 +384,23 @@ def test_shared_cards_are_held_as_the_values_say() -> None:
     objects = render.template("--set", sharing, "--set", "imagePullSecrets={pull}", "--set", "image.tag=v7")
     text = of_kind(objects, "ConfigMap")["windlass-settings"]["data"]["settings.yaml"]
     values = {**settings.defaults(), **settings.read(text, "settings.yaml")}
-    assert card_pods_of(values) == CardPodOptions(
+    assert reservation_pod_options(values) == ReservationPodOptions(
         "windlass:v7", pull_secrets=("pull",), runtime_class="", seconds=60.0, cdi=True
     )
-    assert card_pods_of(settings.defaults()) is None
+    assert reservation_pod_options(settings.defaults()) is None
     kinds = {obj["kind"] for obj in objects}
     assert "MutatingAdmissionPolicy" in kinds
     without = render.template("--set", "gpuSharing.enabled=true,gpuSharing.injectEnvironment=false")
     assert "MutatingAdmissionPolicy" not in {obj["kind"] for obj in without}
     (space,) = of_kind(objects, "Namespace").values()
     assert space["metadata"]["name"] == NAMESPACE
-    marked = {name for name, obj in of_kind(objects, "Deployment").items() if HOLDS_CARDS in str(obj["spec"])}
+    marked = {
+        name for name, obj in of_kind(objects, "Deployment").items() if DEVICE_RESERVATION in str(obj["spec"])
+    }
     assert marked == {
         "windlass-scheduler"
     }  # it is started anew: the image of holding pods is not read while it runs
-    made = card_pod(NODE, 0, CardPodOptions("windlass:v7"))
+    made = reservation_pod(NODE, 0, ReservationPodOptions("windlass:v7"))
     (budget,) = [
         obj
         for obj in objects

@@ -11,7 +11,7 @@ import pytest
 from fakecluster import FakeCluster, box
 
 from windlass.cli import main, terminal
-from windlass.cli.invocation import Surroundings
+from windlass.cli.invocation import InvocationContext
 from windlass.kits.clock import FakeClock
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,8 +46,8 @@ def windlass(
 
     def run(*arguments: str) -> Done:
         capsys.readouterr()
-        around = Surroundings(connect=cluster.client, clock=FakeClock())  # type: ignore[arg-type]
-        code = main.run(list(arguments), around)
+        context = InvocationContext(connect=cluster.client, clock=FakeClock())  # type: ignore[arg-type]
+        code = main.run(list(arguments), context)
         told = capsys.readouterr()
         return Done(code, told.out, told.err)
 
@@ -65,7 +65,7 @@ def completed(
         monkeypatch.setenv("COMP_WORDS", line)
         monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
         with pytest.raises(SystemExit):
-            main.run([], Surroundings(connect=cluster.client))  # type: ignore[arg-type]
+            main.run([], InvocationContext(connect=cluster.client))  # type: ignore[arg-type]
         told = capsys.readouterr()
         assert not told.err
         return [line.partition(",")[2] for line in told.out.splitlines() if line]

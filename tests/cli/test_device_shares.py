@@ -11,7 +11,7 @@ from fakecluster import FakeCluster
 
 from windlass.api.annotations import ADOPTED_SUFFIX
 from windlass.api.devices import node_annotation
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.resources import POD_GROUPS, PODS, QUEUES
 from windlass.cli import resources
 from windlass.cli.install import objects
@@ -27,8 +27,8 @@ def pod(annotations: dict[str, str] | None = None, **limits: str) -> dict[str, A
     }
 
 
-def node(*found: Card, **labels: str) -> dict[str, Any]:
-    notes = {node_annotation.CARDS: node_annotation.write(found)} if found else {}
+def node(*found: DeviceRecord, **labels: str) -> dict[str, Any]:
+    notes = {node_annotation.NODE_DEVICES: node_annotation.write(found)} if found else {}
     return {"metadata": {"name": "n", "annotations": notes, "labels": labels}}
 
 
@@ -49,7 +49,7 @@ def node(*found: Card, **labels: str) -> dict[str, Any]:
 def test_parts_are_counted_in_thousandths(subject: dict[str, Any], takes: int) -> None:
     labelled = node(**{"nvidia.com/gpu.memory": "16384"})
     assert resources.devices(resources.of_pod(subject, labelled)) == takes
-    told = node(Card(0, memory_mib=16384))
+    told = node(DeviceRecord(0, memory_mib=16384))
     assert resources.devices(resources.of_pod(subject, told)) == takes
 
 
@@ -84,13 +84,18 @@ def test_what_a_pod_was_given(annotations: dict[str, str], words: str) -> None:
 
 
 def test_cards_that_are_carved_are_cards() -> None:
-    assert resources.carved(node(Card(0, mig=True, dynamic=True), Card(1), Card(2, mig=True))) == 1000
+    assert (
+        resources.carved(
+            node(DeviceRecord(0, mig=True, dynamic=True), DeviceRecord(1), DeviceRecord(2, mig=True))
+        )
+        == 1000
+    )
     assert resources.carved(node()) == 0
 
 
 def test_what_a_job_asks_of_cards_in_words() -> None:
-    assert resources.parts_text(pod()) == ""
-    assert resources.parts_text(pod(**{"aliyun.com/gpu-mem": "10"})) == "10240 MiB of a GPU"
+    assert resources.shares_text(pod()) == ""
+    assert resources.shares_text(pod(**{"aliyun.com/gpu-mem": "10"})) == "10240 MiB of a GPU"
     job = Job("Pod", pod({"gpu-fraction": "0.5"}), [])
     assert job.parts == "0.5 of a GPU"
 
@@ -188,7 +193,7 @@ def test_beside_another_scheduler_who_decides_is_told(
     cluster.add(PODS, foreign)
     told = windlass("--context", "gpu", "explain", "p").out
     assert "install --scheduler-name windlass --scheduler-name volcano" in told
-    for obj in objects.objects(objects.Wishes(beside=("volcano",), crds=False)):
+    for obj in objects.objects(objects.InstallOptions(beside=("volcano",), crds=False)):
         if obj["kind"] in ("Deployment", "ConfigMap"):
             cluster.add(objects.KINDS[obj["kind"]], obj)
     told = windlass("--context", "gpu", "explain", "p").out

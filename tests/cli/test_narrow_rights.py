@@ -12,8 +12,8 @@ from windlass.api.annotations import QUEUE_SHARE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import KAI_QUEUES, NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS, Resource
 from windlass.cli import main
-from windlass.cli.invocation import Invocation, Surroundings, Target
-from windlass.cli.jobs.job_builder import Wish
+from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
+from windlass.cli.jobs.job_builder import JobRequest
 from windlass.cli.jobs.preflight import check_capacity
 from windlass.cli.queues import queues
 from windlass.client.blocking import BlockingClient
@@ -44,8 +44,8 @@ class Refusing:
 @pytest.fixture
 def invoked(tmp_path: Any) -> Callable[[Refusing], Invocation]:
     def make(client: Refusing) -> Invocation:
-        around = Surroundings(connect=lambda _: cast(BlockingClient, client))
-        return Invocation(around, Target(StateFolder(tmp_path), context="cluster"))
+        context = InvocationContext(connect=lambda _: cast(BlockingClient, client))
+        return Invocation(context, ServerTarget(StateFolder(tmp_path), context="cluster"))
 
     return make
 
@@ -71,11 +71,11 @@ def test_queues_are_as_the_scheduler_tells_them(invoked: Callable[[Refusing], In
 
 
 def test_a_job_is_submitted_though_nobody_may_look(invoked: Callable[[Refusing], Invocation]) -> None:
-    wish = Wish(("true",), gpus=8, queue="team", priority="high")
-    check_capacity(invoked(Refusing()), wish)
+    request = JobRequest(("true",), gpus=8, queue="team", priority="high")
+    check_capacity(invoked(Refusing()), request)
     known = Refusing(**{QUEUES.qualified: [], PRIORITY_CLASSES.qualified: []})
     with pytest.raises(WindlassError, match='queue "team" does not exist'):
-        check_capacity(invoked(known), wish)
+        check_capacity(invoked(known), request)
 
 
 def test_a_cluster_may_get_the_nodes_that_it_lacks(
@@ -85,16 +85,16 @@ def test_a_cluster_may_get_the_nodes_that_it_lacks(
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": amounts}}
     client = Refusing(**{NODES.qualified: [node]})
-    check_capacity(invoked(client), Wish(("true",), gpus=8))
+    check_capacity(invoked(client), JobRequest(("true",), gpus=8))
     told = capsys.readouterr().err
     assert told == "note: 8 GPUs were asked for, and this cluster has none; it waits for nodes that have it\n"
     box = invoked(client)
     box.target.context = None
     with pytest.raises(WindlassError) as caught:
-        check_capacity(box, Wish(("true",), gpus=8))
+        check_capacity(box, JobRequest(("true",), gpus=8))
     assert caught.value.code == "WL-GPU-413"
 
 
 def test_a_namespace_after_n_where_that_means_something_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["logs", "train", "-n", "team"], Surroundings()) == 2
+    assert main.run(["logs", "train", "-n", "team"], InvocationContext()) == 2
     assert "try: --namespace names a namespace here; -n is --tail" in capsys.readouterr().err

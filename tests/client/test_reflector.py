@@ -10,7 +10,7 @@ import pytest
 
 from windlass.api.errors import StatusError, expired, failure
 from windlass.client.errors import connect_failed, disconnected
-from windlass.client.reflector import PAGE, ListPage, OpenWatch, Reflector, Wait
+from windlass.client.reflector import PAGE, ListPage, OpenWatch, Pause, Reflector
 from windlass.client.responses import WatchEvent, decode_slim_envelope
 from windlass.kits.clock import FakeClock
 
@@ -100,7 +100,7 @@ class Machine:
 
     def wait(self) -> float:
         step = self.reflector.step()
-        assert isinstance(step, Wait), step
+        assert isinstance(step, Pause), step
         self.clock.jump(step.seconds)
         return step.seconds
 

@@ -1,13 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.client.watch_batching import FEW_PIECES, Breath
+from windlass.client.watch_batching import FEW_PIECES, WatchBatching
 
 LONGEST = 0.05
 
 
 def test_what_comes_alone_or_among_a_few_is_read_at_once() -> None:
-    breath = Breath(LONGEST)
+    breath = WatchBatching(LONGEST)
     now = 0.0
     for _ in range(3):
         for _ in range(FEW_PIECES):
@@ -17,7 +17,7 @@ def test_what_comes_alone_or_among_a_few_is_read_at_once() -> None:
 
 
 def test_what_trickles_thick_is_read_many_at_a_time() -> None:
-    breath = Breath(LONGEST)
+    breath = WatchBatching(LONGEST)
     now = 0.0
     for _ in range(FEW_PIECES + 1):
         paused = breath.after(now, 100)
@@ -27,7 +27,7 @@ def test_what_trickles_thick_is_read_many_at_a_time() -> None:
 
 
 def test_without_a_longest_breath_there_is_none() -> None:
-    breath = Breath(0.0)
+    breath = WatchBatching(0.0)
     assert not any(breath.after(number * 0.0001, 10) for number in range(100))
 
 
@@ -40,7 +40,7 @@ def test_without_a_longest_breath_there_is_none() -> None:
 def test_a_peer_that_pours_is_hardly_held_up(pace: float, window: int, piece: int, megabytes: float) -> None:
     """``pace``: bytes/s of the peer, which waits when ``window`` bytes are unread. All that is there is read at a
     time (at most what asyncio reads), in pieces of at least so many bytes, without a pause but for breaths."""
-    breath, size = Breath(LONGEST), megabytes * 1e6
+    breath, size = WatchBatching(LONGEST), megabytes * 1e6
     now, read, waiting, lost = 0.0, 0.0, 0.0, 0.0
     while read < size:
         got = min(max(piece, waiting), 1 << 18)

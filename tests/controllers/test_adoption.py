@@ -16,7 +16,7 @@ from windlass.api.views import (
     KaiPodGroup,
     KaiQueue,
     PodGroup,
-    Queue,
+    QueueObject,
     decode_kai_pod_group,
     decode_kai_queue,
     decode_pod_group,
@@ -37,7 +37,7 @@ def of(queue_name: str = "q", **metadata: Any) -> PodGroup:
     return decode_pod_group(encode(obj))
 
 
-def marked(value: str | None = "true") -> Queue:
+def marked(value: str | None = "true") -> QueueObject:
     obj = queue("q")
     obj["metadata"]["annotations"] = {} if value is None else {ADOPTED: value}
     return decode_queue(encode(obj))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.disruption.controller import DisruptionController
 from windlass.kits.timestamps import rfc3339
 
@@ -26,7 +26,7 @@ class Scene:
     def __init__(self, **spec: Any) -> None:
         self.api = FakeApi()
         self.controller = DisruptionController(self.api, self.api.clock)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
         self.again: float | None = None
         self.events: list[tuple[str, str]] = []
         self.budget(**{"selector": SELECTOR, **spec})
@@ -59,7 +59,7 @@ class Scene:
             effects = await self.controller.look(f"ns/{name}")
             self.again = effects.requeue_after
             self.events = [(event.reason, event.message) for event in effects.events]
-            outcome = await self.performer.perform(effects)
+            outcome = await self.executor.perform(effects)
             assert outcome.failures == ()
             return len(list(effects.actions()))
 

@@ -9,7 +9,7 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, VOLCANO_JOBS, Resource
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.garbage.controller import GarbageController
 
 Json = dict[str, Any]
@@ -21,7 +21,7 @@ class Heap:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.controller = GarbageController(self.api, self.api)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
 
     def put(self, resource: Resource, name: str, *owners: Json, **metadata: Any) -> Json:
         if owners:
@@ -33,7 +33,7 @@ class Heap:
             busy = False
             for uid in list(self.controller.graph._items):
                 effects = await self.controller.look(uid)
-                outcome = await self.performer.perform(effects)
+                outcome = await self.executor.perform(effects)
                 assert not outcome.failures
                 busy = busy or bool(effects.stages)
             return busy

@@ -8,7 +8,7 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import NODES
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import NOTHING
 from windlass.controllers.gputier.controller import GpuTierController, step
 
@@ -46,14 +46,14 @@ def test_every_node_is_looked_at() -> None:
     api.put(NODES, {"metadata": {"name": "a", "labels": {"nvidia.com/gpu.product": "NVIDIA-A40"}}})
     api.put(NODES, {"metadata": {"name": "b"}})
     controller = GpuTierController(api)  # type: ignore[arg-type]
-    performer = Performer(api)  # type: ignore[arg-type]
+    executor = EffectExecutor(api)  # type: ignore[arg-type]
 
     async def run() -> None:
         (watch,) = controller.watches()
         for node in list(watch.informer.items.values()):
             for key in watch.keys(node):
-                await performer.perform(await controller.look(key))
-        await performer.perform(await controller.look("gone"))
+                await executor.perform(await controller.look(key))
+        await executor.perform(await controller.look("gone"))
 
     asyncio.run(run())
     found = {

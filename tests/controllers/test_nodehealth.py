@@ -10,8 +10,8 @@ from fakeapi import FakeApi
 
 from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS
 from windlass.api.views import TaintView
-from windlass.api.views.podshape import Toleration
-from windlass.controllers.apply_effects import Performer
+from windlass.api.views.podshape import TolerationWire
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects
 from windlass.controllers.nodehealth import taints
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -25,7 +25,7 @@ class Site:
     def __init__(self, *names: str) -> None:
         self.api = FakeApi()
         self.controller = NodeHealthController(self.api, self.api, self.api.clock)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
         for name in names:
             ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T12:00:00Z"}
             self.api.put(NODES, {"metadata": {"name": name}, "status": {"conditions": [ready]}})
@@ -34,7 +34,7 @@ class Site:
     def look(self, key: str) -> Effects:
         async def once() -> Effects:
             effects = await self.controller.look(key)
-            outcome = await self.performer.perform(effects)
+            outcome = await self.executor.perform(effects)
             assert not outcome.failures
             return effects
 
@@ -244,16 +244,16 @@ def test_who_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("toleration", "borne"),
     [
-        (Toleration(key="k", operator="Equal", value="v", effect="NoExecute"), None),
-        (Toleration(key="k", operator="Equal", value="w", effect="NoExecute"), 0.0),
-        (Toleration(key="k", operator="Exists", effect="NoSchedule"), 0.0),
-        (Toleration(key="k", operator="Exists", toleration_seconds=5), 5.0),
-        (Toleration(key="k", operator="Exists", toleration_seconds=-5), 0.0),
-        (Toleration(operator="Exists"), None),
-        (Toleration(key="k", value="v"), None),
+        (TolerationWire(key="k", operator="Equal", value="v", effect="NoExecute"), None),
+        (TolerationWire(key="k", operator="Equal", value="w", effect="NoExecute"), 0.0),
+        (TolerationWire(key="k", operator="Exists", effect="NoSchedule"), 0.0),
+        (TolerationWire(key="k", operator="Exists", toleration_seconds=5), 5.0),
+        (TolerationWire(key="k", operator="Exists", toleration_seconds=-5), 0.0),
+        (TolerationWire(operator="Exists"), None),
+        (TolerationWire(key="k", value="v"), None),
     ],
 )
-def test_tolerations(toleration: Toleration, borne: float | None) -> None:
+def test_tolerations(toleration: TolerationWire, borne: float | None) -> None:
     taint = TaintView("k", "v", "NoExecute", "2026-01-01T12:00:00Z")
     due = taints.eviction_due([toleration], [taint], 0.0)
     assert due == (None if borne is None else 1767268800.0 + borne)
@@ -262,7 +262,7 @@ def test_tolerations(toleration: Toleration, borne: float | None) -> None:
 def test_the_shortest_of_several_tolerations_decides() -> None:
     taint = TaintView("k", "", "NoExecute", None)
     both = [
-        Toleration(key="k", operator="Exists", toleration_seconds=90),
-        Toleration(operator="Exists", toleration_seconds=20),
+        TolerationWire(key="k", operator="Exists", toleration_seconds=90),
+        TolerationWire(operator="Exists", toleration_seconds=20),
     ]
     assert taints.eviction_due(both, [taint], 100.0) == 120.0

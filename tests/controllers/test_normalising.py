@@ -11,7 +11,7 @@ from volcanobodies import queue as queue_body
 from windlass.api import aliases
 from windlass.api.resources import PODS, QUEUES
 from windlass.api.views import decode_pod, encode
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import NOTHING
 from windlass.controllers.normalising import step
 from windlass.controllers.normalising.controller import NormalisingController
@@ -31,7 +31,7 @@ async def settled(api: FakeApi, name: str, looks: int = 6) -> list[str]:
         if effects is NOTHING:
             return said
         said += [event.message for event in effects.events]
-        await Performer(api).perform(effects)  # type: ignore[arg-type]
+        await EffectExecutor(api).perform(effects)  # type: ignore[arg-type]
         api.catch_up()
     raise AssertionError(f"still writing after {looks} looks")
 

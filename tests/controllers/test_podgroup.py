@@ -10,9 +10,9 @@ from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.api.views import decode_pod, decode_pod_group, encode
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.podgroup.controller import PodGroupController
-from windlass.controllers.podgroup.step import Observed, class_missing, step, wants_group
+from windlass.controllers.podgroup.step import PodGroupSnapshot, class_missing, step, wants_group
 
 Json = dict[str, Any]
 
@@ -24,18 +24,18 @@ def pod(name: str = "solo", **parts: Any) -> Json:
 
 
 def created(subject: Json, queue: str = "") -> Json:
-    (create,) = step(subject, Observed(False, queue)).creates
+    (create,) = step(subject, PodGroupSnapshot(False, queue)).creates
     return create.object
 
 
 def test_the_group_first_and_then_the_pod() -> None:
-    effects = step(pod(), Observed(False))
+    effects = step(pod(), PodGroupSnapshot(False))
     first, second = effects.stages
     assert first[0].object["metadata"]["name"] == "podgroup-uid-solo"  # type: ignore[union-attr]
     assert second[0].patch == {  # type: ignore[union-attr]
         "metadata": {"annotations": {"scheduling.k8s.io/group-name": "podgroup-uid-solo"}}
     }
-    assert len(step(pod(), Observed(True)).stages) == 1
+    assert len(step(pod(), PodGroupSnapshot(True)).stages) == 1
 
 
 def test_the_group() -> None:
@@ -99,7 +99,7 @@ def test_minimum_resources_by_annotation() -> None:
     ],
 )
 def test_nonsense_in_an_annotation_is_told(name: str, text: str) -> None:
-    effects = step(pod(metadata={"annotations": {name: text}}), Observed(False))
+    effects = step(pod(metadata={"annotations": {name: text}}), PodGroupSnapshot(False))
     assert reasons(effects.events) == ["InvalidAnnotation"]
     assert effects.creates[0].object["spec"]["minMember"] == 1
     assert effects.creates[0].object["spec"]["minResources"] == {"nvidia.com/gpu": "4"}
@@ -122,7 +122,7 @@ def test_the_namespaces_queue() -> None:
 )
 def test_who_gets_none(subject: Json) -> None:
     assert not wants_group(subject)
-    assert step(subject, Observed(False)).stages == ()
+    assert step(subject, PodGroupSnapshot(False)).stages == ()
 
 
 def test_an_empty_name_of_a_group_is_none() -> None:
@@ -141,11 +141,11 @@ def test_end_to_end_in_a_fake_api() -> None:
     )
     controller = PodGroupController(api, api)  # type: ignore[arg-type]
     api.put(PODS, pod(metadata={"namespace": "team"}))
-    performer = Performer(api)  # type: ignore[arg-type]
+    executor = EffectExecutor(api)  # type: ignore[arg-type]
 
     async def run() -> None:
         for _ in range(3):
-            await performer.perform(await controller.look("pod:team/solo"))
+            await executor.perform(await controller.look("pod:team/solo"))
 
     asyncio.run(run())
     (group,) = api.objects(POD_GROUPS)

@@ -5,7 +5,7 @@ import asyncio
 from fakeapi import FakeApi
 
 from windlass.api.resources import PRIORITY_CLASSES
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.priorityclasses.controller import PriorityClassController
 
 VALUES = {
@@ -23,11 +23,11 @@ def test_the_shipped_classes() -> None:
     api = FakeApi()
     api.put(PRIORITY_CLASSES, {"metadata": {"name": "aigc-low"}, "value": 7})
     controller = PriorityClassController(api)  # type: ignore[arg-type]
-    performer = Performer(api)  # type: ignore[arg-type]
+    executor = EffectExecutor(api)  # type: ignore[arg-type]
 
     async def run() -> None:
         for key in controller.first_keys():
-            await performer.perform(await controller.look(key))
+            await executor.perform(await controller.look(key))
 
     asyncio.run(run())
     found = {c["metadata"]["name"]: c["value"] for c in api.objects(PRIORITY_CLASSES)}

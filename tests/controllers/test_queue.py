@@ -10,11 +10,11 @@ import pytest
 from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects
 from windlass.controllers.queue.controller import QueueController
-from windlass.controllers.queue.step import Observed, step
-from windlass.controllers.queue.table import TRANSITIONS, State, Trigger, follow
+from windlass.controllers.queue.step import QueueSnapshot, step
+from windlass.controllers.queue.table import TRANSITIONS, QueuePhase, QueueTrigger, follow
 
 Json = dict[str, Any]
 
@@ -29,8 +29,8 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(State, Trigger)))
-def test_every_pair(state: State, trigger: Trigger) -> None:
+@pytest.mark.parametrize(("state", "trigger"), list(itertools.product(QueuePhase, QueueTrigger)))
+def test_every_pair(state: QueuePhase, trigger: QueueTrigger) -> None:
     found = follow(state, trigger)
     assert (None if found is None else str(found)) == EXPECTED.get((str(state), str(trigger)))
 
@@ -45,7 +45,7 @@ class Tree:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.controller = QueueController(self.api)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
         self.said: list[str] = []
         self.settle()
 
@@ -55,7 +55,7 @@ class Tree:
             for key in sorted({"root", "default", *self.controller._queues.items}):
                 effects: Effects = await self.controller.look(key)
                 self.said += reasons(effects.events)
-                outcome = await self.performer.perform(effects)
+                outcome = await self.executor.perform(effects)
                 assert not outcome.failures
                 busy = busy or bool(effects.stages)
             return busy
@@ -226,4 +226,4 @@ def test_a_command_for_a_queue_that_is_not_there_is_removed() -> None:
 
 def test_a_queue_being_deleted_is_left_alone() -> None:
     queue = {"metadata": {"name": "q", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}
-    assert step(queue, Observed(None, {})).stages == ()
+    assert step(queue, QueueSnapshot(None, {})).stages == ()

@@ -9,7 +9,7 @@ import pytest
 from fakeapi import FakeApi
 
 from windlass.api.resources import CONFIG_MAPS, PODS, RESOURCE_QUOTAS
-from windlass.controllers.apply_effects import Performer
+from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.quota.controller import REST_FACTOR, QuotaController
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ class Team:
             RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": hard, **spec}}
         )
         self.controller = QuotaController(self.api, self.api, self.api.clock)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
 
     def pod(self, name: str, namespace: str = "team", **status: Any) -> None:
         amounts = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "2"}
@@ -48,7 +48,7 @@ class Team:
     def look(self) -> int:
         async def once() -> int:
             effects = await self.controller.look("team")
-            await self.performer.perform(effects)
+            await self.executor.perform(effects)
             return len(list(effects.actions()))
 
         return asyncio.run(once())

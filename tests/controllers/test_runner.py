@@ -17,11 +17,11 @@ from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.client.informers import Informer
-from windlass.controllers.apply_effects import Performer
-from windlass.controllers.effects import NOTHING, Create, Delete, Effects, Event, Patch, Update, reference
-from windlass.controllers.expectations import Index, Ledger, Written, identity
+from windlass.controllers.apply_effects import EffectExecutor
+from windlass.controllers.effects import NOTHING, Create, Delete, Effects, EmitEvent, Patch, Update, reference
+from windlass.controllers.expectations import Expectations, RecordIndex, Written, identity
 from windlass.controllers.metrics import ControllerMetrics
-from windlass.controllers.runner import Runner, Surroundings, Watch
+from windlass.controllers.runner import ReconcilerRunner, RunnerContext, WatchedCollection
 from windlass.controllers.vcjob.controller import JobController
 
 Json = dict[str, Any]
@@ -40,8 +40,11 @@ class Copier:
         self.answer: Callable[[str], Effects] = self.copy
         self.busy: set[str] = set()
 
-    def watches(self) -> Iterable[Watch]:
-        return (Watch(self.maps, lambda m: [m["metadata"]["name"]]), Watch(self.secrets, self.keys_of_secret))
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(self.maps, lambda m: [m["metadata"]["name"]]),
+            WatchedCollection(self.secrets, self.keys_of_secret),
+        )
 
     def keys_of_secret(self, secret: Json) -> list[str]:
         return [secret["metadata"]["name"].removeprefix("copy-")]
@@ -66,16 +69,16 @@ class Copier:
 @asynccontextmanager
 async def running(
     api: FakeApi, reconciler: Any, words: Words | None = None, figures: CollectorRegistry | None = None
-) -> AsyncIterator[Runner]:
+) -> AsyncIterator[ReconcilerRunner]:
     figures = figures or CollectorRegistry()
-    around = Surroundings(
+    around = RunnerContext(
         api,  # type: ignore[arg-type]
         words or Words(),
         api.clock,
         random.Random(1),
         ControllerMetrics(figures),
     )
-    runner = Runner(reconciler, around)
+    runner = ReconcilerRunner(reconciler, around)
     task = asyncio.ensure_future(runner.run())
     await settled(runner)
     try:
@@ -86,7 +89,7 @@ async def running(
     assert task.cancelled()
 
 
-async def settled(runner: Runner) -> None:
+async def settled(runner: ReconcilerRunner) -> None:
     for _ in range(200):
         await asyncio.sleep(0)
     assert runner.queue.idle
@@ -251,8 +254,8 @@ async def test_what_lasts_is_said_once_and_what_happens_each_time() -> None:
     api = FakeApi()
     copier = Copier(api)
     about = reference(CONFIG_MAPS, {"metadata": {"name": "x"}})
-    lasting = Event(about, "Warning", "Missing", "it is missing", lasting=True)
-    copier.answer = lambda key: Effects(events=(lasting, Event(about, "Normal", "Did", "it")))
+    lasting = EmitEvent(about, "Warning", "Missing", "it is missing", lasting=True)
+    copier.answer = lambda key: Effects(events=(lasting, EmitEvent(about, "Normal", "Did", "it")))
     words = Words()
     async with running(api, copier, words) as runner:
         runner.queue.add("first")
@@ -350,7 +353,7 @@ async def test_stages_end_at_the_first_failure() -> None:
             (Create(SECRETS, {"metadata": {"name": "c"}}),),
         )
     )
-    outcome = await Performer(api).perform(effects)  # type: ignore[arg-type]
+    outcome = await EffectExecutor(api).perform(effects)  # type: ignore[arg-type]
     assert [write.key for write in outcome.written] == ["default/a"]
     assert [failure.conflict for failure in outcome.failures] == [True]
     assert [s["metadata"]["name"] for s in api.objects(SECRETS)] == ["a"]
@@ -365,7 +368,7 @@ def _owned(name: str, uid: str) -> Json:
 async def test_what_is_there_already_counts_if_it_is_ours(present: str | None, fine: bool) -> None:
     api = FakeApi()
     api.put(SECRETS, _owned("a", present) if present else {"metadata": {"name": "a"}})
-    outcome = await Performer(api).perform(Effects(stages=((Create(SECRETS, _owned("a", "mine")),),)))  # type: ignore[arg-type]
+    outcome = await EffectExecutor(api).perform(Effects(stages=((Create(SECRETS, _owned("a", "mine")),),)))  # type: ignore[arg-type]
     assert bool(outcome.written) is fine
     assert [failure.refused for failure in outcome.failures] == ([] if fine else [True])
 
@@ -379,7 +382,7 @@ async def test_what_is_gone_already_counts_as_deleted() -> None:
         Patch(SECRETS, "gone", {"data": {}}, "default"),
         Update(SECRETS, {"metadata": {"name": "gone", "namespace": "default"}}),
     )
-    outcome = await Performer(api).perform(Effects(stages=(actions,)))  # type: ignore[arg-type]
+    outcome = await EffectExecutor(api).perform(Effects(stages=(actions,)))  # type: ignore[arg-type]
     assert outcome.failures == ()
     assert len(api.objects(SECRETS)) == 1
 
@@ -408,7 +411,7 @@ async def test_a_stray_no_is_no_deletion(code: int) -> None:
 async def test_a_patch_of_another_incarnation_is_a_conflict() -> None:
     api = FakeApi()
     api.put(SECRETS, {"metadata": {"name": "a", "uid": "new"}})
-    outcome = await Performer(api).perform(  # type: ignore[arg-type]
+    outcome = await EffectExecutor(api).perform(  # type: ignore[arg-type]
         Effects(stages=((Patch(SECRETS, "a", {"data": {"x": "1"}}, "default", uid="old"),),))
     )
     assert [failure.conflict for failure in outcome.failures] == [True]
@@ -417,7 +420,7 @@ async def test_a_patch_of_another_incarnation_is_a_conflict() -> None:
 def test_index() -> None:
     api = FakeApi()
     informer = api.informer(SECRETS)
-    index = Index(informer, lambda s: (s.get("data") or {}).values(), lambda s: identity(s).key)
+    index = RecordIndex(informer, lambda s: (s.get("data") or {}).values(), lambda s: identity(s).key)
     api.put(SECRETS, {"metadata": {"name": "a"}, "data": {"g": "one"}})
     api.put(SECRETS, {"metadata": {"name": "b"}, "data": {"g": "one"}})
     assert sorted(index.get("one")) == ["default/a", "default/b"]
@@ -444,24 +447,24 @@ def test_index() -> None:
 def test_ledger(stored: tuple[str, str] | None, write: Written, kept: bool) -> None:
     api = FakeApi()
     informer = api.informer(SECRETS)
-    ledger = Ledger()
-    ledger.follow(informer)
+    expectations = Expectations()
+    expectations.follow(informer)
     if stored is not None:
         uid, version = stored
         informer.put(
             "default/a",
             {"metadata": {"name": "a", "namespace": "default", "uid": uid, "resourceVersion": version}},
         )
-    ledger.promise("key", [write], 0.0)
-    assert ledger.settled("other", 0.0)
-    assert ledger.settled("key", 1.0) is kept
-    assert ledger.settled("key", 100.0)
+    expectations.promise("key", [write], 0.0)
+    assert expectations.settled("other", 0.0)
+    assert expectations.settled("key", 1.0) is kept
+    assert expectations.settled("key", 100.0)
 
 
 def test_writes_to_what_is_not_followed_are_not_waited_for() -> None:
-    ledger = Ledger()
-    ledger.promise("key", [Written(_other(), "default/a", "u", "5")], 0.0)
-    assert ledger.settled("key", 0.0)
+    expectations = Expectations()
+    expectations.promise("key", [Written(_other(), "default/a", "u", "5")], 0.0)
+    assert expectations.settled("key", 0.0)
 
 
 def _other() -> Resource:

@@ -25,7 +25,7 @@ from installedkube import InstalledProcess
 from realkube import RealKube, serving
 
 from windlass.cli import errors, main
-from windlass.cli.invocation import Surroundings, Target, connect
+from windlass.cli.invocation import InvocationContext, ServerTarget, connect
 from windlass.client.blocking import BlockingClient
 
 Json = dict[str, Any]
@@ -71,12 +71,12 @@ def in_process(*arguments: str) -> int:
     """The exit status of ``windlass --context real …``; what a process would leave to its end is closed."""
     clients: list[BlockingClient] = []
 
-    def connected(aim: Target) -> BlockingClient:
+    def connected(aim: ServerTarget) -> BlockingClient:
         clients.append(connect(aim))
         return clients[-1]
 
     try:
-        return main.run(["--context", "real", *arguments], Surroundings(connect=connected))
+        return main.run(["--context", "real", *arguments], InvocationContext(connect=connected))
     finally:
         for client in clients:
             client.close()

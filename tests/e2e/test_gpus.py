@@ -18,7 +18,7 @@ from gpubox import gpu_box, gpu_environment, gpu_pod, kill_agent, mps_daemon
 from scriptednvml import A100_40, H100_80, Script, card
 
 from windlass.api.devices import node_annotation
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.resources import PODS
 
 STAY = "echo CUDA=$CUDA_VISIBLE_DEVICES; sleep 600"
@@ -46,7 +46,7 @@ def node(box: Box) -> dict[str, Any]:
     return found
 
 
-def card_records(box: Box) -> tuple[Card, ...]:
+def card_records(box: Box) -> tuple[DeviceRecord, ...]:
     return node_annotation.read(node(box)["metadata"]["annotations"]).cards
 
 

@@ -356,8 +356,8 @@ def test_what_install_applies_is_in_the_cluster_as_it_was_sent(kube: RealKube, a
     from windlass.cli.install import objects
     from windlass.client import verbs
 
-    wishes = objects.Wishes(namespace="default")  # one that is there
-    for obj in objects.objects(wishes):
+    options = objects.InstallOptions(namespace="default")  # one that is there
+    for obj in objects.objects(options):
         metadata, resource = obj["metadata"], objects.KINDS[obj["kind"]]
         if resource is objects.CRD or obj["kind"] == "Namespace":
             continue

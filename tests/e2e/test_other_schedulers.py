@@ -156,7 +156,7 @@ async def test_pods_of_others_are_victims_only_where_that_is_said_and_only_by_pr
     async def refused() -> bool:
         waiting = await told() in ("Unschedulable", "SchedulingGated")
         return waiting and any(
-            "DisruptionBudgets" in str(s.explanation) for s in service._showing.said.values()
+            "DisruptionBudgets" in str(s.explanation) for s in service._decision_reporter.said.values()
         )
 
     await eventually(refused, "its budget named as what is in the way")

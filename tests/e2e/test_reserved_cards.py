@@ -23,7 +23,7 @@ from realkube import RealKube
 from windlass.api.errors import StatusError
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS
 from windlass.model.devices.reserved_devices import NAMESPACE
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.options import ReservationPodOptions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "chart"))
 import render
@@ -31,7 +31,7 @@ import render
 Json = dict[str, Any]
 pytestmark = pytest.mark.timeout(400)
 AGENT = "windlass-holding-cards"
-OPTIONS = CardPodOptions("windlass:test", runtime_class="")
+OPTIONS = ReservationPodOptions("windlass:test", runtime_class="")
 VISIBLE = "windlass.dev/visible-devices"
 PATH = f"metadata.annotations['{VISIBLE}']"
 ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": PATH}}}]

@@ -53,8 +53,12 @@ async def test_what_a_leader_began_to_suspend_goes_and_ranks_as_before(
             await scene.pod(f"old-{rank}", group="old")
 
         async def remembered() -> bool:
-            account = service.engine.world.sharing.accounts.get(f"{scene.namespace}/old")
-            return account is not None and account.stint.suspensions >= 1 and account.stint.attained >= 1
+            time_account = service.engine.state.time_sharing.accounts.get(f"{scene.namespace}/old")
+            return (
+                time_account is not None
+                and time_account.segment.suspensions >= 1
+                and time_account.segment.attained >= 1
+            )
 
         await eventually(remembered, "what it attained before counts")
         await scene.check()

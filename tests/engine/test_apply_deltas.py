@@ -31,7 +31,7 @@ def one_bound(confirm: bool = True) -> Cluster:
 
 
 def state(c: Cluster, name: str = "g-0") -> TaskState:
-    return c.engine.world.tasks[f"ns/{name}"].state
+    return c.engine.state.tasks[f"ns/{name}"].state
 
 
 def test_what_is_no_delta_is_refused() -> None:
@@ -58,7 +58,7 @@ def test_objects_may_arrive_in_any_order() -> None:
             invariants.check(engine)
             decision = engine.cycle(1.0)
             invariants.check(engine)
-            outcomes.append((decision.binds, engine.world.queues.get("top").allocated))
+            outcomes.append((decision.binds, engine.state.queues.get("top").allocated))
     assert all(outcome == outcomes[0] for outcome in outcomes)
     assert [(b.task, b.node, b.devices[0].index) for b in outcomes[0][0]] == [("ns/w", "n1", 0)]
 
@@ -83,7 +83,7 @@ def test_confirmation_changes_nothing_that_is_reported() -> None:
     assert state(c) is TaskState.BOUND
     c.cycle()
     c.change_task("g-0", state=TaskState.RUNNING)
-    assert c.engine.world.dirty == {}, "nothing to look at"
+    assert c.engine.state.dirty == {}, "nothing to look at"
     decision = c.cycle()
     assert (decision.groups, decision.queues) == ((), ())
 
@@ -125,9 +125,9 @@ def test_a_new_incarnation_replaces_the_old() -> None:
     assert state(c) is TaskState.PENDING
     assert [b.uid for b in c.cycle().binds] == ["another"]
     c.engine.apply([TaskRemoved("ns/g-0", "uid-ns/g-0")])  # the old one's late removal
-    assert "ns/g-0" in c.engine.world.tasks
+    assert "ns/g-0" in c.engine.state.tasks
     c.engine.apply([TaskRemoved("ns/g-0")])
-    assert "ns/g-0" not in c.engine.world.tasks
+    assert "ns/g-0" not in c.engine.state.tasks
     c.cycle()
 
 
@@ -172,9 +172,9 @@ def test_a_group_changes_its_queue_with_everything_it_holds() -> None:
     c.cycle()
     c.change_group("g", queue="b")
     c.cycle()
-    world = c.engine.world
-    assert world.queues.get("b").allocated["nvidia.com/gpu"] == 2000
-    assert {n: u for n, u in world.queues.get("a").allocated.items() if u} == {}
+    state = c.engine.state
+    assert state.queues.get("b").allocated["nvidia.com/gpu"] == 2000
+    assert {n: u for n, u in state.queues.get("a").allocated.items() if u} == {}
 
 
 def test_a_failure_report_that_does_not_fit_is_ignored() -> None:
@@ -221,7 +221,7 @@ def test_a_task_moves_to_another_group(other: str) -> None:
 )
 def test_a_task_changes_its_place_in_the_group(change: dict[str, Any], place: int) -> None:
     c = Cluster().queues("default").gang("g", 3, "gpu=1", role="m")
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     assert [entry.key for entry in group.waiting()].index("ns/g-m-1") == 1
     c.change_task("g-m-1", **change)
     assert [entry.key for entry in group.waiting()].index("ns/g-m-1") == place
@@ -232,7 +232,7 @@ def test_a_running_task_changes_its_part(old: str, new: str) -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4").parted("g", f"{old}:0=1 {new}:0")
     c.change_task(f"g-{old}-0", node="n1", state=TaskState.RUNNING)
     c.change_task(f"g-{old}-0", subgroup=new)
-    parts = c.engine.world.groups["ns/g"].parts
+    parts = c.engine.state.groups["ns/g"].parts
     assert parts is not None
     assert (parts.of(old).held, parts.of(new).held) == (0, 1)
 
@@ -242,9 +242,9 @@ def test_groups_and_tasks_that_are_gone_leave_nothing_behind() -> None:
     c.cycle()
     c.remove("g")
     c.cycle()
-    world = c.engine.world
-    assert (world.groups, world.tasks, c.engine.lot.buckets) == ({}, {}, {})
-    assert [q.name for q in world.queues] == ["default"]
+    state = c.engine.state
+    assert (state.groups, state.tasks, c.engine.scheduling_queue.pending_classes) == ({}, {}, {})
+    assert [q.name for q in state.queues] == ["default"]
 
 
 def test_a_repeated_report_makes_no_work() -> None:
@@ -255,7 +255,7 @@ def test_a_repeated_report_makes_no_work() -> None:
         c.group(c.groups["ns/g"])
         c.nodes(c.node_specs["n1"])
         c.queues("default")
-    assert c.engine.world.dirty == {}
+    assert c.engine.state.dirty == {}
     assert altered(c.cycle(), cycle=0) == altered(c.cycle(), cycle=0)
 
 
@@ -289,7 +289,7 @@ def test_pods_that_come_together_are_entered_as_if_one_by_one() -> None:
         single.apply([delta])
     for engine in (together, single):
         invariants.check(engine)
-    assert list(together.world.tasks) == list(single.world.tasks)
+    assert list(together.state.tasks) == list(single.state.tasks)
     mine, other = together.cycle(1.0), single.cycle(1.0)
     assert mine.binds
     assert (mine.binds, mine.groups) == (other.binds, other.groups)
@@ -300,10 +300,10 @@ def test_pods_that_come_together_are_entered_as_if_one_by_one() -> None:
 def test_a_policy_that_does_not_mind_a_class_does_not_constrain_it() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=4").gang("g", 2, "gpu=1").gang("h", 1, "gpu=1")
     c.cycle()
-    policies = c.engine.world.policies
-    for cls in c.engine.world.classes:
+    plugins = c.engine.state.plugins
+    for cls in c.engine.state.classes:
         assert cls.domains == ()  # these pods are nothing to any of them
-        assert not any(plugin.constrains(cls.number) for plugin in policies.domains)
+        assert not any(plugin.constrains(cls.number) for plugin in plugins.domains)
 
 
 def test_that_a_group_is_let_in_as_is_known_is_no_news() -> None:
@@ -311,17 +311,17 @@ def test_that_a_group_is_let_in_as_is_known_is_no_news() -> None:
     c.cycle()
     group = c.groups["ns/a"]
     c.change_group("a", admitted=True)
-    assert not c.engine.world.dirty
-    assert c.engine.world.groups["ns/a"].spec.admitted
+    assert not c.engine.state.dirty
+    assert c.engine.state.groups["ns/a"].spec.admitted
     c.group(group)  # as it was, and something else beside
-    assert not c.engine.world.dirty
+    assert not c.engine.state.dirty
     c.change_group("a", admitted=True, priority=1)
-    assert list(c.engine.world.dirty) == ["ns/a"]
+    assert list(c.engine.state.dirty) == ["ns/a"]
 
 
 def test_where_an_action_lets_groups_in_that_one_is_let_in_is_news() -> None:
     c = Cluster().nodes("n1 gpu=4").gang("a", 1, "gpu=1")
-    c.engine.world.gate.serves = lambda queue: True
-    c.engine.world.ledger.dirty.clear()
+    c.engine.state.gate.serves = lambda queue: True
+    c.engine.state.ledger.dirty.clear()
     c.change_group("a", admitted=True)
-    assert list(c.engine.world.dirty) == ["ns/a"]
+    assert list(c.engine.state.dirty) == ["ns/a"]

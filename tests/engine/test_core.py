@@ -157,7 +157,7 @@ def test_success_forgets_the_failures() -> None:
     c.cycle(seconds=2.0)
     assert c.placed("g") == 1
     c.cycle()
-    assert c.engine.world.groups["ns/g"].failures == 0
+    assert c.engine.state.groups["ns/g"].failures == 0
 
 
 def test_a_pause_says_why_and_how_long() -> None:

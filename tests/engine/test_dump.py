@@ -47,17 +47,17 @@ def test_promises_and_evictions_that_run_ahead_of_the_world_come_back() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=2").running("old", "n1", "gpu=2", devices=(0, 1))
     c.gang("claimer", 1, "gpu=2")
     c.cycle()
-    world = c.engine.world
-    statement = Statement(world.ledger)
-    statement.evict(world.tasks["ns/old-0"], "preempt", "ns/claimer")
-    statement.pipeline(world.tasks["ns/claimer-0"], 0)
+    state = c.engine.state
+    statement = Statement(state.ledger)
+    statement.evict(state.tasks["ns/old-0"], "preempt", "ns/claimer")
+    statement.pipeline(state.tasks["ns/claimer-0"], 0)
     statement.commit(Outbox.empty())
     c.gang("thief", 1, "gpu=1")
     c.cycle()
     twin = Cluster()
     twin.engine = Engine.load(c.engine.dump(), default_plugins())
     twin.now, twin.tasks, twin.groups = c.now, dict(c.tasks), dict(c.groups)
-    assert twin.engine.world.tasks["ns/old-0"].state is TaskState.RELEASING
+    assert twin.engine.state.tasks["ns/old-0"].state is TaskState.RELEASING
     for one in (c, twin):
         one.remove_task("old-0")
     assert [b.task for b in twin.cycle().binds] == [b.task for b in c.cycle().binds] == ["ns/claimer-0"]
@@ -92,10 +92,10 @@ def test_classes_keep_their_numbers() -> None:
     c.cycle()
     c.remove("a")
     copy = Engine.load(c.engine.dump(), default_plugins())
-    assert {cls.number for cls in copy.world.classes} == {cls.number for cls in c.engine.world.classes}
+    assert {cls.number for cls in copy.state.classes} == {cls.number for cls in c.engine.state.classes}
     copy.apply([])
-    later = copy.world.classes.get(needs("gpu=3"))
-    assert later.number == c.engine.world.classes.get(needs("gpu=3")).number
+    later = copy.state.classes.get(needs("gpu=3"))
+    assert later.number == c.engine.state.classes.get(needs("gpu=3")).number
 
 
 def test_an_empty_engine_comes_back() -> None:

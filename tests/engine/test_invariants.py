@@ -13,7 +13,7 @@ from windlass.engine import invariants
 from windlass.engine.decision import Bind
 from windlass.engine.invariants import InvariantViolation
 from windlass.engine.nodes.table import ALLOCATABLE, RELEASING, USED
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import TaskState
 
 
@@ -26,11 +26,11 @@ def sound() -> Cluster:
     return c
 
 
-def set_plane(world: World, plane: int, units: int) -> None:
-    world.table.planes[0, plane, world.table.column(GPU)] += units
+def set_plane(state: ClusterState, plane: int, units: int) -> None:
+    state.table.planes[0, plane, state.table.column(GPU)] += units
 
 
-DAMAGE: dict[str, tuple[Callable[[World], object], str]] = {
+DAMAGE: dict[str, tuple[Callable[[ClusterState], object], str]] = {
     "used amounts": (lambda w: set_plane(w, USED, 1000), "the books of n1"),
     "releasing amounts": (lambda w: set_plane(w, RELEASING, 1000), "the books of n1"),
     "allocatable": (lambda w: set_plane(w, ALLOCATABLE, 1000), "allocatable of n1 is out of date"),
@@ -96,7 +96,7 @@ def test_damage_is_found(kind: str) -> None:
     c = sound()
     invariants.check(c.engine)
     do, message = DAMAGE[kind]
-    do(c.engine.world)
+    do(c.engine.state)
     with pytest.raises(InvariantViolation) as raised:
         invariants.check(c.engine)
     assert message in str(raised.value)
@@ -130,13 +130,13 @@ def test_decisions_are_checked() -> None:
 
 def test_a_bucket_that_forgot_to_move_is_found() -> None:
     c = sound()
-    group = c.engine.world.groups["ns/w"]
+    group = c.engine.state.groups["ns/w"]
     assert group.bucket is not None
     group.set_group(altered(c.groups["ns/w"], min_member=3))
     with pytest.raises(InvariantViolation, match="waits for something it does not ask for"):
         invariants.check(c.engine)
-    bucket = group.bucket
-    bucket.parked = False
+    pending_class = group.bucket
+    pending_class.parked = False
     with pytest.raises(InvariantViolation, match="watched for but not parked"):
         invariants.check(c.engine)
 
@@ -146,6 +146,6 @@ def test_groups_that_are_only_named_count_nowhere_and_hide_nobody() -> None:
     c.add_tasks("unknown", 1, "gpu=1").gang("g", 2, "gpu=1")
     c.cycle()  # checks the sums
     assert c.where("g") == {"n1": 2}
-    c.engine.world.queues.get("default").allocated[GPU] = 1000
+    c.engine.state.queues.get("default").allocated[GPU] = 1000
     with pytest.raises(InvariantViolation, match="the sums of queue default"):
         invariants.check(c.engine)

@@ -28,7 +28,7 @@ from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.replay.policies import KAI
-from windlass.sim.replay.replay import Options
+from windlass.sim.replay.replay import ReplayOptions
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Queue, TaskState
 from windlass.spi.timeshare import TimeSharing
@@ -122,7 +122,7 @@ def beside(jobs: list[TraceJob], policy: str) -> Beside:
 
 
 def twins(jobs: list[TraceJob], policy: str) -> Twins:
-    options = Options(queues=True, terms=TERMS, time_share=False, timeline=False)
+    options = ReplayOptions(queues=True, terms=TERMS, time_share=False, timeline=False)
     return played(jobs, policy, lambda engine: Twins(engine, CLAIMING[policy]), options)
 
 

@@ -32,14 +32,14 @@ def test_what_was_set_aside_and_then_dropped_is_found_when_all_is_looked_at() ->
     gc.unfreeze()
     dropped = Cycle()
     seen = weakref.ref(dropped)
-    gc_tuning.look_anew()  # nothing is set aside: nothing is done
+    gc_tuning.collect_again()  # nothing is set aside: nothing is done
     assert gc.get_freeze_count() == 0
     gc.freeze()
     try:
         del dropped
         gc.collect()
         assert seen() is not None
-        gc_tuning.look_anew()
+        gc_tuning.collect_again()
         assert seen() is None
         assert gc.get_freeze_count() > 0
     finally:

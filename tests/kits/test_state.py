@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass.kits import state
-from windlass.kits.state import Problem, StateError, StateFolder, filesystem_of
+from windlass.kits.state import StateError, StateFolder, StateProblem, filesystem_of
 
 
 def test_it_is_found_by_flag_then_variable_then_home(monkeypatch: pytest.MonkeyPatch):
@@ -49,12 +49,12 @@ def test_a_long_path_puts_the_socket_elsewhere(tmp_path: Path):
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
-        (errno.EROFS, Problem.READ_ONLY),
-        (errno.EACCES, Problem.DENIED),
-        (errno.ENOSPC, Problem.FULL),
-        (errno.EDQUOT, Problem.FULL),
-        (errno.ENOTDIR, Problem.NOT_A_FOLDER),
-        (errno.EIO, Problem.OTHER),
+        (errno.EROFS, StateProblem.READ_ONLY),
+        (errno.EACCES, StateProblem.DENIED),
+        (errno.ENOSPC, StateProblem.FULL),
+        (errno.EDQUOT, StateProblem.FULL),
+        (errno.ENOTDIR, StateProblem.NOT_A_FOLDER),
+        (errno.EIO, StateProblem.OTHER),
     ],
 )
 def test_what_the_system_refuses_is_named(
@@ -75,21 +75,21 @@ def test_a_file_in_the_way(tmp_path: Path):
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StateError) as caught:
             StateFolder(path).prepare()
-        assert caught.value.problem == Problem.NOT_A_FOLDER
+        assert caught.value.problem == StateProblem.NOT_A_FOLDER
 
 
 def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(StateError) as caught:
         StateFolder(tmp_path / "s").prepare()
-    assert caught.value.problem == Problem.FOREIGN
+    assert caught.value.problem == StateProblem.FOREIGN
 
 
 def test_a_network_file_system_is_refused_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state, "filesystem_of", lambda _: "nfs4")
     with pytest.raises(StateError) as caught:
         StateFolder(tmp_path / "s").prepare()
-    assert caught.value.problem == Problem.NETWORK
+    assert caught.value.problem == StateProblem.NETWORK
     assert "nfs4" in str(caught.value)
     StateFolder(tmp_path / "s").prepare(allow_network=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.model.scheduler_config import ConfigError, parse, text_of
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 
 SHIPPED = """
 actions: "enqueue, allocate, backfill"
@@ -35,14 +35,14 @@ def test_volcanos_own_file() -> None:
     assert parsed.config == SchedulerConfig(
         actions=("enqueue", "allocate", "backfill"),
         tiers=(
-            Tier(
+            PluginTier(
                 (
                     PluginOption("priority"),
                     PluginOption("gang", {"enablePreemptable": False}),
                     PluginOption("conformance"),
                 )
             ),
-            Tier(
+            PluginTier(
                 (
                     PluginOption("overcommit", {}, {"overcommit-factor": 1.5}),
                     PluginOption("drf", {"enablePreemptable": False}),

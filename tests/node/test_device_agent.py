@@ -13,7 +13,7 @@ import pytest
 from nodebox import NODE, NodeBox, pod, serving
 from scriptednvml import A100_40, Script, binding, card
 
-from windlass.api.devices.assignment_annotations import Part, to_annotations
+from windlass.api.devices.assignment_annotations import DeviceAssignment, to_annotations
 from windlass.api.resources import EVENTS, NODES, PODS
 from windlass.node.cleanup import end_all
 from windlass.node.options import AgentOptions
@@ -34,7 +34,7 @@ class Cards:
         return {(i["profile"], i["start"]) for i in self.script.cards[0]["instances"]}
 
     async def start(self, name: str, profile: str, start: int) -> None:
-        notes = to_annotations([Part(0, 0, 0, profile, start)])
+        notes = to_annotations([DeviceAssignment(0, 0, 0, profile, start)])
         limits = {"resources": {"limits": {f"nvidia.com/mig-{profile}": "1"}}}
         made = pod(name, "sleep", "600", metadata={"annotations": notes}, container=limits)
         made["spec"]["terminationGracePeriodSeconds"] = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.api.devices.node_annotation import CARDS, Card, write
+from windlass.api.devices.node_annotation import NODE_DEVICES, DeviceRecord, write
 from windlass.node import doctor
 from windlass.node.devices import discovery
 from windlass.node.devices.discovery import Inventory, discover
@@ -98,8 +98,8 @@ def gpu_facts(option: str, told: dict[str, str] | None = None) -> list[doctor.Fa
 
 
 def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
-    sick = [Card(0), Card(1, model="T4", healthy=False, reason="XID 79")]
-    facts = gpu_facts("simulated:2", {CARDS: write(sick)})
+    sick = [DeviceRecord(0), DeviceRecord(1, model="T4", healthy=False, reason="XID 79")]
+    facts = gpu_facts("simulated:2", {NODE_DEVICES: write(sick)})
     assert [fact.text for fact in facts if fact.topic == "gpus.health"] == [
         "card 1 (T4) gets nothing new: XID 79"
     ]
@@ -107,7 +107,7 @@ def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
 
 
 def test_shares_without_a_daemon_are_only_accounted() -> None:
-    real = Inventory((Card(0, "GPU-0", model="T4"),))
+    real = Inventory((DeviceRecord(0, "GPU-0", model="T4"),))
     (_, mps) = doctor.gpu_facts(real, Daemon(problem="no MPS control daemon runs"))
     assert (mps.topic, mps.level, mps.fix) == ("gpus.mps", "weak", "nvidia-cuda-mps-control -d")
 

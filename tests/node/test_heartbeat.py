@@ -23,7 +23,7 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339_micro
-from windlass.node.device_reporter import CardDuty, NodeNotes
+from windlass.node.device_reporter import DeviceReporter, NodeNotes
 from windlass.node.heartbeat import OwnNode
 from windlass.node.machine import find_machine
 from windlass.node.options import AgentOptions
@@ -109,7 +109,7 @@ class Declared:
         self.annotation = ""
         self.failures: list[Exception] = []
         self.clock = FakeClock()
-        self.duty = CardDuty(
+        self.device_reporter = DeviceReporter(
             cast(Any, self),
             cast(Any, SimpleNamespace(clock=self.clock)),
             cast(Any, SimpleNamespace(name=NODE)),
@@ -119,7 +119,7 @@ class Declared:
 
     def declare(self, text: str) -> None:
         self.annotation = text
-        self.duty.noted(NodeNotes(NODE, {annotations.CLEAR_CARDS: text}))
+        self.device_reporter.noted(NodeNotes(NODE, {annotations.CLEAR_BAD_DEVICES: text}))
 
     async def patch(self, _resource: Any, _name: str, change: Any, *, kind: str) -> None:
         assert kind == "json"
@@ -134,7 +134,7 @@ class Declared:
 
     @contextlib.asynccontextmanager
     async def heard(self) -> AsyncIterator[None]:
-        task = asyncio.ensure_future(self.duty._hear_people())
+        task = asyncio.ensure_future(self.device_reporter._hear_people())
         try:
             yield
             for _ in range(40):
@@ -197,10 +197,10 @@ async def test_a_card_declared_well_while_no_agent_ran_is_well_with_the_next(
         for index in (0, 1):
             await box.kill_agent()
             moment = rfc3339_micro(parse_rfc3339("2100-01-01T00:00:00Z"))
-            words = {annotations.CLEAR_CARDS: f"{index}@{moment}"}
+            words = {annotations.CLEAR_BAD_DEVICES: f"{index}@{moment}"}
             await box.client.patch(NODES, NODE, {"metadata": {"annotations": words}})
             await box.start_agent()
             await box.until(lambda index=index: reached([True, index == 1]))
         found = await box.client.get(NODES, NODE)
-        assert annotations.CLEAR_CARDS not in found["metadata"]["annotations"]
+        assert annotations.CLEAR_BAD_DEVICES not in found["metadata"]["annotations"]
     assert json.loads((box.state.node / "health.json").read_text())["xids"] == []

@@ -13,7 +13,7 @@ from schedapi import SchedulerApi
 from windlass.api import errors
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.node.device_reporter import CardDuty
+from windlass.node.device_reporter import DeviceReporter
 from windlass.node.lifecycle.state_machine import PodStep
 from windlass.node.pods.status_publisher import StatusPublisher
 
@@ -60,8 +60,8 @@ async def test_who_has_a_broken_card_is_evicted_all_the_same(api: SchedulerApi, 
     left = strays(api, code)
     host = cast(Any, SimpleNamespace(clock=api.clock, note=lambda *_: None))
     nobody = cast(Any, SimpleNamespace())
-    duty = CardDuty(cast(Any, api), host, nobody, nobody, {})
-    task = asyncio.ensure_future(duty._delete(api.object(PODS, "default/guide") or {}, "XID 79"))
+    device_reporter = DeviceReporter(cast(Any, api), host, nobody, nobody, {})
+    task = asyncio.ensure_future(device_reporter._delete(api.object(PODS, "default/guide") or {}, "XID 79"))
     await settle(api.clock)
     assert task.done()
     assert not left

@@ -10,7 +10,7 @@ from otlpsink import OtlpSink
 
 from windlass.api.errors import WindlassError
 from windlass.observe import tracing
-from windlass.observe.tracing import Link, Moment, Span, root_id, trace_id
+from windlass.observe.tracing import Link, Span, SpanEvent, root_id, trace_id
 
 UID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 
@@ -73,7 +73,9 @@ def test_spans_reach_the_collector_as_they_were_told() -> None:
     with OtlpSink() as sink:
         sent = tracing.exporter(sink.url, {}, "windlass-scheduler", "me_1")
         assert sent is not None
-        sent.tell(Span("queued", 10.0, 12.5, trace, parent=root_id(trace), moments=[Moment("waits", 11.0)]))
+        sent.tell(
+            Span("queued", 10.0, 12.5, trace, parent=root_id(trace), moments=[SpanEvent("waits", 11.0)])
+        )
         sent.tell(Span("job", 10.0, 20.0, trace, root_id(trace), attributes={"a": 1}, fault="a pod failed"))
         sent.tell(Span("cycle", 12.0, 12.1, links=[Link(trace, {"windlass.decision": "bind"}), Link(other)]))
         sent.close()

@@ -21,13 +21,13 @@ from windlass.plugins.arguments import (
     STRATEGY,
     Argument,
     Known,
-    Listed,
+    ListArgument,
     declared,
     problems,
 )
 from windlass.plugins.extra_scores import ON_TOP
 from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT
-from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import SWITCHES, PluginOption, PluginTier, SchedulerConfig
 
 RESOURCE = "nvidia.com/gpu"
 SAMPLES = {NUMBER: "1", BOOLEAN: "true", DURATION: "1m", PERCENT: "50", STRATEGY: LOW_NODE_UTILIZATION}
@@ -80,7 +80,7 @@ def sample(known: Known, plugin: str) -> dict[str, Any]:
             value = SAMPLES.get(kind.wanted, READ_WITH_CARE.get(name, RESOURCE))
             if name == "weight" and plugin in ON_TOP:
                 value = 1
-        elif isinstance(kind, Listed):
+        elif isinstance(kind, ListArgument):
             value = [sample(kind.section, plugin)]
         else:
             value = sample(kind, plugin)
@@ -93,7 +93,7 @@ def asked_by(plugin: str) -> dict[str, Any]:
     option = PluginOption(
         plugin, dict.fromkeys(SWITCHES, True), Recorder(sample(KNOWN[plugin], plugin), asked)
     )
-    config = SchedulerConfig(tiers=(Tier((PluginOption("gang"), option)),))
+    config = SchedulerConfig(tiers=(PluginTier((PluginOption("gang"), option)),))
     if plugin in PLACEMENT:
         config = SchedulerConfig(plugins=(option,))
     warned: list[str] = []
@@ -111,7 +111,7 @@ def leaves(known: Known, place: str = "") -> dict[str, Argument | None]:
         if isinstance(kind, Argument):
             found[path] = kind
         else:
-            section = kind.section if isinstance(kind, Listed) else kind
+            section = kind.section if isinstance(kind, ListArgument) else kind
             found |= {path: None, **leaves(section, f"{path}|")}
     return found
 
@@ -119,7 +119,7 @@ def leaves(known: Known, place: str = "") -> dict[str, Argument | None]:
 def is_declared(known: Known, path: str) -> bool:
     name, _, rest = path.partition("|")
     found = declared(known, name)
-    if isinstance(found, Listed):
+    if isinstance(found, ListArgument):
         found = found.section
     if not rest or found is None or isinstance(found, Argument):
         return found is not None and (not rest or found == ANY)

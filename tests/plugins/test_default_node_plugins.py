@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cluster_dsl import Cluster, needs
 
-from windlass.plugins.default_node_plugins import Counting, wishes
+from windlass.plugins.default_node_plugins import CountingPluginSet, wishes
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import (
     Dialect,
@@ -73,13 +73,13 @@ def test_affinity_of_kai_pods_goes_before_room_that_is_free_now() -> None:
     assert c.where("free") == {"n1": 1}
     c.remove("free")
     c.gang("g", 1, kai("gpu=1", preferred_nodes=prefer("b")))
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     c.engine.settle(c.now)
-    machinery = c.engine._machinery
-    attempt = machinery.allocation.attempt(machinery.statement, group, group.step, future=True)
+    context = c.engine._context
+    attempt = context.gang_allocator.try_step(context.statement, group, group.step, future=True)
     assert attempt.pipelined
-    assert machinery.statement.placements()[0][1] == c.engine.world.table.rows["n2"]
-    machinery.statement.rollback()
+    assert context.statement.placements()[0][1] == c.engine.state.table.rows["n2"]
+    context.statement.rollback()
 
 
 def test_wishes_about_other_pods_are_weighed_for_own_pods() -> None:
@@ -114,5 +114,5 @@ def test_another_placement_is_refused() -> None:
 
 
 def test_wishes_about_other_pods_weigh_as_kube_schedulers_do() -> None:
-    found = {part.name: part.weight for part in wishes(Counting(), ())}
+    found = {part.name: part.weight for part in wishes(CountingPluginSet(), ())}
     assert sorted(found.values()) == [2.0, 2.0]

@@ -7,18 +7,23 @@ from itertools import product
 import pytest
 from queueviews import claim, queue
 
-from windlass.plugins.kai.victims import KaiClaims
+from windlass.plugins.kai.victims import KaiPreemptionPolicy
 from windlass.plugins.queues.protection import Patience
-from windlass.plugins.queues.victims import WindlassClaims
+from windlass.plugins.queues.victims import WindlassPreemptionPolicy
 from windlass.plugins.volcano.bundles import SURPLUS, Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.spi.objects import Dialect
-from windlass.spi.victims import Terms
+from windlass.spi.victims import PreemptionTerms
 
 ACTIONS = ("consolidation", "reclaim", "preempt", "gangreclaim", "gangpreempt", "gangpreempt" + SURPLUS)
 PLUGINS = {
     type(plugin).__name__: plugin
-    for plugin in (KaiClaims(), WindlassClaims(), Patience(), Bundles(VolcanoTiers([], arguments={})))
+    for plugin in (
+        KaiPreemptionPolicy(),
+        WindlassPreemptionPolicy(),
+        Patience(),
+        Bundles(VolcanoTiers([], arguments={})),
+    )
 }
 
 
@@ -27,7 +32,7 @@ def test_it_grants_only_where_it_says_that_it_may(name: str) -> None:
     plugin, granted = PLUGINS[name], 0
     for action, dialect in product(ACTIONS, Dialect):
         rich = queue("q", held=0, fair=9, dialect=dialect)
-        terms = isinstance(plugin.claims(claim(action, rich, priority=5)), Terms)
+        terms = isinstance(plugin.claims(claim(action, rich, priority=5)), PreemptionTerms)
         granted += terms
         assert plugin.may_grant(action, dialect) or not terms, (action, dialect)
     assert bool(granted) is (name != "Patience")

@@ -9,15 +9,15 @@ from cluster_dsl import needs
 from queueviews import claim, queue, unit
 
 from windlass.plugins.queue_api_filter import (
-    ClaimsFor,
-    KeptGroupOrder,
-    KeptQueueOrder,
-    KeptTaskOrder,
+    ApiGroupOrder,
+    ApiQueueOrder,
+    ApiTaskOrder,
+    PreemptionPolicyFor,
     VictimsFor,
-    kept,
+    limited_to_api,
 )
 from windlass.spi.objects import Dialect, Group, Task
-from windlass.spi.victims import Loot, Scope, Terms
+from windlass.spi.victims import FreedResources, PreemptionTerms, VictimScope
 
 
 class Rules:
@@ -25,8 +25,8 @@ class Rules:
 
     name = "rules"
 
-    def claims(self, claim: Any) -> Terms:
-        return Terms(Scope.ALL_QUEUES)
+    def claims(self, claim: Any) -> PreemptionTerms:
+        return PreemptionTerms(VictimScope.ALL_QUEUES)
 
     def spares_queue(self, claim: Any, path: Any) -> bool:
         return True
@@ -50,14 +50,14 @@ class Rules:
 @pytest.mark.parametrize(
     ("action", "expected"),
     [
-        ("reclaim", (Terms(Scope.ALL_QUEUES), True, True, "queue", "unit", False, False)),
+        ("reclaim", (PreemptionTerms(VictimScope.ALL_QUEUES), True, True, "queue", "unit", False, False)),
         ("preempt", (None, False, False, None, None, True, True)),
     ],
 )
 def test_rules_for_one_action_say_nothing_about_others(action: str, expected: tuple[object, ...]) -> None:
     leaf = queue("q")
     asks, one = claim(action, leaf), unit(leaf)
-    who, whom = ClaimsFor(Rules(), "reclaim"), VictimsFor(Rules(), "reclaim")
+    who, whom = PreemptionPolicyFor(Rules(), "reclaim"), VictimsFor(Rules(), "reclaim")
     assert who.name == whom.name == "rules"
     assert expected == (
         who.claims(asks),
@@ -66,7 +66,7 @@ def test_rules_for_one_action_say_nothing_about_others(action: str, expected: tu
         whom.victim_queue_key(asks, leaf, {}),
         whom.victim_key(asks, one),
         whom.may_take(asks, one, {}),
-        whom.validates(asks, Loot()),
+        whom.validates(asks, FreedResources()),
     )
 
 
@@ -103,10 +103,10 @@ class OfQueue:
 @pytest.mark.parametrize("inside", [True, False])
 @pytest.mark.parametrize("dialect", [Dialect.KAI, Dialect.VOLCANO])
 def test_an_order_is_kept_to_one_api_or_from_it(dialect: Dialect, inside: bool) -> None:
-    queues, groups, tasks = kept(Orders(), Dialect.KAI, inside=inside)
-    assert isinstance(queues, KeptQueueOrder)
-    assert isinstance(groups, KeptGroupOrder)
-    assert isinstance(tasks, KeptTaskOrder)
+    queues, groups, tasks = limited_to_api(Orders(), Dialect.KAI, inside=inside)
+    assert isinstance(queues, ApiQueueOrder)
+    assert isinstance(groups, ApiGroupOrder)
+    assert isinstance(tasks, ApiTaskOrder)
     speaks = (dialect is Dialect.KAI) is inside
     task = Task("t", "t", "g", needs(dialect=dialect))
     keys = [
@@ -124,11 +124,11 @@ def test_roots_of_both_apis_are_left_to_an_order_that_compares_them(compares: bo
     inner.compares_roots = compares  # type: ignore[attr-defined]
     for dialect in Dialect:
         root = OfQueue(dialect, mixed=True)
-        (order, *_) = kept(inner, Dialect.KAI, inside=True)
-        assert isinstance(order, KeptQueueOrder)
+        (order, *_) = limited_to_api(inner, Dialect.KAI, inside=True)
+        assert isinstance(order, ApiQueueOrder)
         assert order.queue_key(root, None) == ((0, 7) if compares else (1, 0))  # type: ignore[arg-type]
 
 
 def test_what_orders_nothing_stays_as_it_is() -> None:
     rules = Rules()
-    assert kept(rules, Dialect.KAI, inside=True) == [rules]
+    assert limited_to_api(rules, Dialect.KAI, inside=True) == [rules]

@@ -15,9 +15,9 @@ from windlass.engine.deltas import GroupUpserted
 from windlass.plugins import registry
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano_catalogue import CATALOGUE, Wiring
-from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
+from windlass.spi.configuration import SWITCHES, PluginOption, PluginTier, SchedulerConfig, canonical_switch
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
-from windlass.spi.plugins import GroupOrder, QueueOrder, Refusal, Score, TaskOrder
+from windlass.spi.plugins import GroupOrder, QueueOrder, Rejection, Score, TaskOrder
 from windlass.spi.quantities import is_device
 from windlass.spi.shares import Division
 from windlass.testing import Scene
@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "05-low-priority-gate"
 
 
 def tiered(*names: str, actions: tuple[str, ...] = (), **rest: object) -> SchedulerConfig:
-    return SchedulerConfig(actions, (Tier(tuple(PluginOption(name) for name in names)),), **rest)  # type: ignore[arg-type]
+    return SchedulerConfig(actions, (PluginTier(tuple(PluginOption(name) for name in names)),), **rest)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- switches
@@ -128,7 +128,7 @@ def test_a_plugin_of_a_tier_has_no_place_outside_of_one() -> None:
 def test_a_predicate_that_is_switched_off_stays_and_says_so() -> None:
     told: list[str] = []
     off = PluginOption("predicates", {}, {"predicate.PodAffinityEnable": "false"})
-    plugins, _ = registry.build(SchedulerConfig((), (Tier((off,)),)), told.append)
+    plugins, _ = registry.build(SchedulerConfig((), (PluginTier((off,)),)), told.append)
     assert told
     assert "PodAffinityEnable is not switched off" in told[0]
     assert "PodAffinity" in {type(plugin).__name__ for plugin in plugins}
@@ -137,7 +137,7 @@ def test_a_predicate_that_is_switched_off_stays_and_says_so() -> None:
 def test_a_predicate_that_is_switched_on_needs_no_word() -> None:
     told: list[str] = []
     on = PluginOption("predicates", {}, {"predicate.PodAffinityEnable": "true", "cacheEnable": "false"})
-    registry.build(SchedulerConfig((), (Tier((on,)),)), told.append)
+    registry.build(SchedulerConfig((), (PluginTier((on,)),)), told.append)
     assert told == []
 
 
@@ -234,7 +234,7 @@ def test_tiers_know_their_actions_under_volcanos_names(named: tuple[str, ...], e
 
 def test_placement_alone_leaves_the_default_policy_in_force() -> None:
     option = PluginOption("nodeplacement", {}, {"gpu": "spread", "cpu": "spread"})
-    plugins, actions = registry.build(SchedulerConfig(("allocate",), (Tier((option,)),)))
+    plugins, actions = registry.build(SchedulerConfig(("allocate",), (PluginTier((option,)),)))
     assert actions == ("allocate",)
     assert not any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
 
@@ -299,7 +299,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_third_partys_plugin_comes_by_entry_point() -> None:
     option = PluginOption("low-priority-gate", {}, {"nodes": 2})
-    for config in (SchedulerConfig(plugins=(option,)), SchedulerConfig((), (Tier((option,)),))):
+    for config in (SchedulerConfig(plugins=(option,)), SchedulerConfig((), (PluginTier((option,)),))):
         plugins, _ = registry.build(config)
         (gate,) = [plugin for plugin in plugins if type(plugin).__name__ == "LowPriorityGate"]
         assert gate.nodes == 2  # type: ignore[attr-defined]
@@ -323,7 +323,7 @@ def test_a_third_partys_plugin_of_a_configuration_takes_effect() -> None:
 def test_the_guide_says_what_the_example_does() -> None:
     guide = (EXAMPLE.parents[1] / "docs" / "guides" / "write-a-policy.md").read_text()
     blocks = [part.partition("```")[0] for part in guide.split("```python\n")[1:]]
-    known: dict[str, Any] = {"Refusal": Refusal, "Reason": Reason, "is_device": is_device}
+    known: dict[str, Any] = {"Refusal": Rejection, "Reason": Reason, "is_device": is_device}
     for block in blocks:
         exec(compile(block, "write-a-policy.md", "exec"), known)
     for name, value in list(known.items()):

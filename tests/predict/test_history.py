@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from windlass.predict import history
 from windlass.predict.history import History, HistoryRecord
-from windlass.predict.model import QUANTILES, Prediction, Run, RunTimeModel, Traits
+from windlass.predict.model import QUANTILES, CompletedRun, Prediction, RunTimeModel, Traits
 from windlass.predict.names import pattern
 
 TRAITS = Traits("ann", "research", "train-llm-1", 4)
@@ -18,7 +18,7 @@ TRAITS = Traits("ann", "research", "train-llm-1", 4)
 def observed(*seconds: float, traits: Traits = TRAITS) -> History:
     found = History()
     for number, one in enumerate(seconds):
-        found.observe(Run(f"{traits.name}{number}", traits, one))
+        found.observe(CompletedRun(f"{traits.name}{number}", traits, one))
     return found
 
 
@@ -91,13 +91,13 @@ def test_work_counts_once_by_its_longest_pod() -> None:
     model = History()
     for work in ("a", "b", "c"):
         for seconds in (10.0, 30.0, 20.0):
-            model.observe(Run(work, TRAITS, seconds))
+            model.observe(CompletedRun(work, TRAITS, seconds))
     assert model.version == 6
     found = model.predict(TRAITS)
     assert found is not None
     assert found.quantiles == {0.1: 30, 0.5: 30, 0.9: 30, 1.0: 30}
     assert found.basis.startswith("by 3 earlier runs")
-    model.observe(Run("d", TRAITS, 0.0))
+    model.observe(CompletedRun("d", TRAITS, 0.0))
     assert model.version == 6
 
 
@@ -106,9 +106,9 @@ def test_what_ended_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(history, "WORKS", 2)
     model = observed(1, 2, 3)
     for number in range(3):
-        model.observe(Run(f"x{number}", Traits("bob", "dev", "eval", 1), 5.0))
+        model.observe(CompletedRun(f"x{number}", Traits("bob", "dev", "eval", 1), 5.0))
     assert model.predict(TRAITS) is not None
-    model.observe(Run("y", Traits("eve", "prod", "serve", 1), 5.0))
+    model.observe(CompletedRun("y", Traits("eve", "prod", "serve", 1), 5.0))
     assert model.predict(TRAITS) is None
     assert model.predict(Traits("bob", "dev", "eval", 1)) is not None
     assert len(model.as_record().keys) == 8
@@ -120,7 +120,7 @@ def test_a_record_is_small_and_loses_nothing() -> None:
         traits = Traits(
             f"u{number % 50}", f"q{number % 7}", f"job{chr(97 + number % 26)}-{number}", number % 9
         )
-        model.observe(Run(str(number), traits, float(number + 1)))
+        model.observe(CompletedRun(str(number), traits, float(number + 1)))
     data = msgspec.json.encode(model.as_record())
     assert len(data) < 400_000
     copy = History.of_record(msgspec.json.decode(data, type=HistoryRecord))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from windlass.predict import history
 from windlass.predict.history import History
 from windlass.predict.known import Oracle, Stated
-from windlass.predict.model import QUANTILES, Prediction, Run, RunTimeModel, Traits
+from windlass.predict.model import QUANTILES, CompletedRun, Prediction, RunTimeModel, Traits
 from windlass.predict.scoring import Case, online, score
 
 TRAITS = Traits("ann", "research", "train", 4, work="a")
@@ -22,7 +22,7 @@ SECONDS = st.floats(0.5, 1e6)
 def learned(*seconds: float, model: RunTimeModel | None = None) -> RunTimeModel:
     found = model or History()
     for number, one in enumerate(seconds):
-        found.observe(Run(f"w{number}", TRAITS, one))
+        found.observe(CompletedRun(f"w{number}", TRAITS, one))
     return found
 
 
@@ -50,8 +50,8 @@ def test_equal_requests_are_nearer_than_equal_names() -> None:
     small, large = replace(TRAITS, shape="1 cpu"), replace(TRAITS, shape="64 cpu")
     model = History()
     for number in range(3):
-        model.observe(Run(f"s{number}", small, 10.0))
-        model.observe(Run(f"l{number}", large, 1000.0))
+        model.observe(CompletedRun(f"s{number}", small, 10.0))
+        model.observe(CompletedRun(f"l{number}", large, 1000.0))
     said = [model.predict(one) for one in (small, large, replace(TRAITS, shape="8 cpu"), TRAITS)]
     assert [one.quantiles[0.5] for one in said if one is not None] == [10.0, 1000.0, 10.0, 10.0]
     assert [one.seconds for one in said if one is not None] == [10.0, 1000.0, 1000.0, 1000.0]
@@ -84,7 +84,7 @@ def test_memory_is_bounded(runs: list[tuple[str, int, float]]) -> None:
         patch.setattr(history, "WORKS", 10)
         model = History()
         for number, (name, size, seconds) in enumerate(runs):
-            model.observe(Run(str(number), Traits(name, name[:2], name, size), seconds))
+            model.observe(CompletedRun(str(number), Traits(name, name[:2], name, size), seconds))
             assert model.knows(str(number))
         kept = model.as_record().keys
         assert len(kept) <= 20
@@ -100,7 +100,7 @@ class Fixed:
         self.said = Prediction(high, {0.1: low, 0.5: middle, 0.9: high, 1.0: high})
         self.told: list[str] = []
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         self.told.append(run.work)
 
     def predict(self, traits: Traits) -> Prediction | None:

@@ -17,13 +17,13 @@ from windlass.engine import device_invariants
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, TaskUpserted
-from windlass.engine.devices.share_table import Card, Cut
+from windlass.engine.devices.share_table import DeviceFacts, TaskShare
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.engine import Engine
 from windlass.engine.groups.entries import OCCUPYING
-from windlass.engine.groups.next_step import Step, next_step
+from windlass.engine.groups.next_step import NextTasks, next_step
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState
 
 SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,7 +47,7 @@ def test_placing_by_counting_equals_placing_pod_by_pod(history: list[Op]) -> Non
     def decided(countable: bool) -> list[Decision]:
         cluster = Cluster(plugins=default_plugins())
         if not countable:
-            cluster.engine.world.policies.countable = False
+            cluster.engine.state.plugins.countable = False
         return played(history, cluster).decisions
 
     assert decided(True) == decided(False)
@@ -83,14 +83,14 @@ def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> No
     """Anybody is evicted and anybody tries to have a place, now or later; then all of it is undone."""
     engine, rng = played(history).cluster.engine, random.Random(seed)
     engine.settle(10_000.0)
-    world, statement, allocation = engine.world, engine._statement, engine._allocation
+    state, statement, gang_allocator = engine.state, engine._statement, engine._gang_allocator
     before = _everything(engine)
     marks = [statement.checkpoint()]
     for _ in range(12):
-        running = [e for e in world.tasks.values() if e.state in OCCUPYING and e.group is not None]
+        running = [e for e in state.tasks.values() if e.state in OCCUPYING and e.group is not None]
         staying = [e for e in running if e.state is not TaskState.RELEASING]
         waiting = [
-            g for g in world.groups.values() if g.pending and g.group is not None and g.queue is not None
+            g for g in state.groups.values() if g.pending and g.group is not None and g.queue is not None
         ]
         match rng.randrange(4):
             case 0 if staying:
@@ -98,8 +98,8 @@ def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> No
             case 1 | 2 if waiting:
                 group = rng.choice(waiting)
                 step = next_step(group)
-                if isinstance(step, Step):
-                    allocation.attempt(statement, group, step, future=rng.random() < 0.5)
+                if isinstance(step, NextTasks):
+                    gang_allocator.try_step(statement, group, step, future=rng.random() < 0.5)
             case _:
                 if rng.random() < 0.3:
                     statement.rollback(rng.choice([mark for mark in marks if mark <= len(statement)]))
@@ -110,7 +110,7 @@ def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> No
 
 
 def _everything(engine: Engine) -> dict[str, object]:
-    table, found = engine.world.table, {}
+    table, found = engine.state.table, {}
     codes = sorted(table.resources.codes)
     for name, row in sorted(table.rows.items()):
         cards = table.cards.row(row)
@@ -118,17 +118,17 @@ def _everything(engine: Engine) -> dict[str, object]:
         slots = table.devices.rows[row]
         found[name] = (
             {r: table.planes[row, :, table.resources.codes[r]].tolist() for r in codes},
-            {at: table.cards.cells[row, slot].tolist() for at, slot in cards.kit.slots.items()},
+            {at: table.cards.cells[row, slot].tolist() for at, slot in cards.device_set.slots.items()},
             {r: (s.known, s.free, s.taken, s.kept, dict(s.surplus)) for r, s in slots.items()},
             dict(cards.holders),
             {slot: {k: list(v) for k, v in counts.items()} for slot, counts in cards.tokens.items()},
         )
-    tasks = engine.world.tasks.values()
+    tasks = engine.state.tasks.values()
     return {**found, "": [(e.key, e.state, e.row, e.promised, e.cuts, e.kept, e.masks) for e in tasks]}
 
 
 def _problems_of_cards(engine: Engine) -> list[str]:
-    return device_invariants.card_problems(engine, overcommitted=True)
+    return device_invariants.device_problems(engine, overcommitted=True)
 
 
 # ---------------------------------------------------------------------- against a plain restatement
@@ -139,9 +139,9 @@ def _problems_of_cards(engine: Engine) -> list[str]:
 def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
     """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
     engine = played([*history, Op("release"), Op("cycle")]).cluster.engine
-    world, table = engine.world, engine.world.table
-    books = device_invariants.card_books(engine)
-    for cls in world.classes:
+    state, table = engine.state, engine.state.table
+    books = device_invariants.device_holders(engine)
+    for cls in state.classes:
         if len(cls.needs.devices) != 1 or cls.needs.devices[0].count != 1:
             continue
         (need,) = cls.needs.devices
@@ -162,9 +162,9 @@ def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
                 for r, c in table.resources.codes.items()
             }
             expected = _within(caps, books, row, budget)
-            counted = int(world.classes.seats.counts([row], cls.needs)[0])
+            counted = int(state.classes.allocator.counts([row], cls.needs)[0])
             assert counted == expected if expected is not None else True, (name, need, caps)
-            several = world.classes.seats.counts([row, row], cls.needs).tolist()
+            several = state.classes.allocator.counts([row, row], cls.needs).tolist()
             assert several == [counted, counted]
 
 
@@ -173,7 +173,7 @@ def _within(caps: dict[Device, int], books: dict, row: int, budget: dict[str, in
     opened: dict[str, int] = {}
     for device, n in caps.items():
         book = books.get((row, device.resource, device.index))
-        if n and (book is None or not book.held) and device.mode is not CardMode.SLICED:
+        if n and (book is None or not book.held) and device.mode is not DeviceMode.SLICED:
             opened[device.resource] = opened.get(device.resource, 0) + 1
     if any(budget.get(resource, 0) < n for resource, n in opened.items()):
         return None
@@ -181,7 +181,7 @@ def _within(caps: dict[Device, int], books: dict, row: int, budget: dict[str, in
 
 
 def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[tuple[str, int]]) -> int:
-    cuts: list[Cut] = list(book.held) if book is not None else []  # type: ignore[attr-defined]
+    cuts: list[TaskShare] = list(book.held) if book is not None else []  # type: ignore[attr-defined]
     if (
         not device.healthy
         or (device.resource, device.index) in whole
@@ -193,16 +193,16 @@ def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[t
         m.lower() in name for m in need.models_not
     ):
         return 0
-    for cut in cuts:
-        if set(need.carries) & set(cut.avoids) or set(need.avoids) & set(cut.carries):
+    for share in cuts:
+        if set(need.carries) & set(share.avoids) or set(need.avoids) & set(share.carries):
             return 0
     shares, slices = [c for c in cuts if not c.profile], [c for c in cuts if c.profile]
     found = 0
     mib = need.memory_mib or device.memory_mib * need.memory_milli // 1000
-    prefers_slice = bool(slices) or need.milli == 0 or device.mode is CardMode.SLICED
-    if not shares and device.mode is not CardMode.PLAIN and (need.profile or prefers_slice):
-        found = _most_slices(need, mib, Card(device), slices)
-    if not found and not slices and not need.profile and device.mode is not CardMode.SLICED and need.shares:
+    prefers_slice = bool(slices) or need.milli == 0 or device.mode is DeviceMode.SLICED
+    if not shares and device.mode is not DeviceMode.PLAIN and (need.profile or prefers_slice):
+        found = _most_slices(need, mib, DeviceFacts(device), slices)
+    if not found and not slices and not need.profile and device.mode is not DeviceMode.SLICED and need.shares:
         if need.whole:
             found = int(not cuts)
         elif mib <= device.memory_mib:
@@ -214,7 +214,7 @@ def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[t
     return min(found, 1) if set(need.carries) & set(need.avoids) else found
 
 
-def _most_slices(need: DeviceNeed, mib: int, card: Card, slices: list[Cut]) -> int:
+def _most_slices(need: DeviceNeed, mib: int, card: DeviceFacts, slices: list[TaskShare]) -> int:
     if card.geometry is None or need.whole or (not need.profile and (not need.slices or not mib)):
         return 0
     kinds = {p.name: p for p in card.geometry.profiles}
@@ -278,14 +278,14 @@ def test_the_incremental_books_equal_rebuilt_ones(history: list[Op]) -> None:
     engine.apply([TaskUpserted(task) for task in reversed(cluster.tasks.values())])
     engine.apply([GroupUpserted(group) for group in cluster.groups.values()])
     engine.apply([NodeUpserted(node) for node in reversed(cluster.node_specs.values())])
-    waiting = {e.key for e in cluster.engine.world.tasks.values() if e.promised >= 0}
+    waiting = {e.key for e in cluster.engine.state.tasks.values() if e.promised >= 0}
     if waiting:
         return  # promises are the engine's own
     assert _held(engine, cluster) == _held(cluster.engine, cluster)
 
 
 def _held(engine: Engine, cluster: Cluster) -> dict[str, object]:
-    table, found = engine.world.table, {}
+    table, found = engine.state.table, {}
     for name, spec in sorted(cluster.node_specs.items()):
         row = table.rows[name]
         cards = table.cards.row(row)
@@ -294,7 +294,7 @@ def _held(engine: Engine, cluster: Cluster) -> dict[str, object]:
             {r: table.planes[row, :3, codes[r]].tolist() for r in sorted({d.resource for d in spec.devices})},
             {
                 at: cells
-                for at, slot in sorted(cards.kit.slots.items())
+                for at, slot in sorted(cards.device_set.slots.items())
                 if any(cells := table.cards.cells[row, slot, :14].tolist())
             },
             {r: slots.taken for r, slots in sorted(table.devices.rows[row].items()) if slots.taken},

@@ -15,7 +15,7 @@ from simulated import job, started
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 
 CARDS = 8
 MOST = 16
@@ -50,7 +50,7 @@ def played(jobs: list[Asked], cards: int = CARDS, backfill: str = "conservative"
         job(one.comes, one.runs, one.cards, one.name, requested_seconds=float(one.limit)) for one in jobs
     ]
     policy = POLICIES[backfill].by("user")
-    return started(replay(trace, make_nodes(parse(f"1x{cards}")), policy, Options()))
+    return started(replay(trace, make_nodes(parse(f"1x{cards}")), policy, ReplayOptions()))
 
 
 def check(jobs: list[Asked], cards: int = CARDS) -> None:

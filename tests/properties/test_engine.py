@@ -120,14 +120,14 @@ def _rebuilt(cluster: Cluster) -> Cluster:
     fresh.engine.apply([TaskUpserted(task) for task in reversed(cluster.tasks.values())])
     fresh.engine.apply([GroupUpserted(group) for group in cluster.groups.values()])
     fresh.engine.apply([NodeUpserted(node) for node in reversed(cluster.node_specs.values())])
-    queues = cluster.engine.world.queues
+    queues = cluster.engine.state.queues
     fresh.engine.apply([QueueUpserted(queue.spec) for queue in queues if not queue.missing])
     return fresh
 
 
 def _amounts(engine: Engine) -> dict[str, dict[str, list[int]]]:
     """Node → resource → the amounts of all planes, where any is not zero."""
-    table = engine.world.table
+    table = engine.state.table
     found: dict[str, dict[str, list[int]]] = {}
     for name, row in table.rows.items():
         for resource, column in table.resources.codes.items():
@@ -143,7 +143,7 @@ def _sums(engine: Engine) -> dict[str, list[dict[str, int]]]:
             {name: units for name, units in sums.items() if units}
             for sums in (queue.allocated, queue.releasing, queue.pending)
         ]
-        for queue in engine.world.queues
+        for queue in engine.state.queues
     }
 
 
@@ -156,7 +156,7 @@ def test_placing_by_counting_equals_placing_pod_by_pod(history: list[Op], placem
     def decided(countable: bool) -> list[Decision]:
         cluster = Cluster(plugins=default_plugins(placement=placement))
         if not countable:
-            cluster.engine.world.policies.countable = False
+            cluster.engine.state.plugins.countable = False
         return played(history, PLAIN + RELATED, cluster).decisions
 
     assert decided(True) == decided(False)

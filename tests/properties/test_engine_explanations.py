@@ -93,17 +93,17 @@ class Naive:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        world = cluster.engine.world
-        names = world.table.names
+        state = cluster.engine.state
+        names = state.table.names
         self.nodes = cluster.node_specs
         self.placed: list[tuple[Task, Node | None, str]] = [
             (entry.task, self.nodes.get(names[entry.row]), names[entry.row])
-            for entry in world.tasks.values()
+            for entry in state.tasks.values()
             if entry.state in HOLDING
         ]
         self.kept: list[tuple[Task, Node | None, str]] = [
             (entry.task, self.nodes.get(names[entry.promised]), names[entry.promised])
-            for entry in world.tasks.values()
+            for entry in state.tasks.values()
             if entry.promised >= 0
         ]
 
@@ -251,7 +251,7 @@ def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
 
 def waiting(cluster: Cluster) -> list[GroupEntry]:
     """Groups of one class that wait for nodes."""
-    groups = cluster.engine.world.groups.values()
+    groups = cluster.engine.state.groups.values()
     return [g for g in groups if g.bucket is not None and len(g.pending_classes) == 1]
 
 
@@ -278,7 +278,7 @@ def test_whoever_waits_for_room_that_is_left_is_told_of_it_and_will_have_it(hist
     promised: dict[str, Counter[str]] = {}
     for task, _, where in naive.kept:
         promised.setdefault(task.group, Counter())[where] += 1
-    for key in cluster.engine.world.groups:
+    for key in cluster.engine.state.groups:
         explanation = cluster.engine.explain(key, cluster.now)
         waits = explanation is not None and explanation.code == "WaitingForVictims"
         assert waits == (key in promised), key
@@ -334,7 +334,7 @@ def test_never_means_never_and_the_nodes_do_not_take_what_waits(history: list[Op
         for other in others:
             cluster.change_group(other.removeprefix(f"{NAMESPACE}/"), held=True)
         cluster.cycle()
-        assert cluster.engine.world.groups[key].active == active
+        assert cluster.engine.state.groups[key].active == active
         for other in others:
             cluster.change_group(other.removeprefix(f"{NAMESPACE}/"), held=False)
 
@@ -372,7 +372,7 @@ def test_the_smaller_gang_that_is_proposed_starts_and_one_more_does_not(
 @given(ops(min_size=8))
 def test_positions_count_the_waiting_groups_of_a_queue(history: list[Op]) -> None:
     cluster = at_rest(history, PLAIN)
-    for queue in cluster.engine.world.queues:
+    for queue in cluster.engine.state.queues:
         places = {}
         for key in queue.groups:
             explanation = cluster.engine.explain(key, cluster.now)
@@ -383,8 +383,8 @@ def test_positions_count_the_waiting_groups_of_a_queue(history: list[Op]) -> Non
             elif explanation is not None:
                 assert explanation.position == 0
         assert sorted(places.values()) == list(range(1, len(places) + 1))
-        order = cluster.engine.world.group_order
-        groups = cluster.engine.world.groups
+        order = cluster.engine.state.group_order
+        groups = cluster.engine.state.groups
         assert sorted(places, key=places.__getitem__) == sorted(places, key=lambda k: order(groups[k]))
 
 
@@ -400,7 +400,7 @@ def test_whoever_is_named_as_holder_holds_what_is_short(history: list[Op]) -> No
             assert holder != group.key
             held = {
                 resource
-                for entry in cluster.engine.world.groups[holder]
+                for entry in cluster.engine.state.groups[holder]
                 if entry.row >= 0
                 for resource in ("pods", *dict(entry.task.needs.request))
             }

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
-from windlass.engine.feasibility.one_by_one import Round
+from windlass.engine.feasibility.one_by_one import PlacementRound
 from windlass.engine.placement.placer import Placer
 from windlass.spi.objects import (
     Dialect,
@@ -29,7 +29,7 @@ from windlass.spi.objects import (
     WeightedNodeTerm,
     WeightedPodTerm,
 )
-from windlass.spi.plugins import Overheard
+from windlass.spi.plugins import Listeners
 
 HOST = "kubernetes.io/hostname"
 LIMIT = "attachable-volumes-csi-disk"
@@ -111,7 +111,9 @@ class Naive(Placer):
 
     def _in_rounds(self, statement, group, cls, entries) -> int:
         for placed, entry in enumerate(entries):
-            row = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)).best()
+            row = PlacementRound(
+                self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)
+            ).best()
             if row < 0:
                 return placed
             statement.allocate(group, cls, row, (entry,))
@@ -160,7 +162,7 @@ def naive_promise(self, statement, cls, entries) -> int:
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
             everywhere = np.arange(self._table.height, dtype=np.int64)
             rows = everywhere if domains or rankers else self._table.vacating()
-            row = Round(self._table, self._ranks, cls, domains, rankers, later=rows).best()
+            row = PlacementRound(self._table, self._ranks, cls, domains, rankers, later=rows).best()
             if row < 0:
                 return placed
             statement.pipeline(entry, row)
@@ -191,7 +193,7 @@ def promised(
 def test_room_being_vacated_is_promised_as_asking_everything_anew(layout, before, after) -> None:
     swift = promised(layout, before, after)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Placer, "promise", naive_promise)
+        patch.setattr(Placer, "nominate", naive_promise)
         assert swift == promised(layout, before, after)
 
 
@@ -202,14 +204,14 @@ def test_those_who_listen_are_heard(groups) -> None:
     for i, (what, n) in enumerate(groups):
         cluster.gang(f"g{i}", n, what)
     cluster.engine.settle(cluster.now)
-    numbers = [cls.number for cls in cluster.engine.world.classes]
-    for plugin in cluster.engine.world.policies.domains:
-        assert isinstance(plugin, Overheard), plugin
+    numbers = [cls.number for cls in cluster.engine.state.classes]
+    for plugin in cluster.engine.state.plugins.domains:
+        assert isinstance(plugin, Listeners), plugin
         for number in numbers:
             expected = {other for other in numbers if number in plugin.listens(other)}
             assert set(plugin.heard_by(number)) == expected
-    for cls in list(cluster.engine.world.classes):
-        for plugin in cluster.engine.world.policies.domains:
+    for cls in list(cluster.engine.state.classes):
+        for plugin in cluster.engine.state.plugins.domains:
             plugin.forget(cls.number)
             assert set(plugin.heard_by(cls.number)) == set()
 
@@ -220,7 +222,7 @@ def test_the_naive_way_is_the_naive_way() -> None:
     apart = needs("cpu=1", labels={"app": "x"}, anti_affinity=(PodTerm(selects("x"), HOST),))
 
     def forgetful(self, statement, group, cls, entries) -> int:
-        one = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls))
+        one = PlacementRound(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls))
         statement.allocate(group, cls, one.best(), entries)
         return len(entries)
 

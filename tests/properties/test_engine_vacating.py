@@ -104,8 +104,8 @@ def test_what_is_promised_is_kept_whoever_comes_meanwhile(
         if resident.leaves:
             c.remove(f"r{at}")
     c.cycle()
-    world = c.engine.world
-    assert all(world.tasks[key].row >= 0 for key in promised)
+    state = c.engine.state
+    assert all(state.tasks[key].row >= 0 for key in promised)
 
 
 @SETTINGS
@@ -117,4 +117,4 @@ def test_nobody_is_promised_the_room_of_those_who_are_stuck(scene: Scene) -> Non
         if resident.leaves:
             c.task(altered(c.tasks[f"ns/r{at}-0"], state=TaskState.STUCK))
     c.cycle()
-    assert c.engine.world.groups["ns/g"].promises == 0
+    assert c.engine.state.groups["ns/g"].promises == 0

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.numa.plugin import NumaZones
-from windlass.plugins.numa.zone_usage import RowBook
+from windlass.plugins.numa.zone_usage import RowZones
 from windlass.spi.numa import (
     NO_HOLDING,
     AlignmentPolicy,
     ContainerNeed,
-    NodeZones,
-    Zone,
-    ZoneHolding,
-    ZoneNeed,
+    NumaHolding,
+    NumaNeed,
+    NumaTopology,
+    NumaZone,
 )
 from windlass.spi.objects import Needs, Node, TaskState
 
@@ -34,7 +34,7 @@ def asking(text: str, *containers: dict[str, int], guaranteed: bool = True) -> N
     whole = needs(text)
     each = [dict(whole.request)] if not containers else list(containers)
     found = tuple(ContainerNeed(tuple(sorted(amounts.items()))) for amounts in each)
-    return replace(whole, zones=ZoneNeed(found, guaranteed))
+    return replace(whole, zones=NumaNeed(found, guaranteed))
 
 
 ZONED: tuple[Needs, ...] = (
@@ -64,8 +64,8 @@ def zoned(spec: Node, y: int) -> Node:
             GPU: 1000 * sum(zone == number for _, _, zone in cards),
         }
         pairs = tuple(sorted(amounts.items()))
-        zones.append(Zone(number, pairs, pairs))
-    found = NodeZones(
+        zones.append(NumaZone(number, pairs, pairs))
+    found = NumaTopology(
         tuple(zones),
         POLICIES[y // 4 % 4],
         pod_scope=bool(y % 3),
@@ -95,26 +95,26 @@ def played(history: list[Op], cluster: Cluster | None = None) -> Player:
 
 
 def plugin_of(engine: Engine) -> NumaZones:
-    return next(p for p in engine.world.policies.plugins if isinstance(p, NumaZones))
+    return next(p for p in engine.state.plugins.plugins if isinstance(p, NumaZones))
 
 
 def check(cluster: Cluster) -> None:
     """The books of every row are what its tasks and promises hold, to the last unit."""
-    world = cluster.engine.world
-    held: dict[int, list[ZoneHolding]] = {}
-    for entry in world.tasks.values():
-        if entry.row >= 0 and entry.row in world.table.zones:
+    state = cluster.engine.state
+    held: dict[int, list[NumaHolding]] = {}
+    for entry in state.tasks.values():
+        if entry.row >= 0 and entry.row in state.table.zones:
             assert entry.zones is not None
             held.setdefault(entry.row, []).append(entry.zones)
         if entry.promised >= 0 and entry.kept_zones is not None:
             held.setdefault(entry.promised, []).append(entry.kept_zones)
-    for hold in world.ledger.holds:
+    for hold in state.ledger.holds:
         if hold.zones is not None:
             held.setdefault(hold.row, []).append(hold.zones)
     books = plugin_of(cluster.engine)._books
-    assert books.keys() == world.table.zones.keys()
+    assert books.keys() == state.table.zones.keys()
     for row, book in books.items():
-        expected = RowBook(world.table.zones[row])
+        expected = RowZones(state.table.zones[row])
         for holding in held.get(row, []):
             if holding != NO_HOLDING:
                 expected.change(holding, 1)
@@ -156,9 +156,9 @@ def test_no_zone_is_given_twice(history: list[Op]) -> None:
     for book in plugin_of(cluster.engine)._books.values():
         for name, amounts in book.used.items():
             assert all(u <= has for u, has in zip(amounts, book.layout.allocatable[name], strict=True)), name
-    world = cluster.engine.world
-    for entry in world.tasks.values():
-        zones = world.table.zones.get(entry.row) if entry.row >= 0 else None
+    state = cluster.engine.state
+    for entry in state.tasks.values():
+        zones = state.table.zones.get(entry.row) if entry.row >= 0 else None
         if zones is None or zones.policy is not AlignmentPolicy.SINGLE_NUMA_NODE or entry.zones is None:
             continue
         containers = entry.cls.needs.zones.containers if entry.cls.needs.zones else ()
@@ -176,8 +176,10 @@ def single(name: str, cpu: int, gpus: int, *, zones: int = 2, cards: bool = True
     listed = tuple((GPU, i, i // gpus) for i in range(gpus * zones)) if cards else ()
     return replace(
         spec,
-        zones=NodeZones(
-            tuple(Zone(i, pairs, pairs) for i in range(zones)), AlignmentPolicy.SINGLE_NUMA_NODE, cards=listed
+        zones=NumaTopology(
+            tuple(NumaZone(i, pairs, pairs) for i in range(zones)),
+            AlignmentPolicy.SINGLE_NUMA_NODE,
+            cards=listed,
         ),
     )
 
@@ -228,10 +230,10 @@ def test_what_is_reported_of_running_pods_counts_more_than_what_was_foreseen() -
     cluster = Cluster().queues("default").nodes(single("n1", 8, 4, cards=False))
     cluster.gang("a", 1, asking("gpu=4 cpu=4"))
     cluster.cycle()
-    entry = cluster.engine.world.tasks["ns/a-0"]
+    entry = cluster.engine.state.tasks["ns/a-0"]
     assert entry.zones is not None
     assert [zone for zone, _ in entry.zones.zones] == [0]
-    elsewhere = ZoneHolding(((1, (("cpu", 4000), (GPU, 4000))),))
+    elsewhere = NumaHolding(((1, (("cpu", 4000), (GPU, 4000))),))
     cluster.change_task("a-0", zones=elsewhere)
     assert entry.zones == elsewhere
     check(cluster)
@@ -249,7 +251,7 @@ def test_a_pod_that_says_nothing_is_found_where_the_node_says_that_room_is_gone(
     cluster = Cluster().queues("default").nodes(spec)
     cluster.running("old", "n1", "gpu=3 cpu=4")
     cluster.change_task("old-0", needs=asking("gpu=3 cpu=4"))
-    entry = cluster.engine.world.tasks["ns/old-0"]
+    entry = cluster.engine.state.tasks["ns/old-0"]
     assert entry.zones is not None
     assert Counter(dict(entry.zones.zones)).keys() == {1}
 
@@ -263,8 +265,8 @@ def test_room_that_is_being_vacated_is_promised_zone_by_zone() -> None:
     cluster.gang("b", 1, asking("gpu=3"))
     cluster.gang("c", 1, asking("gpu=2"))
     cluster.cycle()
-    tasks = cluster.engine.world.tasks
-    assert tasks["ns/b-0"].kept_zones == ZoneHolding(((1, ((GPU, 3000),)),))
+    tasks = cluster.engine.state.tasks
+    assert tasks["ns/b-0"].kept_zones == NumaHolding(((1, ((GPU, 3000),)),))
     assert tasks["ns/c-0"].promised < 0
     check(cluster)
     cluster.change_task(leaver, state=TaskState.SUCCEEDED)
@@ -281,12 +283,12 @@ def test_a_dump_knows_what_was_promised_of_zones_that_are_gone_with_their_node()
     cluster.change_task("a-0", state=TaskState.RELEASING)
     cluster.gang("b", 2, asking("gpu=4"))
     cluster.cycle()
-    kept = cluster.engine.world.tasks["ns/b-0"].kept_zones
+    kept = cluster.engine.state.tasks["ns/b-0"].kept_zones
     assert kept is not None
     cluster.remove_node("n1")
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
-    assert copy.world.tasks["ns/b-0"].kept_zones == kept
+    assert copy.state.tasks["ns/b-0"].kept_zones == kept
     twin = twin_world(cluster, copy)
     for world in (cluster, twin):
         world.nodes(spec)
@@ -306,7 +308,7 @@ def test_a_dump_knows_that_nothing_was_promised_of_zones_that_came_later() -> No
     cluster.cycle()
     cluster.overcommitted = True
     cluster.nodes(spec)
-    entry = cluster.engine.world.tasks["ns/b-0"]
+    entry = cluster.engine.state.tasks["ns/b-0"]
     assert entry.promised >= 0
     assert entry.kept_zones is None
     copy = Engine.load(cluster.engine.dump(), default_plugins())

@@ -298,7 +298,7 @@ class Rules:
     def __init__(self, a: Arena, asked: int) -> None:
         self._asked = asked
         self._of = {task.key: a.world.groups[task.group].queue for task in a.world.tasks.values()}
-        entries = a.world.engine.world.queues
+        entries = a.world.engine.state.queues
         self._fair = {q.name: q.fair_share.get(GPU, 0) / 1000 for q in entries}
         self._deserved = {q.name: q.spec.deserved.get(GPU, 0) / 1000 for q in entries}
         self._held = {q.name: 0 for q in entries}
@@ -356,7 +356,7 @@ def played(seed: int, dialect: Dialect, *, forgetful: bool) -> list[Decision]:
     offer is kept from one cycle to the next."""
     rng = random.Random(seed)
     a = Arena(*ALL, dialect=dialect)
-    a.world.engine.world.policies.offers_last &= not forgetful
+    a.world.engine.state.plugins.offers_last &= not forgetful
     leaves = tree(a, rng)
     crowd(a, rng, leaves)
     a.world.overcommitted = True

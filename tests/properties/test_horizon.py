@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from promised import played
 
 from windlass.engine.backfill.forecast import Forecast
-from windlass.engine.backfill.planned_capacity import Horizon
+from windlass.engine.backfill.planned_capacity import PlannedCapacity
 from windlass.engine.backfill.reservation import Reservation
 from windlass.engine.backfill.reservations import Reservations
 from windlass.engine.state.statement import Statement
@@ -23,12 +23,12 @@ Found = tuple[list[str], dict[str, Forecast]]
 def compared(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Every plan is made both ways; counts those that amounts told, and the others."""
     counts = {"told": 0, "not told": 0}
-    by_amounts, in_all = Horizon.beside, Reservations._forecast
+    by_amounts, in_all = PlannedCapacity.beside, Reservations._forecast
 
     def both(self: Reservations, *given: object) -> Found:
         seen: list[Found | None] = []
         with monkeypatch.context() as inside:
-            inside.setattr(Horizon, "beside", lambda *asked: seen.append(by_amounts(*asked)))
+            inside.setattr(PlannedCapacity, "beside", lambda *asked: seen.append(by_amounts(*asked)))
             found: Found = in_all(self, *given)  # type: ignore[arg-type]
         if seen[-1] is None:
             counts["not told"] += 1
@@ -74,11 +74,13 @@ def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Whoever is moved forward is so both ways; counts those that amounts told."""
     counts = {"asked": 0, "moved": 0}
     move = Reservations._move_forward
-    by_amounts = Horizon.forward
+    by_amounts = PlannedCapacity.forward
 
     def both(self: Reservations, statement: Statement, now: float) -> None:
-        def asked(horizon: Horizon, kept: Sequence[Reservation], now: float) -> dict[str, Forecast] | None:
-            found = by_amounts(horizon, kept, now)
+        def asked(
+            planned: PlannedCapacity, kept: Sequence[Reservation], now: float
+        ) -> dict[str, Forecast] | None:
+            found = by_amounts(planned, kept, now)
             if found is not None:
                 told = {r.group.key: known for r in kept if (known := r.told()) is not None}
                 groups = [r.group for r in kept]
@@ -88,7 +90,7 @@ def forward(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
             return found
 
         with monkeypatch.context() as inside:
-            inside.setattr(Horizon, "forward", asked)
+            inside.setattr(PlannedCapacity, "forward", asked)
             move(self, statement, now)
 
     monkeypatch.setattr(Reservations, "_move_forward", both)

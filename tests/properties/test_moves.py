@@ -17,7 +17,7 @@ from windlass.sim.packing.packing import QUEUE, DefragRun, PackRun, needs_of, no
 from windlass.sim.packing.packing_metrics import Placed
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 from windlass.spi.objects import Group, Queue, Task, TaskState
-from windlass.spi.victims import Claim, Denied, Terms
+from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = (810, 650, 590, 550, 470, 460, 370, 350, 320, 280, 230, 220, 160)
@@ -57,10 +57,10 @@ class Watched(Defrag):
         super().__init__(part)
         self.proposed: list[str] = []
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        found = super().claims(claim)
-        if isinstance(found, Terms):
-            self.proposed.append(claim.group.key)
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        found = super().claims(preemption)
+        if isinstance(found, PreemptionTerms):
+            self.proposed.append(preemption.group.key)
         return found
 
 

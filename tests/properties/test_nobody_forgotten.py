@@ -80,7 +80,7 @@ def begun_anew(cluster: Cluster) -> Cluster:
     other.overcommitted = True
     other.now = cluster.now
     other.nodes(*cluster.node_specs.values())
-    known = [queue.spec for queue in cluster.engine.world.queues if not queue.missing]
+    known = [queue.spec for queue in cluster.engine.state.queues if not queue.missing]
     other.engine.apply([QueueUpserted(spec) for spec in known])
     other.groups, other.tasks = dict(cluster.groups), dict(cluster.tasks)
     other.engine.apply([GroupUpserted(group) for group in cluster.groups.values()])
@@ -99,6 +99,6 @@ def test_such_stories_have_some_who_wait_and_some_who_run() -> None:
     waiting = running = 0
     for seed in range(5):
         cluster = Story(seed).play(30)
-        waiting += sum(bool(group.pending) for group in cluster.engine.world.groups.values())
+        waiting += sum(bool(group.pending) for group in cluster.engine.state.groups.values())
         running += sum(bool(task.node) for task in cluster.tasks.values())
     assert waiting >= 5 <= running

@@ -31,7 +31,7 @@ class Asking(Rough):
     def _ask(self) -> None:
         engine = self.cluster.engine
         before = engine.dump()
-        for key, group in list(engine.world.groups.items()):
+        for key, group in list(engine.state.groups.items()):
             if group.pending:
                 self.asked += 1
                 engine.explain(key, self.cluster.now)

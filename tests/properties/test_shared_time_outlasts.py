@@ -15,17 +15,17 @@ from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.timesharing import counts_text
-from windlass.engine.timesharing.attained_service import Account
+from windlass.engine.timesharing.attained_service import TimeAccount
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.records import attained_service
 from windlass.plugins.timeshare.gittins import LearnedSharing
 from windlass.plugins.timeshare.opt_in import TIME_SHARE
 from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, RESTART_COST
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.whatif.play_forward import Forward, State, state_of
+from windlass.sim.whatif.play_forward import Forward, ForwardState, state_of
 from windlass.spi.configuration import SchedulerConfig
-from windlass.spi.objects import Group, Needs, Past, Queue, Task
-from windlass.spi.timeshare import Counting, Stint
+from windlass.spi.objects import AttainedService, Group, Needs, Queue, Task
+from windlass.spi.timeshare import PersistentCounts, RunSegment
 
 NOW = 1_000_000.0
 GPU = "nvidia.com/gpu"
@@ -37,10 +37,10 @@ def engine() -> Engine:
     return make_engine(SchedulerConfig(), base=EngineConfig(reports=False))
 
 
-def read_back(past: Past, created: float) -> Past | None:
+def read_back(past: AttainedService, created: float) -> AttainedService | None:
     """As whoever takes over finds it."""
     notes = {name: text for name, text in attained_service.written(past).items() if text is not None}
-    return attained_service.past_of(notes, created)
+    return attained_service.attained_service_of(notes, created)
 
 
 class Handed:
@@ -49,11 +49,11 @@ class Handed:
 
     def __init__(self, behind: int) -> None:
         self.engine = engine()
-        self.claimants, self.world = self.engine.claimants, self.engine.world
+        self.claimants, self.state = self.engine.claimants, self.engine.state
         self.told: list[Delta] = []
         self.untold: set[str] = set()
         """Tasks of which something was decided, and not yet told that it is so."""
-        self.pasts: dict[str, Past | None] = {}
+        self.pasts: dict[str, AttainedService | None] = {}
         self.compared = 0
         self.suspended = 0
         self._behind = behind
@@ -70,14 +70,14 @@ class Handed:
 
     def cycle(self, now: float) -> Decision:
         decision = self.engine.cycle(now)
-        sharing = self.engine.world.sharing
+        time_sharing = self.engine.state.time_sharing
         for group in dict.fromkeys(e.group for e in decision.evictions if e.action == "timeshare"):
-            past = sharing.past(group)
+            past = time_sharing.past(group)
             assert past is not None
             self.suspended += 1
-            self.pasts[group] = read_back(past, sharing.accounts[group].stint.group.created)
+            self.pasts[group] = read_back(past, time_sharing.accounts[group].segment.group.created)
             assert self.pasts[group] is not None
-        self._texts.append(counts_text.as_text(sharing))
+        self._texts.append(counts_text.as_text(time_sharing))
         self.untold |= {each.task for each in (*decision.binds, *decision.evictions)}
         if not self.untold and self._tries < TRIES:
             self._tries += 1
@@ -91,7 +91,7 @@ class Handed:
         anew = engine()
         text = self._texts[max(len(self._texts) - 1 - self._behind, 0)]
         if text is not None:
-            counts_text.resume(anew.world.sharing, text, now)
+            counts_text.resume(anew.state.time_sharing, text, now)
         anew.apply(state.deltas())
         decision = anew.cycle(now)
         if (
@@ -99,57 +99,57 @@ class Handed:
         ):  # by the seconds that were not written, or what it does not remember
             return
         self.compared += 1
-        mine, others = self.engine.world.sharing.accounts, anew.world.sharing.accounts
+        mine, others = self.engine.state.time_sharing.accounts, anew.state.time_sharing.accounts
         assert mine.keys() == others.keys()
         for key, one in mine.items():
             self.alike(one, others[key], now)
         self.counted_alike(anew)
 
-    def alike(self, one: Account, other: Account, now: float) -> None:
+    def alike(self, one: TimeAccount, other: TimeAccount, now: float) -> None:
         mine, others = as_of(one, now), as_of(other, now)
         assert shape(others) == shape(mine)
         assert others.attained == pytest.approx(mine.attained, abs=2.0)
         assert others.waited == pytest.approx(mine.waited, abs=2.0)
         judge = LearnedSharing()
-        judge.resume(cast(Counting, self.engine.world.policies.time_sharing).counts())
+        judge.resume(cast(PersistentCounts, self.engine.state.plugins.time_sharing).counts())
         assert judge.rank(others).value == pytest.approx(judge.rank(mine).value, rel=1e-5)
         if mine.started is None and max(one.rests_until, other.rests_until) > now:
             assert other.rests_until == pytest.approx(one.rests_until, abs=1.0)
 
     def counted_alike(self, anew: Engine) -> None:
-        mine = cast(Counting, self.engine.world.policies.time_sharing).counts()
-        others = cast(Counting, anew.world.policies.time_sharing).counts()
+        mine = cast(PersistentCounts, self.engine.state.plugins.time_sharing).counts()
+        others = cast(PersistentCounts, anew.state.plugins.time_sharing).counts()
         for one, other in zip(mine.every, others.every, strict=True):
             assert all(a >= b for a, b in zip(one, other, strict=True))
         if not self._behind:
             assert others == mine
 
 
-def shape(stint: Stint) -> tuple[object, ...]:
+def shape(segment: RunSegment) -> tuple[object, ...]:
     """What is to be equal; whether it runs again says something only of what runs."""
-    runs = stint.started is not None
-    return runs, runs and stint.again, stint.suspensions, stint.devices
+    runs = segment.started is not None
+    return runs, runs and segment.again, segment.suspensions, segment.devices
 
 
-def as_of(account: Account, now: float) -> Stint:
+def as_of(time_account: TimeAccount, now: float) -> RunSegment:
     """The stint, brought up to a moment, as a policy sees it that never saw it before."""
-    stint, since = account.stint, now if account.since is None else account.since
-    runs = stint.started is not None
-    return Stint(
-        stint.group,
-        stint.devices,
-        stint.attained + (now - since if runs else 0.0),
-        stint.waited + (0.0 if runs else now - since),
-        stint.suspensions,
-        started=stint.started,
-        again=stint.again,
+    segment, since = time_account.segment, now if time_account.since is None else time_account.since
+    runs = segment.started is not None
+    return RunSegment(
+        segment.group,
+        segment.devices,
+        segment.attained + (now - since if runs else 0.0),
+        segment.waited + (0.0 if runs else now - since),
+        segment.suspensions,
+        started=segment.started,
+        again=segment.again,
     )
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> State:
+def crowds(draw: st.DrawFn) -> ForwardState:
     """More work than fits, of which much has come before."""
-    found = State(NOW)
+    found = ForwardState(NOW)
     found.nodes.update({node.name: node for node in make_nodes(parse("2x4"))})
     for name in ("root", "default"):
         found.queues[name] = Queue(name)
@@ -178,7 +178,7 @@ def crowds(draw: st.DrawFn) -> State:
     return found
 
 
-def went_on(state: State, behind: int) -> Handed:
+def went_on(state: ForwardState, behind: int) -> Handed:
     handed = Handed(behind)
     Forward(state, cast(Engine, handed), lambda group, elapsed, limit: group.run_estimate).run()
     return handed
@@ -186,13 +186,13 @@ def went_on(state: State, behind: int) -> Handed:
 
 @settings(max_examples=12, deadline=None)
 @given(crowds(), st.sampled_from((0, 0, 1, 4)))
-def test_who_begins_anew_ranks_everybody_as_who_went_on(state: State, behind: int) -> None:
+def test_who_begins_anew_ranks_everybody_as_who_went_on(state: ForwardState, behind: int) -> None:
     went_on(state, behind)
 
 
 def test_that_is_held_for_groups_that_were_suspended() -> None:
     """What the property says is said of something."""
-    state = State(NOW)
+    state = ForwardState(NOW)
     state.nodes.update({node.name: node for node in make_nodes(parse("1x4"))})
     state.queues.update({name: Queue(name) for name in ("root", "default")})
     for number, seconds in enumerate((9000.4, 9000.0, 9000.0, 800.6)):

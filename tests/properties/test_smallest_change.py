@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from windlass.api.quantities import is_device, to_units
-from windlass.api.reasons import Change, ChangeKind
+from windlass.api.reasons import SuggestedChange, SuggestedChangeKind
 from windlass.engine.deltas import QueueUpserted
 from windlass.spi.objects import Expression, Needs, NodeTerm, Queue, Toleration
 
@@ -54,7 +54,7 @@ class Scene:
     def starts(self, **changes: object) -> bool:
         cluster = self.build(**changes)
         cluster.cycle()
-        group = cluster.engine.world.groups["ns/g"]
+        group = cluster.engine.state.groups["ns/g"]
         return group.active >= group.minimum
 
 
@@ -79,59 +79,59 @@ scenes = st.builds(
 )
 
 
-def with_request(scene: Scene, change: Change, more: int) -> Needs:
+def with_request(scene: Scene, change: SuggestedChange, more: int) -> Needs:
     name = change.field.removeprefix("resources.requests[").removesuffix("]")
     unit = 1000 if is_device(name) else 1
     units = to_units(name, change.wanted) + more * unit
     return replace(scene.needs, request=tuple(sorted({**dict(scene.needs.request), name: units}.items())))
 
 
-def fewer(scene: Scene, change: Change, more: int) -> bool:
+def fewer(scene: Scene, change: SuggestedChange, more: int) -> bool:
     return scene.starts(members=int(change.wanted) + more)
 
 
-def smaller(scene: Scene, change: Change, more: int) -> bool:
+def smaller(scene: Scene, change: SuggestedChange, more: int) -> bool:
     return scene.starts(needs=with_request(scene, change, more))
 
 
-def higher(scene: Scene, change: Change, more: int) -> bool:
+def higher(scene: Scene, change: SuggestedChange, more: int) -> bool:
     return scene.starts(limit=to_units("nvidia.com/gpu", change.wanted) - more)
 
 
-def added(scene: Scene, change: Change, more: int) -> bool:
+def added(scene: Scene, change: SuggestedChange, more: int) -> bool:
     model = scene.nodes[int(change.target.removeprefix("n"))]
     n = int(change.wanted) - int(change.current) - more
     gpus, cpus, trouble = model
     return scene.starts(more=[node(f"new{i} gpu={gpus} cpu={cpus} {trouble}") for i in range(n)])
 
 
-def uncordoned(scene: Scene, change: Change, more: int) -> bool:
+def uncordoned(scene: Scene, change: SuggestedChange, more: int) -> bool:
     names = change.target.split(",")
     return scene.starts(uncordon=names[: len(names) - more])
 
 
-def tolerated(scene: Scene, change: Change, more: int) -> bool:
+def tolerated(scene: Scene, change: SuggestedChange, more: int) -> bool:
     return scene.starts(
         needs=scene.needs if more else replace(scene.needs, tolerations=(Toleration("a", "Exists"),))
     )
 
 
-def unselected(scene: Scene, change: Change, more: int) -> bool:
+def unselected(scene: Scene, change: SuggestedChange, more: int) -> bool:
     return scene.starts(needs=scene.needs if more else replace(scene.needs, node_selector=()))
 
 
-APPLY: dict[ChangeKind, Callable[[Scene, Change, int], bool]] = {
-    ChangeKind.MIN_MEMBER: fewer,
-    ChangeKind.REQUEST: smaller,
-    ChangeKind.QUEUE_LIMIT: higher,
-    ChangeKind.ADD_NODES: added,
-    ChangeKind.UNCORDON: uncordoned,
-    ChangeKind.TOLERATE: tolerated,
-    ChangeKind.SELECTOR: unselected,
+APPLY: dict[SuggestedChangeKind, Callable[[Scene, SuggestedChange, int], bool]] = {
+    SuggestedChangeKind.MIN_MEMBER: fewer,
+    SuggestedChangeKind.REQUEST: smaller,
+    SuggestedChangeKind.QUEUE_LIMIT: higher,
+    SuggestedChangeKind.ADD_NODES: added,
+    SuggestedChangeKind.UNCORDON: uncordoned,
+    SuggestedChangeKind.TOLERATE: tolerated,
+    SuggestedChangeKind.SELECTOR: unselected,
 }
 
 
-def changes_of(scene: Scene) -> tuple[Change, ...]:
+def changes_of(scene: Scene) -> tuple[SuggestedChange, ...]:
     cluster = scene.build()
     cluster.cycle()
     explanation = cluster.engine.explain("ns/g", cluster.now)
@@ -140,10 +140,10 @@ def changes_of(scene: Scene) -> tuple[Change, ...]:
 
 def alone(scene: Scene) -> bool:
     """Whether nothing else waits that would take what a change gives."""
-    return not scene.build().engine.world.groups["ns/busy"].pending
+    return not scene.build().engine.state.groups["ns/busy"].pending
 
 
-def hold(scene: Scene) -> set[ChangeKind]:
+def hold(scene: Scene) -> set[SuggestedChangeKind]:
     changes = changes_of(scene)
     for change in changes:
         assert APPLY[change.kind](scene, change, 0), change
@@ -164,11 +164,11 @@ def test_each_change_admits_the_group_and_one_unit_less_does_not(scene: Scene) -
     [
         (
             Scene(((4, 8, ""), (4, 8, "")), 2, 4, Needs((("nvidia.com/gpu", 2000),), namespace="ns"), None),
-            {ChangeKind.MIN_MEMBER, ChangeKind.REQUEST, ChangeKind.ADD_NODES},
+            {SuggestedChangeKind.MIN_MEMBER, SuggestedChangeKind.REQUEST, SuggestedChangeKind.ADD_NODES},
         ),
         (
             Scene(((8, 8, ""),), 2, 2, Needs((("nvidia.com/gpu", 2000),), namespace="ns"), 5),
-            {ChangeKind.MIN_MEMBER, ChangeKind.REQUEST, ChangeKind.QUEUE_LIMIT},
+            {SuggestedChangeKind.MIN_MEMBER, SuggestedChangeKind.REQUEST, SuggestedChangeKind.QUEUE_LIMIT},
         ),
         (
             Scene(
@@ -178,7 +178,7 @@ def test_each_change_admits_the_group_and_one_unit_less_does_not(scene: Scene) -
                 Needs((("nvidia.com/gpu", 2000),), namespace="ns"),
                 None,
             ),
-            {ChangeKind.UNCORDON, ChangeKind.TOLERATE, ChangeKind.ADD_NODES},
+            {SuggestedChangeKind.UNCORDON, SuggestedChangeKind.TOLERATE, SuggestedChangeKind.ADD_NODES},
         ),
         (
             Scene(
@@ -188,9 +188,9 @@ def test_each_change_admits_the_group_and_one_unit_less_does_not(scene: Scene) -
                 Needs((("nvidia.com/gpu", 2000),), node_selector=(("zone", "z"),), namespace="ns"),
                 None,
             ),
-            {ChangeKind.REQUEST, ChangeKind.SELECTOR},
+            {SuggestedChangeKind.REQUEST, SuggestedChangeKind.SELECTOR},
         ),
     ],
 )
-def test_the_changes_that_there_are_to_be(scene: Scene, kinds: set[ChangeKind]) -> None:
+def test_the_changes_that_there_are_to_be(scene: Scene, kinds: set[SuggestedChangeKind]) -> None:
     assert hold(scene) == kinds

@@ -115,7 +115,7 @@ def play(seed: int) -> tuple[Counter[str], Counter[TaskState], Cluster]:
             for kind in rng.sample(EVENTS, 2):
                 player.play([Op(kind, rng.randrange(51), rng.randrange(51), rng.randrange(51))])
                 check_spreads(a.world.engine)
-            states.update(entry.state for entry in a.world.engine.world.tasks.values())
+            states.update(entry.state for entry in a.world.engine.state.tasks.values())
     return seen, states, a.world
 
 

@@ -15,7 +15,7 @@ from windlass.api.selectors import FieldTerm, parse_labels
 from windlass.kits.clock import FakeClock
 from windlass.store import errors
 from windlass.store.families import StoreOptions
-from windlass.store.filters import Filter
+from windlass.store.filters import StoreFilter
 from windlass.store.store import Store
 
 NAMES = ("a", "b", "c")
@@ -24,12 +24,12 @@ LABELS = ("red", "blue")
 NODES = ("", "n1")
 
 FILTERS = (
-    Filter(),
-    Filter("x"),
-    Filter.build("pods", None, parse_labels("color=red"), []),
-    Filter.build("pods", "x-y", parse_labels("color!=red"), []),
-    Filter.build("pods", None, parse_labels(""), [FieldTerm("spec.nodeName", "n1")]),
-    Filter.build("pods", None, parse_labels("color in (red)"), [FieldTerm("metadata.name", "a")]),
+    StoreFilter(),
+    StoreFilter("x"),
+    StoreFilter.build("pods", None, parse_labels("color=red"), []),
+    StoreFilter.build("pods", "x-y", parse_labels("color!=red"), []),
+    StoreFilter.build("pods", None, parse_labels(""), [FieldTerm("spec.nodeName", "n1")]),
+    StoreFilter.build("pods", None, parse_labels("color in (red)"), [FieldTerm("metadata.name", "a")]),
 )
 
 places = st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES))
@@ -86,7 +86,7 @@ class Model:
                     state[change.key] = change.after
         return state
 
-    def seen(self, since: int, wanted: Filter) -> list[tuple[str, str, int]]:
+    def seen(self, since: int, wanted: StoreFilter) -> list[tuple[str, str, int]]:
         found = []
         for change in self.history:
             if change.rv <= since:
@@ -101,7 +101,7 @@ class Model:
         return found
 
 
-def matches(wanted: Filter, key: str, shape: Shape) -> bool:
+def matches(wanted: StoreFilter, key: str, shape: Shape) -> bool:
     """The filters, told a second time without the store's index."""
     namespace, name = key.split("/")
     color, node = shape

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.api.quantities import is_device, to_units
-from windlass.api.reasons import Change, ChangeKind
+from windlass.api.reasons import SuggestedChange, SuggestedChangeKind
 from windlass.spi.objects import Group, Needs, Task, Toleration
 from windlass.spi.topology import Level, TopologyNeed
 
@@ -59,30 +59,30 @@ class Scene:
     def starts(self, **changes: object) -> bool:
         cluster = self.build(**changes)  # type: ignore[arg-type]
         cluster.cycle()
-        group = cluster.engine.world.groups["ns/g"]
+        group = cluster.engine.state.groups["ns/g"]
         return group.active >= group.minimum
 
-    def applied(self, change: Change, more: int) -> bool:
+    def applied(self, change: SuggestedChange, more: int) -> bool:
         """Whether it starts with the change; ``more``: with one unit less of it."""
         match change.kind:
-            case ChangeKind.MIN_MEMBER:
+            case SuggestedChangeKind.MIN_MEMBER:
                 return self.starts(members=int(change.wanted) + more)
-            case ChangeKind.REQUEST:
+            case SuggestedChangeKind.REQUEST:
                 name = change.field.removeprefix("resources.requests[").removesuffix("]")
                 units = to_units(name, change.wanted) + more * (1000 if is_device(name) else 1)
                 request = {**dict(self.needs.request), name: units}
                 return self.starts(needs=replace(self.needs, request=tuple(sorted(request.items()))))
-            case ChangeKind.ADD_NODES:
+            case SuggestedChangeKind.ADD_NODES:
                 like = self.spec(int(change.target.removeprefix("n")))
                 n = int(change.wanted) - int(change.current) - more
                 return self.starts(more=[node(f"new{at} {like}") for at in range(n)])
-            case ChangeKind.UNCORDON:
+            case SuggestedChangeKind.UNCORDON:
                 names = change.target.split(",")
                 return self.starts(uncordon=names[: len(names) - more])
-            case ChangeKind.TOLERATE:
+            case SuggestedChangeKind.TOLERATE:
                 tolerant = replace(self.needs, tolerations=(Toleration("a", "Exists"),))
                 return self.starts(needs=self.needs if more else tolerant)
-            case ChangeKind.TOPOLOGY:
+            case SuggestedChangeKind.TOPOLOGY:
                 level = NAMES.index(change.wanted) if change.wanted else -1
                 return self.starts(required=level + more)
         raise AssertionError(f"nothing is known of {change}")
@@ -144,10 +144,10 @@ def test_all_kinds_of_changes_are_proposed() -> None:
     explanation = cluster.engine.explain("ns/g", cluster.now)
     assert explanation is not None
     assert {change.kind for change in explanation.changes} == {
-        ChangeKind.MIN_MEMBER,
-        ChangeKind.REQUEST,
-        ChangeKind.ADD_NODES,
-        ChangeKind.UNCORDON,
-        ChangeKind.TOLERATE,
-        ChangeKind.TOPOLOGY,
+        SuggestedChangeKind.MIN_MEMBER,
+        SuggestedChangeKind.REQUEST,
+        SuggestedChangeKind.ADD_NODES,
+        SuggestedChangeKind.UNCORDON,
+        SuggestedChangeKind.TOLERATE,
+        SuggestedChangeKind.TOPOLOGY,
     }

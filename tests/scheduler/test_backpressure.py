@@ -11,41 +11,41 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import PODS, QUEUES
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.backpressure import CROWD, WINDOW_SECONDS, Rush
+from windlass.scheduler.backpressure import CROWD, WINDOW_SECONDS, Backpressure
 from windlass.scheduler.status.pending_groups import GROWING_SECONDS
 from windlass.scheduler.status.status_writer import KEPT_SECONDS
 
 
 async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClock) -> None:
-    rush = Rush(fake_clock, lambda: False)
+    backpressure = Backpressure(fake_clock, lambda: False)
     for _ in range(CROWD - 1):
-        rush.count()
-    assert not rush()
-    rush.count()
-    assert rush()
+        backpressure.count()
+    assert not backpressure()
+    backpressure.count()
+    assert backpressure()
     await fake_clock.advance(WINDOW_SECONDS)
-    assert rush()  # so many in the window before
+    assert backpressure()  # so many in the window before
     await fake_clock.advance(WINDOW_SECONDS)
-    assert not rush()
+    assert not backpressure()
 
 
 async def test_a_trickle_is_none(fake_clock: FakeClock) -> None:
-    rush = Rush(fake_clock, lambda: False)
+    backpressure = Backpressure(fake_clock, lambda: False)
     for _ in range(100):
-        rush.count()
+        backpressure.count()
         await fake_clock.advance(2 * WINDOW_SECONDS / CROWD)
-        assert not rush()
+        assert not backpressure()
 
 
 async def test_binds_that_queue_up_make_one_until_the_end(fake_clock: FakeClock) -> None:
     pressed = [True]
-    rush = Rush(fake_clock, lambda: pressed[0])
-    assert rush()
+    backpressure = Backpressure(fake_clock, lambda: pressed[0])
+    assert backpressure()
     pressed[0] = False
-    assert not rush()
+    assert not backpressure()
     pressed[0] = True
-    rush.end()
-    assert not rush()
+    backpressure.end()
+    assert not backpressure()
 
 
 @pytest.fixture

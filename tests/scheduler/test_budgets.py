@@ -27,7 +27,7 @@ async def test_what_budgets_allow_is_followed() -> None:
     api.add(node("n0"))
     api.put(POD_DISRUPTION_BUDGETS, budget(2))
     async with Running(api) as running:
-        left = running.service.engine.world.budgets.left
+        left = running.service.engine.state.budgets.left
         await running.settle(2.0)
         assert left(KEY) == 2
         api.put(POD_DISRUPTION_BUDGETS, budget(1))

@@ -14,7 +14,7 @@ from windlass.api.resources import CONFIG_MAPS
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.scheduler.configuration import ConfigFile
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 
 GOOD = 'actions: "allocate"\n'
 OTHER = 'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n'
@@ -143,7 +143,7 @@ def test_backfill_is_as_configured(mode: str) -> None:
 
 
 def test_aging_is_as_configured_and_off_with_tiers() -> None:
-    tiers = (Tier((PluginOption("gang"),)),)
+    tiers = (PluginTier((PluginOption("gang"),)),)
     asked = {"backfill": {"aging": "90m"}}
     assert make_engine(SchedulerConfig()).config.aging_seconds == 3600.0
     assert make_engine(SchedulerConfig(tiers=tiers)).config.aging_seconds == 0.0

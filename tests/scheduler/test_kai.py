@@ -12,7 +12,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api import errors
 from windlass.api.annotations import ADOPTED_POOL, NODE_POOL_KAI
 from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, Resource
-from windlass.model.cluster.ownership import Peer
+from windlass.model.cluster.ownership import OtherScheduler
 from windlass.scheduler.cache.event_handlers import PROBE_SECONDS
 
 
@@ -75,7 +75,7 @@ async def test_while_kai_runs_beside_its_status_is_its_own(api: SchedulerApi) ->
     waits["metadata"]["labels"] = {NODE_POOL_KAI: ADOPTED_POOL}
     add(api, kai_queue("team"), waits, kai_pod("a0", "a", "team"))
     api.add(node("n1", gpus=0))
-    async with Running(api, beside=(Peer.parse("kai"),)) as running:
+    async with Running(api, beside=(OtherScheduler.parse("kai"),)) as running:
         await running.settle(5.0)
         found = api.object(KAI_POD_GROUPS, "default/a") or {}
         assert "windlass.dev/explanation" in found["metadata"]["annotations"]

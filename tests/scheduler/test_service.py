@@ -51,10 +51,10 @@ async def test_a_pod_that_was_bound_here_has_run_since_then_within_the_second_th
         told = rfc3339(decided)
         api.change(PODS, "default/g-0", status={"phase": "Running", "startTime": told})
         await running.settle(0.1)
-        since = running.service.engine.world.tasks["default/g-0"].task.started
+        since = running.service.engine.state.tasks["default/g-0"].task.started
         assert since == pytest.approx(decided, abs=0.05)
     async with Running(api) as running:
-        since = running.service.engine.world.tasks["default/g-0"].task.started
+        since = running.service.engine.state.tasks["default/g-0"].task.started
         assert since == int(decided)
 
 

@@ -60,7 +60,7 @@ def notes(api: SchedulerApi, name: str) -> dict[str, str]:
 
 
 def stint(running: Running, name: str) -> Any:
-    return running.service.engine.world.sharing.accounts[f"default/{name}"].stint
+    return running.service.engine.state.time_sharing.accounts[f"default/{name}"].segment
 
 
 async def suspended(api: SchedulerApi, running: Running, ran: float = 700.0) -> None:
@@ -223,7 +223,7 @@ async def test_counts_outlast_the_scheduler_and_nothing_is_counted_twice(api: Sc
         await running.settle(1)
         start(api, "old", 2)
         await running.settle(70)
-        counts = running.service.engine.world.sharing.policy.counts()  # type: ignore[union-attr]
+        counts = running.service.engine.state.time_sharing.policy.counts()  # type: ignore[union-attr]
         kept = api.object(CONFIG_MAPS, KEPT)
         assert kept is not None
         assert json.loads(kept["data"]["time-sharing"])["counts"]["every"] == [list(n) for n in counts.every]
@@ -232,7 +232,7 @@ async def test_counts_outlast_the_scheduler_and_nothing_is_counted_twice(api: Sc
     async with Running(api) as running:
         come(api, "third", 1, 8)  # somebody waits: whoever is due is ranked
         await running.settle(1)
-        policy = running.service.engine.world.sharing.policy
+        policy = running.service.engine.state.time_sharing.policy
         assert policy.counts() == counts  # type: ignore[union-attr]
 
 

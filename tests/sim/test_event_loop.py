@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.sim.event_loop import Agenda, Kind
+from windlass.sim.event_loop import Agenda, EventKind
 
-EVENTS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(Kind)), max_size=12)
+EVENTS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(EventKind)), max_size=12)
 
 
 @given(first=EVENTS, later=st.lists(EVENTS, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_events_come_by_moment_then_kind_then_as_they_were_added(
-    first: list[tuple[int, Kind]], later: list[list[tuple[int, Kind]]]
+    first: list[tuple[int, EventKind]], later: list[list[tuple[int, EventKind]]]
 ) -> None:
     agenda, told, expected = Agenda(), [], []
     number = 0
 
-    def add(events: list[tuple[int, Kind]]) -> None:
+    def add(events: list[tuple[int, EventKind]]) -> None:
         nonlocal number
         for moment, kind in events:
             expected.append((max(float(moment), agenda.now), int(kind), number))

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.spi import devices, nodes, numa, plugins, scoring, shares, timeshare, topology, victims
 from windlass.spi.objects import Dialect, Needs
@@ -14,22 +14,22 @@ from windlass.spi.objects import Dialect, Needs
 PROTOCOLS = [
     plugins.Filter,
     plugins.Capacity,
-    plugins.Findings,
+    plugins.NodeBlockers,
     plugins.Domain,
     plugins.Score,
     plugins.RelativeScore,
     plugins.QueueOrder,
     plugins.GroupOrder,
     plugins.TaskOrder,
-    plugins.Admits,
+    plugins.Admit,
     shares.Division,
-    devices.CardChoice,
+    devices.DeviceChoice,
 ]
 ELSEWHERE = [
-    victims.Claims,
+    victims.PreemptionPolicy,
     victims.VictimFilter,
     victims.VictimOrder,
-    victims.Validates,
+    victims.VictimSetRule,
     timeshare.TimeSharing,
 ]
 """Protocols that are tested with the actions that ask them."""
@@ -66,29 +66,29 @@ def test_every_policy_does_something_and_has_a_name_of_its_own() -> None:
 
 
 def test_policies_are_sorted_by_what_they_do() -> None:
-    policies = Policies(default_plugins())
-    assert [p.name for p in policies.static_filters] == [
+    plugins = PluginSet(default_plugins())
+    assert [p.name for p in plugins.static_filters] == [
         "availability",
         "node-affinity",
         "taints",
         "spread-labels",
     ]
-    assert [p.name for p in policies.capacities] == ["resources"]
-    assert [p.name for p in policies.domains] == [
+    assert [p.name for p in plugins.capacities] == ["resources"]
+    assert [p.name for p in plugins.domains] == [
         "host-ports",
         "pod-affinity",
         "topology-spread",
         "numa",
         "volumes",
     ]
-    assert [p.name for p in policies.scores(Dialect.WINDLASS).row] == ["binpack"]
-    assert policies.countable
-    assert policies.shares_rows
-    assert policies.rises(Needs(request=(("cpu", 1),)))
-    assert not policies.rises(Needs())
+    assert [p.name for p in plugins.scores(Dialect.WINDLASS).row] == ["binpack"]
+    assert plugins.countable
+    assert plugins.shares_rows
+    assert plugins.rises(Needs(request=(("cpu", 1),)))
+    assert not plugins.rises(Needs())
 
 
 def test_a_scorer_without_weight_is_left_out() -> None:
-    policies = Policies(default_plugins())
-    policies.scores(Dialect.WINDLASS).row[0].weight = 0
-    assert Policies(policies.plugins).scores(Dialect.WINDLASS).row == ()
+    plugins = PluginSet(default_plugins())
+    plugins.scores(Dialect.WINDLASS).row[0].weight = 0
+    assert PluginSet(plugins.plugins).scores(Dialect.WINDLASS).row == ()

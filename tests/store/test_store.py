@@ -15,7 +15,7 @@ from windlass.api.selectors import FieldTerm, parse_labels
 from windlass.kits.clock import FakeClock
 from windlass.store import errors
 from windlass.store.families import EVENTS, LEASES, MAIN, StoreOptions
-from windlass.store.filters import Filter, UnknownField
+from windlass.store.filters import StoreFilter, UnknownField
 from windlass.store.records import restamp, version_of
 from windlass.store.store import Store
 
@@ -95,18 +95,20 @@ async def test_select_is_ordered_and_filtered(store: Store) -> None:
         await store.create("pods", namespace, name, pod(name, namespace, node=node, app=name))
     keys = [entry.key for entry in store.select("pods")]
     assert keys == sorted(keys) == ["a/c", "x-y/a", "x/a", "x/b"]
-    assert [e.key for e in store.select("pods", Filter("x"))] == ["x/a", "x/b"]
-    on_n1 = Filter.build("pods", None, parse_labels(""), [FieldTerm("spec.nodeName", "n1")])
+    assert [e.key for e in store.select("pods", StoreFilter("x"))] == ["x/a", "x/b"]
+    on_n1 = StoreFilter.build("pods", None, parse_labels(""), [FieldTerm("spec.nodeName", "n1")])
     assert [e.key for e in store.select("pods", on_n1)] == ["a/c", "x-y/a", "x/b"]
-    named = Filter.build("pods", "x", parse_labels("app=a"), [FieldTerm("metadata.name", "a")])
+    named = StoreFilter.build("pods", "x", parse_labels("app=a"), [FieldTerm("metadata.name", "a")])
     assert [e.key for e in store.select("pods", named)] == ["x/a"]
-    anywhere = Filter.build("pods", None, parse_labels(""), [FieldTerm("metadata.name", "a")])
+    anywhere = StoreFilter.build("pods", None, parse_labels(""), [FieldTerm("metadata.name", "a")])
     assert [e.key for e in store.select("pods", anywhere)] == ["x-y/a", "x/a"]
-    other = Filter.build("pods", None, parse_labels("app!=a"), [FieldTerm("metadata.namespace", "x", False)])
+    other = StoreFilter.build(
+        "pods", None, parse_labels("app!=a"), [FieldTerm("metadata.namespace", "x", False)]
+    )
     assert [e.key for e in store.select("pods", other)] == ["a/c"]
     assert store.count("pods", "x") == 2
     with pytest.raises(UnknownField):
-        Filter.build("pods", None, parse_labels(""), [FieldTerm("spec.color", "red")])
+        StoreFilter.build("pods", None, parse_labels(""), [FieldTerm("spec.color", "red")])
 
 
 async def test_labels_of_the_wrong_type_are_refused(store: Store) -> None:
@@ -157,7 +159,7 @@ async def test_watch_from_a_future_version_is_silent_until_then(store: Store) ->
 
 
 async def test_objects_enter_and_leave_a_selection(store: Store) -> None:
-    wanted = Filter.build("pods", None, parse_labels("app=x"), [])
+    wanted = StoreFilter.build("pods", None, parse_labels("app=x"), [])
     watcher = store.watch("pods", wanted, since=store.rv)
     await store.create("pods", "d", "a", pod("a", app="y"))
     await store.update("pods", "d", "a", pod("a", app="x"))
@@ -238,7 +240,7 @@ async def test_selections_are_judged_in_the_log_as_in_memory(fake_clock: FakeClo
     await store.update("pods", "d", "a", pod("a", app="x"))
     for n in range(10):
         await store.create("pods", "d", f"p{n}", pod(f"p{n}", app="other"))
-    wanted = Filter.build("pods", None, parse_labels("app=x"), [])
+    wanted = StoreFilter.build("pods", None, parse_labels("app=x"), [])
     seen = await drain(store.watch("pods", wanted, since=since))
     assert seen == [("ADDED", "d/a", 2), ("DELETED", "d/a", 3), ("ADDED", "d/a", 4)]
     await store.close()
@@ -355,7 +357,7 @@ async def test_everything_comes_back_after_a_restart(tmp_path: Path, fake_clock:
     assert store.rv == last
     assert {e.key: (e.rv, e.data, e.labels, e.fields) for e in store.select("pods")} == before
     assert store.count("events") == store.count("leases.coordination.k8s.io") == 1
-    wanted = Filter.build("pods", None, parse_labels("app=x"), [])
+    wanted = StoreFilter.build("pods", None, parse_labels("app=x"), [])
     assert await drain(store.watch("pods", wanted, since=since)) == [
         ("ADDED", "d/a", 2),
         ("DELETED", "d/a", 5),

@@ -17,7 +17,7 @@ from realkube import RealKube, free_ports, missing, tools_folder
 from requestcrd import ATOMIC, GROUP, REQUESTS
 
 from windlass.api.annotations import EXPLANATION
-from windlass.api.reasons import Explanation, NodesAsked
+from windlass.api.reasons import Explanation, NodesRequested
 from windlass.api.resources import NODES, POD_GROUPS
 
 BINARY = "cluster-autoscaler"
@@ -156,7 +156,7 @@ class GrowingScene(Scene):
         """Those of its namespace."""
         return self._cluster.get(self._requests).ok()["items"]
 
-    async def asked(self, group: str) -> NodesAsked | None:
+    async def asked(self, group: str) -> NodesRequested | None:
         """What a gang is told of the nodes that Windlass asks for."""
         found = await self.client.get(POD_GROUPS, group, self.namespace)
         text = (found["metadata"].get("annotations") or {}).get(EXPLANATION)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cluster_dsl import GPU, Cluster, needs
 from engine_fuzz import LEAVES, QUEUES, ZONES, Op, Player
 
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Needs, Node
 
 NPU = "huawei.com/Ascend910"
@@ -60,8 +60,8 @@ def carded(i: int, y: int) -> Node:
     """Node ``n0`` … ``n6`` with one of several sets of cards."""
     name = f"n{i % 7}"
     kind = y % 6
-    h100 = [Device(at, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=CardMode.EITHER) for at in range(2)]
-    sliced = [Device(at, GPU, "NVIDIA-A100-SXM4-80GB", 81_920, mode=CardMode.SLICED) for at in range(2, 4)]
+    h100 = [Device(at, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=DeviceMode.EITHER) for at in range(2)]
+    sliced = [Device(at, GPU, "NVIDIA-A100-SXM4-80GB", 81_920, mode=DeviceMode.SLICED) for at in range(2, 4)]
     t4 = [
         Device(at, GPU, "Tesla-T4", 15_360, numa=at // 2, link_group=at % 2, slots=2 * at) for at in range(4)
     ]

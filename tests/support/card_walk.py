@@ -18,8 +18,8 @@ from card_fuzz import PARTS, carded
 from cluster_dsl import Cluster
 
 from windlass.engine import device_invariants
-from windlass.engine.device_invariants import CardBooks, over
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, Card, Cuts
+from windlass.engine.device_invariants import DeviceHolders, over
+from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, DeviceFacts, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.groups.entries import TaskEntry
 from windlass.spi.objects import TaskState
@@ -38,9 +38,9 @@ class Walk:
         for at, needs in enumerate(PARTS):
             self.cluster.gang(f"g{at}", tasks, needs)
         self.cluster.engine.settle(0.0)
-        self.world = self.cluster.engine.world
-        self.entries = list(self.world.tasks.values())
-        self.rows = [self.world.table.rows[name] for name in sorted(self.cluster.node_specs)]
+        self.state = self.cluster.engine.state
+        self.entries = list(self.state.tasks.values())
+        self.rows = [self.state.table.rows[name] for name in sorted(self.cluster.node_specs)]
         self.placed = self.refused = self.promised = 0
 
     def run(self, steps: int) -> None:
@@ -49,7 +49,7 @@ class Walk:
             row = self._step()
             self._look(row)
             if number % FULL == 0 or number == steps:
-                problems = device_invariants.card_problems(self.cluster.engine, overcommitted=False)
+                problems = device_invariants.device_problems(self.cluster.engine, overcommitted=False)
                 assert not problems, problems[:5]
 
     # ------------------------------------------------------------------ steps
@@ -62,12 +62,12 @@ class Walk:
             case TaskState.PENDING:
                 return self._pending(entry)
             case TaskState.ASSUMED if self.rng.random() < 0.5:
-                self.world.ledger.change_state(entry, TaskState.RELEASING)
+                self.state.ledger.change_state(entry, TaskState.RELEASING)
             case TaskState.RELEASING if self.rng.random() < 0.3:
-                self.world.ledger.change_state(entry, TaskState.ASSUMED)
+                self.state.ledger.change_state(entry, TaskState.ASSUMED)
             case _:
                 row = entry.row
-                self.world.ledger.vacate(entry, TaskState.PENDING)
+                self.state.ledger.vacate(entry, TaskState.PENDING)
                 return row
         return entry.row
 
@@ -81,10 +81,10 @@ class Walk:
             row = self.rng.choice(open_to)
         if cls.count[row] > 0:
             assert entry.group is not None
-            self.world.ledger.assume(entry.group, cls, row, (entry,))
+            self.state.ledger.assume(entry.group, cls, row, (entry,))
             self.placed += 1
         elif self.rng.random() < 0.2 and cls.future(np.array([row], dtype=np.int64))[0][0] > 0:
-            self.world.ledger.promise(entry, row)
+            self.state.ledger.promise(entry, row)
             self.promised += 1
         else:
             self.refused += 1
@@ -92,12 +92,12 @@ class Walk:
 
     def _promised(self, entry: TaskEntry) -> int:
         """It has what it is promised if that is free by now; or gives it up."""
-        ledger, row = self.world.ledger, entry.promised
+        ledger, row = self.state.ledger, entry.promised
         cuts = ledger.unpromise(entry)
         if self.rng.random() < 0.8:
             entry.cls.refresh()
             if entry.cls.count[row] > 0 and entry.group is not None:
-                kept = cuts if cuts and ledger.seats.takes(row, cuts) else None
+                kept = cuts if cuts and ledger.allocator.takes(row, cuts) else None
                 ledger.assume(entry.group, entry.cls, row, (entry,), kept)
             else:
                 ledger.promise_again(entry, row, cuts)
@@ -111,35 +111,39 @@ class Walk:
             at = self.rng.randrange(len(devices))
             devices[at] = replace(devices[at], healthy=not devices[at].healthy)
             self.cluster.nodes(replace(spec, devices=tuple(devices)))
-        return self.world.table.rows[name]
+        return self.state.table.rows[name]
 
     # ------------------------------------------------------------------ the restatement
 
     def _look(self, row: int) -> None:
-        table = self.world.table
+        table = self.state.table
         node = table.nodes[row]
         assert node is not None
-        books: dict[tuple[str, int], CardBooks] = {}
+        books: dict[tuple[str, int], DeviceHolders] = {}
         whole: dict[tuple[str, int], int] = {}
         listed = [0, 0, 0]
         for side, cuts in self._parts(row):
-            for cut in cuts:
-                if cut.index < 0:
-                    listed[side] += cut.milli
+            for share in cuts:
+                if share.index < 0:
+                    listed[side] += share.milli
                 else:
-                    books.setdefault((cut.resource, cut.index), CardBooks()).sides()[side].append(cut)
+                    books.setdefault((share.resource, share.index), DeviceHolders()).sides()[side].append(
+                        share
+                    )
         for entry in table.tasks[row].values():
             for resource, mask in entry.masks:
                 for index in bits(mask):
                     whole[resource, index] = whole.get((resource, index), 0) + 1
         for device in node.devices:
             at = (device.resource, device.index)
-            problems = over(Card(device), books.get(at, CardBooks()).held, whole.get(at, 0))
+            problems = over(DeviceFacts(device), books.get(at, DeviceHolders()).held, whole.get(at, 0))
             assert not problems, (node.name, at, problems)
         for resource in {device.resource for device in node.devices}:
             used = sum(
-                Card(d).counted
-                and bool(books.get((resource, d.index), CardBooks()).held or whole.get((resource, d.index)))
+                DeviceFacts(d).counted
+                and bool(
+                    books.get((resource, d.index), DeviceHolders()).held or whole.get((resource, d.index))
+                )
                 for d in node.devices
                 if d.resource == resource
             )
@@ -147,9 +151,9 @@ class Walk:
             assert table.planes[row, 1, column] == used * WHOLE, (node.name, resource, used)
             assert used * WHOLE <= table.planes[row, 0, column], (node.name, resource, used)
 
-    def _parts(self, row: int) -> list[tuple[int, Cuts]]:
-        found: list[tuple[int, Cuts]] = []
-        for entry in self.world.table.tasks[row].values():
+    def _parts(self, row: int) -> list[tuple[int, TaskShares]]:
+        found: list[tuple[int, TaskShares]] = []
+        for entry in self.state.table.tasks[row].values():
             found.append((HELD, entry.cuts))
             if entry.state is TaskState.RELEASING:
                 found.append((LEAVING, entry.cuts))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
-from windlass.engine.state.capacity_totals import ClusterStock
+from windlass.engine.state.capacity_totals import CapacityTotals
 from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task, TaskState
@@ -104,14 +104,14 @@ class Cards:
 
     @property
     def view(self) -> TableView:
-        return TableView(self.engine.world.table)
+        return TableView(self.engine.state.table)
 
     @property
-    def stock(self) -> ClusterStock:
-        return ClusterStock(self.engine.world)
+    def stock(self) -> CapacityTotals:
+        return CapacityTotals(self.engine.state)
 
     def kinds(self) -> list[tuple[Needs, int]]:
-        return [(cls.needs, cls.tasks) for cls in self.engine.world.classes if cls.tasks]
+        return [(cls.needs, cls.tasks) for cls in self.engine.state.classes if cls.tasks]
 
     def _key(self) -> str:
         self._made += 1

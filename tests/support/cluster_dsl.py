@@ -365,8 +365,8 @@ class Cluster:
 
     def confirm(self) -> None:
         """The world reports every assumed task as bound."""
-        names = self.engine.world.table.names
-        for key, entry in list(self.engine.world.tasks.items()):
+        names = self.engine.state.table.names
+        for key, entry in list(self.engine.state.tasks.items()):
             if entry.state is TaskState.ASSUMED:
                 devices = tuple(share.index for share in entry.devices)
                 slices = slices_of(entry.devices)
@@ -389,17 +389,17 @@ class Cluster:
 
     def where(self, name: str) -> dict[str, int]:
         """Node → tasks of the group on it, as the engine has it."""
-        world = self.engine.world
-        group = world.groups[f"{NAMESPACE}/{name}"]
-        counts = Counter(world.table.names[entry.row] for entry in group if entry.row >= 0)
+        state = self.engine.state
+        group = state.groups[f"{NAMESPACE}/{name}"]
+        counts = Counter(state.table.names[entry.row] for entry in group if entry.row >= 0)
         return dict(sorted(counts.items()))
 
     def node_of(self, task: str) -> str:
-        entry = self.engine.world.tasks[f"{NAMESPACE}/{task}"]
-        return self.engine.world.table.names[entry.row] if entry.row >= 0 else ""
+        entry = self.engine.state.tasks[f"{NAMESPACE}/{task}"]
+        return self.engine.state.table.names[entry.row] if entry.row >= 0 else ""
 
     def devices_of(self, task: str) -> list[int]:
-        entry = self.engine.world.tasks[f"{NAMESPACE}/{task}"]
+        entry = self.engine.state.tasks[f"{NAMESPACE}/{task}"]
         return [share.index for share in entry.devices]
 
     def placed(self, name: str) -> int:

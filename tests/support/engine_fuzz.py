@@ -192,7 +192,7 @@ class Player:
         return keys[x % len(keys)].removeprefix(f"{NAMESPACE}/") if keys else None
 
     def _task(self, x: int, *states: TaskState) -> str | None:
-        entries = self.cluster.engine.world.tasks
+        entries = self.cluster.engine.state.tasks
         keys = [key for key, entry in entries.items() if entry.state in states]
         return keys[x % len(keys)].removeprefix(f"{NAMESPACE}/") if keys else None
 
@@ -377,7 +377,7 @@ class Player:
 
     def _release(self, op: Op) -> None:
         """What terminates is gone."""
-        for key, entry in list(self.cluster.engine.world.tasks.items()):
+        for key, entry in list(self.cluster.engine.state.tasks.items()):
             if entry.state is TaskState.RELEASING:
                 self.cluster.remove_task(key.removeprefix(f"{NAMESPACE}/"))
 

@@ -105,7 +105,7 @@ class Rough(Player):
         return None if name is None else self.cluster.tasks.get(f"{NAMESPACE}/{name}")
 
     def _entry(self, task: Task) -> TaskEntry:
-        return self.cluster.engine.world.tasks[task.key]
+        return self.cluster.engine.state.tasks[task.key]
 
     def _group(self, x: int) -> str | None:
         known = [key for key in self.cluster.groups if key not in self.forgotten]
@@ -249,7 +249,7 @@ class Rough(Player):
 
     def _evicted(self, op: Op) -> None:
         """Those who were asked to go are reported as going, are gone, or are back as others of the same name."""
-        for key, entry in list(self.cluster.engine.world.tasks.items()):
+        for key, entry in list(self.cluster.engine.state.tasks.items()):
             task = self.cluster.tasks.get(key)
             if entry.state is TaskState.RELEASING and task is not None and task.node and op.z % 3 != 2:
                 name = key.removeprefix(f"{NAMESPACE}/")

@@ -20,7 +20,7 @@ from windlass.client import responses
 from windlass.client.informers import Informer, key_of
 from windlass.client.outages import Outages
 from windlass.client.responses import ListResult
-from windlass.controllers.effects import Event
+from windlass.controllers.effects import EmitEvent
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 
@@ -321,7 +321,7 @@ class Words:
         return [reason for _, _, reason, _ in self.said]
 
 
-def reasons(events: Iterable[Event]) -> list[str]:
+def reasons(events: Iterable[EmitEvent]) -> list[str]:
     return [event.reason for event in events]
 
 

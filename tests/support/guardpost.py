@@ -30,8 +30,8 @@ class GuardPost:
 
     def configuration(self, name: str = "") -> dict[str, Any]:
         """As it is installed, but for where it leads to. ``name``: another one than installed."""
-        wishes = objects.Wishes(crds=False, proof=self._proof)
-        (hooks,) = [o for o in objects.objects(wishes) if o["kind"] == objects.WEBHOOKS.kind]
+        options = objects.InstallOptions(crds=False, proof=self._proof)
+        (hooks,) = [o for o in objects.objects(options) if o["kind"] == objects.WEBHOOKS.kind]
         if name:
             hooks["metadata"]["name"] = name
         for hook in hooks["webhooks"]:

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from windlass.plugins.volcano.hdrf import before
 from windlass.plugins.volcano.hdrf_tree import (
-    Figures,
-    Node,
+    HdrfNode,
+    HdrfSums,
     dominant,
     figures_of,
     key_of,
@@ -20,7 +20,7 @@ from windlass.spi.plugins import QueueView
 from windlass.spi.tiers import TaskView
 
 
-def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str, Resources]) -> Node:
+def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str, Resources]) -> HdrfNode:
     """``changes``: group → what it would hold instead."""
     groups = [(queue, group) for queue in queues for group in queue.gangs]
     holdings = {group.spec.key: changes.get(group.spec.key, group.holding) for _, group in groups}
@@ -29,18 +29,18 @@ def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str,
         for name, units in held.items():
             used[name] = used.get(name, 0) + units
     open_ones = {name for name, units in total.items() if used.get(name, 0) < units}
-    root = Node()
+    root = HdrfNode()
     for queue, group in groups:
         node = root
         for name, weight in path_of(queue):
-            node = node.children.setdefault(name, Node(weight))
+            node = node.children.setdefault(name, HdrfNode(weight))
         held = holdings[group.spec.key]
-        node.children[leaf_key(group)] = Node(figures=figures_of(held, group.asked, open_ones, total))
+        node.children[leaf_key(group)] = HdrfNode(figures=figures_of(held, group.asked, open_ones, total))
     _gather(root, total)
     return root
 
 
-def _gather(node: Node, total: Resources) -> None:
+def _gather(node: HdrfNode, total: Resources) -> None:
     for child in node.children.values():
         if child.children:
             _gather(child, total)
@@ -54,7 +54,7 @@ def _gather(node: Node, total: Resources) -> None:
                 if units:
                     held[name] = held.get(name, Fraction(0)) + units * scale
     saturated = all(child.saturated for child in node.children.values())
-    node.figures = Figures(held, dominant(held, total), saturated)
+    node.figures = HdrfSums(held, dominant(held, total), saturated)
 
 
 def victims(claimer: TaskView, candidates: Sequence[TaskView]) -> list[TaskView]:

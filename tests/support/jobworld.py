@@ -16,7 +16,7 @@ from windlass.api.resources import (
     PRIORITY_CLASSES,
     VOLCANO_JOBS,
 )
-from windlass.controllers.apply_effects import Outcome, Performer
+from windlass.controllers.apply_effects import EffectExecutor, EffectOutcome
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import identity
 from windlass.controllers.vcjob.controller import JobController
@@ -43,21 +43,21 @@ class World:
         self.api = FakeApi(FakeClock())
         self.words = Words()
         self.controller = JobController(self.api, self.api, self.api.clock)  # type: ignore[arg-type]
-        self.performer = Performer(self.api)  # type: ignore[arg-type]
+        self.executor = EffectExecutor(self.api)  # type: ignore[arg-type]
         self.last = Effects()
         if manifest is not None:
             self.api.put(VOLCANO_JOBS, manifest)
 
     # Looking.
 
-    def look(self) -> Outcome:
+    def look(self) -> EffectOutcome:
         """One look at the job, carried out."""
 
-        async def once() -> Outcome:
+        async def once() -> EffectOutcome:
             self.last = await self.controller.look(KEY)
             for event in self.last.events:
                 self.words.event(event.about, event.type, event.reason, event.message)
-            return await self.performer.perform(self.last)
+            return await self.executor.perform(self.last)
 
         try:
             return asyncio.run(once())
@@ -172,7 +172,7 @@ def with_fresh_controller(world: World) -> None:
     """The process died; a new one starts from what is stored."""
     world.api.crash_after = None
     world.controller = JobController(world.api, world.api, world.api.clock)  # type: ignore[arg-type]
-    world.performer = Performer(world.api)  # type: ignore[arg-type]
+    world.executor = EffectExecutor(world.api)  # type: ignore[arg-type]
 
 
 def settle_with_crashes(world: World, after: list[int]) -> None:

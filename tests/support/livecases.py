@@ -158,7 +158,7 @@ class LiveCase:
 
     def planned(self) -> Seen:
         """What ``windlass plan --context`` says of the server as it is."""
-        request = simulate_plan.Request((), str(self._config), time.time(), until_stable=True)
+        request = simulate_plan.PlanRequest((), str(self._config), time.time(), until_stable=True)
         plan = simulate_plan.plan_live(self._cluster.client, request, lambda _text: None)
         places = {key: pod["spec"].get("nodeName", "") for key, pod in self._pods.items()}
         for cycle in range(1, plan["cycles"] + 1):

@@ -24,7 +24,13 @@ from kubeobjects import group, node, pod, priority_class, queue
 from msgspec.structs import replace as altered
 from schedapi import Running, SchedulerApi
 
-from windlass.api.annotations import CARD_COMPUTE, CARD_COUNT, CARD_MODEL, FRACTION_COUNT_KAI, FRACTION_KAI
+from windlass.api.annotations import (
+    DEVICE_COMPUTE,
+    DEVICE_COUNT,
+    DEVICE_MODEL,
+    FRACTION_COUNT_KAI,
+    FRACTION_KAI,
+)
 from windlass.api.resources import (
     KAI_POD_GROUPS,
     KAI_QUEUES,
@@ -41,12 +47,12 @@ from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.queues.engine_queue import kai_queue_of
 from windlass.plugins.queues.victims import TICK_SECONDS
 from windlass.sim.cluster import GPU, make_nodes, parse
-from windlass.sim.event_loop import Agenda, Kind
+from windlass.sim.event_loop import Agenda, EventKind
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.replay.job_progress import EXACT, Effort
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import Made, Policy
-from windlass.sim.replay.replay import Options, Replay
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import ReplayEngine, ReplayPolicy
+from windlass.sim.replay.replay import Replay, ReplayOptions
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Node, Queue
 
@@ -132,9 +138,11 @@ def same(left: list[Start], right: list[Start]) -> bool:
 # ---------------------------------------------------------------------- what owners say
 
 
-def live_policy(config: SchedulerConfig, dialect: Dialect = Dialect.WINDLASS) -> Policy:
+def live_policy(config: SchedulerConfig, dialect: Dialect = Dialect.WINDLASS) -> ReplayPolicy:
     """What the scheduler decides by when it is configured so."""
-    return Policy("live", "", lambda _: Made(make_engine(config), dialect=dialect, confirms=True, dress=said))
+    return ReplayPolicy(
+        "live", "", lambda _: ReplayEngine(make_engine(config), dialect=dialect, confirms=True, dress=said)
+    )
 
 
 def said(group: Group, job: TraceJob) -> Group:
@@ -182,13 +190,13 @@ def simulated(scene: Scene) -> list[Start]:
     )
 
 
-def played(scene: Scene) -> Outcome:
+def played(scene: Scene) -> ReplayOutcome:
     return Staged(scene, options(scene.terms, Effort(speeds=scene.speeds), scene.dialect)).run()
 
 
-def options(terms: Terms | None, effort: Effort, dialect: Dialect = Dialect.WINDLASS) -> Options:
+def options(terms: Terms | None, effort: Effort, dialect: Dialect = Dialect.WINDLASS) -> ReplayOptions:
     known = {name: _queue(name, told, dialect) for name, told in (terms or {}).items()}
-    return Options(effort=effort, time_share=False, queues=bool(terms), terms=known)
+    return ReplayOptions(effort=effort, time_share=False, queues=bool(terms), terms=known)
 
 
 def _queue(name: str, told: Mapping[str, int], dialect: Dialect) -> Queue:
@@ -213,14 +221,14 @@ def whole(moment: float) -> float:
 class _WholeSeconds(Agenda):
     """Jobs end at whole seconds."""
 
-    def add(self, moment: float, kind: Kind, what: Any) -> None:
-        super().add(whole(moment) if kind is Kind.END else moment, kind, what)
+    def add(self, moment: float, kind: EventKind, what: Any) -> None:
+        super().add(whole(moment) if kind is EventKind.END else moment, kind, what)
 
 
 class Staged(Replay):
     """A replay in which nodes fare as the scene says."""
 
-    def __init__(self, scene: Scene, options: Options) -> None:
+    def __init__(self, scene: Scene, options: ReplayOptions) -> None:
         self._scene = scene
         policy = live_policy(scene.config, scene.dialect)
         super().__init__(list(scene.jobs), make_nodes(parse(scene.nodes)), policy, options)
@@ -228,7 +236,7 @@ class Staged(Replay):
     def _begin(self, jobs: Sequence[TraceJob]) -> None:
         self.agenda = _WholeSeconds()
         for change in self._scene.changes:
-            self.agenda.add(change.at, Kind.FAILURE, change)  # type: ignore[arg-type]
+            self.agenda.add(change.at, EventKind.FAILURE, change)  # type: ignore[arg-type]
         super()._begin(jobs)
 
     def _failed(self, change: Any, now: float) -> None:
@@ -330,14 +338,14 @@ class Life:
         """Moments, what kind, what came first, what, and which of a job's runs it is."""
         self._numbers = 0
         for change in scene.changes:
-            self._plan(change.at, Kind.FAILURE, change)
+            self._plan(change.at, EventKind.FAILURE, change)
         for job in scene.jobs:
-            self._plan(job.submit_seconds, Kind.ARRIVAL, job.id)
+            self._plan(job.submit_seconds, EventKind.ARRIVAL, job.id)
         self.started: dict[tuple[float, str], Shape] = {}
         self.made: dict[str, Json] = {}
         """Pods as their owners make them."""
 
-    def _plan(self, moment: float, kind: Kind, what: Any, run: int = 0) -> None:
+    def _plan(self, moment: float, kind: EventKind, what: Any, run: int = 0) -> None:
         self._numbers += 1
         heapq.heappush(self.events, (moment, int(kind), self._numbers, what, run))
 
@@ -345,9 +353,9 @@ class Life:
         while (moment := await self._following()) is not None:
             while self.events and self.events[0][0] == moment:
                 _, kind, _, what, run = heapq.heappop(self.events)
-                if kind == Kind.ARRIVAL:
+                if kind == EventKind.ARRIVAL:
                     self._arrives(what)
-                elif kind == Kind.FAILURE:
+                elif kind == EventKind.FAILURE:
                     self._changes(what, moment)
                 elif what in self.works and run == self.works[what].runs:
                     self._ends(what)
@@ -409,11 +417,11 @@ class Life:
         requests = {GPU: str(gpus)}
         if job.gpu_milli < WHOLE:
             requests, part = {}, f"{job.gpu_milli / 10:g}"
-            notes = {CARD_COMPUTE: part, CARD_COUNT: str(gpus)}
+            notes = {DEVICE_COMPUTE: part, DEVICE_COUNT: str(gpus)}
             if self.kai:
                 notes = {FRACTION_KAI: f"{job.gpu_milli / WHOLE:g}", FRACTION_COUNT_KAI: str(gpus)}
         if job.gpu_models:
-            notes[CARD_MODEL] = ",".join(job.gpu_models)
+            notes[DEVICE_MODEL] = ",".join(job.gpu_models)
         spec = {"priority": job.priority} if job.priority else {}
         if not self.kai:
             return pod(name, group=job.id, requests=requests, annotations=notes, **spec)
@@ -501,7 +509,7 @@ class Life:
         """With the pods that it has now, as far as it can."""
         if len(work.places()) >= least(work.job):
             end = moment + work.goes(self.speeds)
-            self._plan(whole(end), Kind.END, work.job.id, work.runs)
+            self._plan(whole(end), EventKind.END, work.job.id, work.runs)
         elif work.rate:
             work.stops()
 

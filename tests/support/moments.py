@@ -87,7 +87,7 @@ class World:
     def take_up(self) -> None:
         """Go on with another engine, which knows what this one wrote down."""
         fresh = make_engine(self.case.policy, lambda _: None, base=self.case.settings)
-        self.engine = Engine.load(self.engine.dump(), fresh.world.policies.plugins)
+        self.engine = Engine.load(self.engine.dump(), fresh.state.plugins.plugins)
 
     def come(self, gang: Gang) -> None:
         self.groups[gang.group.key] = gang.group

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windlass.sim.packing.packing import PackRun
-from windlass.sim.packing.packing_metrics import PackBook
+from windlass.sim.packing.packing_metrics import PackingMetrics
 from windlass.sim.packing.packing_policies import mix_of
 from windlass.sim.traces.openb import OpenbNode, OpenbPod, read_nodes, read_pods
 
@@ -63,7 +63,7 @@ def allocated(
     chance.shuffle(order)
     run = PackRun(order, policies, 64)
     run.play(coming)
-    book = PackBook(order, mix_of(coming), points)
+    book = PackingMetrics(order, mix_of(coming), points)
     for number, pod in enumerate(coming):
         book.enter(pod, run.placed.get(number))
     book.close(max(points))

@@ -52,9 +52,9 @@ async def scenario(folder: Path) -> dict[str, Any]:
     async with serving(folder) as box:
         assert box.agent is not None
         assert box.agent.host is not None
-        host = box.agent.host
-        said["capabilities"] = [host.capabilities.user, *host.capabilities.namespaces]
-        said["outbound"] = host.network.outbound.kind
+        context = box.agent.host
+        said["capabilities"] = [context.capabilities.user, *context.capabilities.namespaces]
+        said["outbound"] = context.network.outbound.kind
         for gang in ("red", "blue"):
             await box.create(pod(f"{gang}-m", _PYTHON, "-c", _SERVE, subdomain=gang))
             await box.create(

@@ -52,40 +52,40 @@ def kind(pod: OpenbPod) -> object:
     return "part" if pod.gpu_milli < CARD else pod.gpus
 
 
-def best_fit(host: Host, pod: OpenbPod) -> int:
-    cpu, gpu = host.cpu - pod.cpu_milli, sum(host.free) - pod.demand
+def best_fit(context: Host, pod: OpenbPod) -> int:
+    cpu, gpu = context.cpu - pod.cpu_milli, sum(context.free) - pod.demand
     return floor(100 * (1 - (Fraction(cpu, MOST_CPU) + Fraction(gpu, MOST_GPU)) / 2))
 
 
-def dot_prod(host: Host, pod: OpenbPod) -> int:
-    cpu = Fraction(host.cpu * pod.cpu_milli, MOST_CPU**2)
-    return floor(100 * (1 - (cpu + Fraction(sum(host.free) * pod.demand, MOST_GPU**2)) / 2))
+def dot_prod(context: Host, pod: OpenbPod) -> int:
+    cpu = Fraction(context.cpu * pod.cpu_milli, MOST_CPU**2)
+    return floor(100 * (1 - (cpu + Fraction(sum(context.free) * pod.demand, MOST_GPU**2)) / 2))
 
 
-def gpu_packing(host: Host, pod: OpenbPod) -> int:
+def gpu_packing(context: Host, pod: OpenbPod) -> int:
     if not pod.gpus:
         return 0
-    if all(free == CARD for free in host.free):
-        return max(33 - len(host.free), len(host.free))
-    cards = host.cards(pod)
-    fresh = sum(host.free[card] == CARD for card in cards)
-    return 50 - fresh if fresh else 100 - host.free[cards[0]] * 100 // CARD // 10
+    if all(free == CARD for free in context.free):
+        return max(33 - len(context.free), len(context.free))
+    cards = context.cards(pod)
+    fresh = sum(context.free[card] == CARD for card in cards)
+    return 50 - fresh if fresh else 100 - context.free[cards[0]] * 100 // CARD // 10
 
 
-def gpu_clustering(host: Host, pod: OpenbPod) -> int:
+def gpu_clustering(context: Host, pod: OpenbPod) -> int:
     if not pod.gpus:
         return 0
-    there = {one for one, count in host.kinds.items() if count}
+    there = {one for one, count in context.kinds.items() if count}
     base = 25 if not there else 0 if kind(pod) not in there else 75 if len(there) == 1 else 50
-    return base + 25 * (MOST_GPU - sum(host.free)) // MOST_GPU
+    return base + 25 * (MOST_GPU - sum(context.free)) // MOST_GPU
 
 
-def most_allocated(host: Host, pod: OpenbPod) -> int:
-    node = host.node
+def most_allocated(context: Host, pod: OpenbPod) -> int:
+    node = context.node
     used = (
-        (1, node.cpu_milli - host.cpu + pod.cpu_milli, node.cpu_milli),
-        (1, node.memory_mib - host.memory + pod.memory_mib, node.memory_mib),
-        (5, CARD * node.gpus - sum(host.free) + pod.demand, CARD * node.gpus),
+        (1, node.cpu_milli - context.cpu + pod.cpu_milli, node.cpu_milli),
+        (1, node.memory_mib - context.memory + pod.memory_mib, node.memory_mib),
+        (5, CARD * node.gpus - sum(context.free) + pod.demand, CARD * node.gpus),
     )
     return sum(weight * (100 * units // whole) for weight, units, whole in used) // 7
 
@@ -102,30 +102,35 @@ def typical(pods: Sequence[OpenbPod]) -> Typical:
     return found
 
 
-def fragments(host: Host, mix: Typical) -> Fraction:
+def fragments(context: Host, mix: Typical) -> Fraction:
     """What is free on the node and of no use to the mean pod."""
     total = 0
     for (cpu, milli, count, models), number in mix:
-        fits = [free for free in host.free if free >= milli]
-        runs = count and host.cpu >= cpu and len(fits) >= count and (not models or host.node.model in models)
-        total += number * (sum(host.free) - (sum(fits) if runs else 0))
+        fits = [free for free in context.free if free >= milli]
+        runs = (
+            count
+            and context.cpu >= cpu
+            and len(fits) >= count
+            and (not models or context.node.model in models)
+        )
+        total += number * (sum(context.free) - (sum(fits) if runs else 0))
     return Fraction(total, sum(number for _, number in mix))
 
 
-def descent(host: Host, pod: OpenbPod, mix: Typical) -> tuple[int, list[int]]:
+def descent(context: Host, pod: OpenbPod, mix: Typical) -> tuple[int, list[int]]:
     """FGD's points, and the cards that have them."""
-    before = fragments(host, mix)
+    before = fragments(context, mix)
 
     def points(cards: Sequence[int]) -> int:
-        host.put(pod, cards)
-        gain = float((before - fragments(host, mix)) / CARD)
-        host.put(pod, cards, -1)
+        context.put(pod, cards)
+        gain = float((before - fragments(context, mix)) / CARD)
+        context.put(pod, cards, -1)
         return floor(100 / (1 + exp(-gain)) + 1e-9)
 
     if not pod.gpus or pod.gpu_milli >= CARD:
-        cards = host.cards(pod)
+        cards = context.cards(pod)
         return points(cards), cards
-    found = [(points([at]), -at) for at, free in enumerate(host.free) if free >= pod.gpu_milli]
+    found = [(points([at]), -at) for at, free in enumerate(context.free) if free >= pod.gpu_milli]
     return max(found)[0], [-max(found)[1]]
 
 
@@ -141,14 +146,16 @@ SCORES: dict[str, Callable[[Host, OpenbPod], int]] = {
 def place(policy: str, hosts: Sequence[Host], pod: OpenbPod, mix: Typical) -> str | None:
     """The node of the next pod, the first of the best; ``None`` where it fits nowhere."""
     best: tuple[int, Host, list[int]] | None = None
-    for host in hosts:
-        if not host.takes(pod):
+    for context in hosts:
+        if not context.takes(pod):
             continue
         points, cards = (
-            descent(host, pod, mix) if policy == "fgd" else (SCORES[policy](host, pod), host.cards(pod))
+            descent(context, pod, mix)
+            if policy == "fgd"
+            else (SCORES[policy](context, pod), context.cards(pod))
         )
         if best is None or points > best[0]:
-            best = points, host, cards
+            best = points, context, cards
     if best is None:
         return None
     best[1].put(pod, best[2])

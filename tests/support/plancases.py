@@ -47,7 +47,7 @@ def outcome(case: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], list
     objects = ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case)))
     load(model, objects, strict=True, counted=counted)
     run = case["run"]
-    request = simulate_plan.Request(
+    request = simulate_plan.PlanRequest(
         files=(),
         now=parse_rfc3339(RUNNER.stamp(RUNNER.NOW)),
         cycles=run.get("cycles", 1),

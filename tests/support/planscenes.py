@@ -13,7 +13,7 @@ from kubeobjects import group, node, pod, priority_class, queue
 from windlass.cli.simulate.plan import make_engine
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
-from windlass.model.dryrun.dry_run import DryRun, Plan
+from windlass.model.dryrun.dry_run import DryRun, DryRunPlan
 from windlass.spi.configuration import SchedulerConfig
 
 NOW = 1_767_268_800.0
@@ -167,7 +167,7 @@ class Planned:
         self.model = ClusterModel(EVERY_SCHEDULER)
         load(self.model, ((str(at), obj) for at, obj in enumerate(scene.objects())), strict=True)
         self.engine = make_engine(config or SchedulerConfig())
-        self.plan: Plan = DryRun(self.model, self.engine, NOW).run(until_stable=True)
+        self.plan: DryRunPlan = DryRun(self.model, self.engine, NOW).run(until_stable=True)
         self.jobs = {job.pod(i): job for job in scene.jobs for i in range(job.pods)}
 
     def more(self, cycles: int) -> list[object]:

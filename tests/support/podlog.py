@@ -186,8 +186,8 @@ class Books:
                     f"card {card} of {entry.node} was given to {taken[card]} and {entry.uid}"
                 )
             taken[card] = entry.uid
-        for judge in self.judges:
-            self.problems += judge.hold(key, entry)
+        for evaluator in self.judges:
+            self.problems += evaluator.hold(key, entry)
 
     def _release(self, key: str, entry: Entry) -> None:
         if not entry.node or entry.ended:
@@ -198,8 +198,8 @@ class Books:
         taken = self.devices[entry.node]
         for card in self._cards(entry):
             taken.pop(card, None)
-        for judge in self.judges:
-            judge.release(key, entry)
+        for evaluator in self.judges:
+            evaluator.release(key, entry)
 
     @staticmethod
     def _cards(entry: Entry) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windlass.spi.objects import Dialect, Group, Queue, Resources, Task
 from windlass.spi.plugins import QueueView
-from windlass.spi.victims import Claim, VictimUnit
+from windlass.spi.victims import Preemption, VictimSet
 
 GPU = "nvidia.com/gpu"
 
@@ -68,10 +68,10 @@ def claim(
     now: float = 1000.0,
     request: Resources | None = None,
     **group: object,
-) -> Claim:
+) -> Preemption:
     kind = group.pop("dialect", leaf.spec.dialect)
     made = Group("ns/claimer", queue=leaf.name, dialect=kind, **group)
-    return Claim(action, made, request or {GPU: gpus}, 1, leaf.path, False, now)
+    return Preemption(action, made, request or {GPU: gpus}, 1, leaf.path, False, now)
 
 
 def unit(
@@ -88,8 +88,8 @@ def unit(
     started: float | None = None,
     finished: int = 0,
     **group: object,
-) -> VictimUnit:
+) -> VictimSet:
     made = Group("ns/victim", queue=leaf.name, dialect=leaf.spec.dialect, **group)
-    return VictimUnit(
+    return VictimSet(
         made, leaf.path, tasks, request or {GPU: gpus}, core, spare, ready, members, size, started, finished
     )

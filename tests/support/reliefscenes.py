@@ -35,7 +35,7 @@ def relief_scene(given: Mapping[str, Any] | None = None, tiers: str = TIERS) -> 
 
 
 def policy_of(scene: Scene) -> Rescheduling:
-    (found,) = [p for p in scene.engine.world.policies.plugins if isinstance(p, Rescheduling)]
+    (found,) = [p for p in scene.engine.state.plugins.plugins if isinstance(p, Rescheduling)]
     return found
 
 

@@ -16,7 +16,7 @@ from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, Replay
+from windlass.sim.replay.replay import Replay, ReplayOptions
 from windlass.spi.timeshare import TimeSharing
 
 Order = Callable[[], TimeSharing]
@@ -56,11 +56,11 @@ class Watched:
 Kind = TypeVar("Kind", bound=Watched)
 
 
-ALL_ALIKE = Options(timeline=False)
+ALL_ALIKE = ReplayOptions(timeline=False)
 
 
 def played(
-    jobs: list[TraceJob], policy: str, watch: Callable[[Engine], Kind], options: Options = ALL_ALIKE
+    jobs: list[TraceJob], policy: str, watch: Callable[[Engine], Kind], options: ReplayOptions = ALL_ALIKE
 ) -> Kind:
     """The jobs on two nodes of four GPUs, under a policy of the simulator."""
     run = Replay(jobs, make_nodes(parse("2x4")), POLICIES[policy], options)

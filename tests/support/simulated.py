@@ -10,9 +10,9 @@ import pytest
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.replay.outcome import Ended, Outcome
+from windlass.sim.replay.outcome import EndedJob, ReplayOutcome
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.traces import formats
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
@@ -24,19 +24,19 @@ def job(submit: float, duration: float, gpus: int = 1, name: str = "", **rest: o
 
 def play(
     jobs: Sequence[TraceJob], nodes: str = "1x8", policy: str = "fifo-backfill", **options: object
-) -> Outcome:
-    return replay(jobs, make_nodes(parse(nodes)), POLICIES[policy], Options(**options))  # type: ignore[arg-type]
+) -> ReplayOutcome:
+    return replay(jobs, make_nodes(parse(nodes)), POLICIES[policy], ReplayOptions(**options))  # type: ignore[arg-type]
 
 
-def started(outcome: Outcome) -> dict[str, float | None]:
+def started(outcome: ReplayOutcome) -> dict[str, float | None]:
     return {ended.job.id: ended.started for ended in outcome.jobs}
 
 
-def ends(outcome: Outcome) -> dict[str, float | None]:
+def ends(outcome: ReplayOutcome) -> dict[str, float | None]:
     return {ended.job.id: ended.ended for ended in outcome.jobs}
 
 
-def of(outcome: Outcome, name: str) -> Ended:
+def of(outcome: ReplayOutcome, name: str) -> EndedJob:
     return next(ended for ended in outcome.jobs if ended.job.id == name)
 
 

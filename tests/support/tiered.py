@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.engine.decision import Decision
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -28,7 +28,7 @@ def config(
             name = word.rstrip("-")
             flags = {"enablePreemptable": False} if word.endswith("-") else {}
             options.append(PluginOption(name, flags, told.get(name, {})))
-        found.append(Tier(tuple(options)))
+        found.append(PluginTier(tuple(options)))
     wanted = tuple(actions.split())
     configurations = {name: told[name] for name in wanted if name in told}
     return SchedulerConfig(wanted, tuple(found), configurations, compatibility)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.spi.objects import Group, Needs, Node, Queue, Task
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 
 GPU = "nvidia.com/gpu"
 TOTAL = {"cpu": 100, GPU: 10, "pods": 100}
@@ -87,4 +87,4 @@ def names(found: Sequence[Any] | None) -> list[str] | None:
 
 
 def refused(answer: object) -> bool:
-    return isinstance(answer, Refusal)
+    return isinstance(answer, Rejection)

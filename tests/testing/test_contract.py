@@ -12,8 +12,8 @@ from windlass.api.reasons import Reason
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
-from windlass.spi.plugins import Finding, Footprint, QueueView, Refusal, StepView, Trend
-from windlass.testing import BrokenPromise, check
+from windlass.spi.plugins import Footprint, NodeBlocker, QueueView, Rejection, StepView, Trend
+from windlass.testing import ContractViolation, check
 
 
 @pytest.mark.parametrize("policy", default_plugins(), ids=lambda p: f"{type(p).__name__}-{p.name}")
@@ -99,7 +99,7 @@ class Silent(Named):
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
         return np.zeros(nodes.size, dtype=np.bool_)
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         return []
 
 
@@ -112,9 +112,9 @@ class Fickle(Named):
     def __init__(self) -> None:
         self.asked = 0
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         self.asked += 1
-        return Refusal(Reason.ON_HOLD) if self.asked % 2 else None
+        return Rejection(Reason.ON_HOLD) if self.asked % 2 else None
 
 
 class Unordered(Named):
@@ -148,7 +148,7 @@ class Nameless:
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
 def test_a_broken_promise_is_found(policy: object, words: str) -> None:
-    with pytest.raises(BrokenPromise, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check(policy)
 
 
@@ -175,5 +175,5 @@ class Fickle(Named):
     [(Shortsighted(), "one number for each domain"), (Fickle(), "otherwise the second time")],
 )
 def test_what_is_said_of_domains(policy: object, words: str) -> None:
-    with pytest.raises(BrokenPromise, match=words):
+    with pytest.raises(ContractViolation, match=words):
         check(policy)

@@ -73,7 +73,7 @@ UNPREEMPTIBLE = "for work that is not preemptible"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ReasonFacts:
     """What is always so about a reason. ``waiting_helps``: yes, no (needs a change), maybe."""
 
     tier: int
@@ -84,11 +84,11 @@ class Facts:
     meaning: str
 
 
-def _facts(tier: int, helps: str, volcano: str, kueue: str, slurm: str, meaning: str) -> Facts:
-    return Facts(tier, helps, volcano, kueue, slurm, meaning)
+def _facts(tier: int, helps: str, volcano: str, kueue: str, slurm: str, meaning: str) -> ReasonFacts:
+    return ReasonFacts(tier, helps, volcano, kueue, slurm, meaning)
 
 
-FACTS: Mapping[Reason, Facts] = {
+FACTS: Mapping[Reason, ReasonFacts] = {
     Reason.QUEUE_NOT_FOUND: _facts(
         1,
         "no",
@@ -450,8 +450,8 @@ class NearMiss:
     lacks: str
 
 
-class ChangeKind(StrEnum):
-    """What would be changed; see :class:`Change`."""
+class SuggestedChangeKind(StrEnum):
+    """What would be changed; see :class:`SuggestedChange`."""
 
     MIN_MEMBER = "min-member"
     REQUEST = "request"
@@ -464,7 +464,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedChange:
     """A change after which the group starts in the next cycle, while one unit less of it does not do.
 
     ``target`` is what is changed (the group, a queue, nodes) in ``field`` from ``current`` to ``wanted``
@@ -472,7 +472,7 @@ class Change:
     ``sentence`` says it in words.
     """
 
-    kind: ChangeKind
+    kind: SuggestedChangeKind
     target: str
     field: str
     current: str
@@ -482,7 +482,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class NodesAsked:
+class NodesRequested:
     """Nodes that a gang lacks and that what grows the cluster was asked for, all or none. ``what``: ``4 x 8 GPUs``.
 
     ``state``: how that stands since ``since`` (Unix seconds; 0: not told), with ``detail`` in the words of whoever said
@@ -527,11 +527,11 @@ class Explanation:
     estimate_basis: str = ""
     estimate_at: float = 0.0
     estimate_band: tuple[float, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SuggestedChange, ...] = ()
     remedies: tuple[str, ...] = ()
     nodes_considered: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
-    asked: NodesAsked | None = None
+    asked: NodesRequested | None = None
 
     @property
     def statement(self) -> str:
@@ -539,7 +539,7 @@ class Explanation:
         return f"{self.message}; {self.asked.sentence}" if self.asked is not None else self.message
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ReasonFacts:
         return FACTS[self.code]
 
     @property
@@ -605,8 +605,8 @@ class Explanation:
             estimate_at=record.get("estimate_at", 0.0),
             estimate_band=tuple(record.get("estimate_band") or ()),
             changes=tuple(
-                Change(
-                    ChangeKind(c["kind"]),
+                SuggestedChange(
+                    SuggestedChangeKind(c["kind"]),
                     c["target"],
                     c["field"],
                     c["current"],
@@ -623,6 +623,6 @@ class Explanation:
         )
 
 
-def _nodes_asked(record: Mapping[str, Any]) -> NodesAsked:
-    known = {one.name for one in fields(NodesAsked)}
-    return NodesAsked(**{"what": "", "state": "", **{k: v for k, v in record.items() if k in known}})
+def _nodes_asked(record: Mapping[str, Any]) -> NodesRequested:
+    known = {one.name for one in fields(NodesRequested)}
+    return NodesRequested(**{"what": "", "state": "", **{k: v for k, v in record.items() if k in known}})

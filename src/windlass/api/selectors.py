@@ -192,7 +192,7 @@ def parse_fields(text: str) -> tuple[FieldTerm, ...]:
     return tuple(terms)
 
 
-def labels_selected(wire: LabelSelector) -> Selector:
+def from_label_selector(wire: LabelSelector) -> Selector:
     """A label selector of the wire."""
     equal = [Requirement(key, "In", (value,)) for key, value in (wire.match_labels or {}).items()]
     more = [Requirement(e.key, e.operator, e.values or ()) for e in wire.match_expressions or ()]

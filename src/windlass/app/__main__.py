@@ -8,7 +8,7 @@ import sys
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
-from windlass.app.progress import PipeReporter, Reporter, WordsReporter, tell
+from windlass.app.progress import PipeReporter, ProgressReporter, TextReporter, tell
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def _up(parsed: object) -> int:
     from windlass.kits.clock import SystemClock
     from windlass.kits.state import StateError
 
-    reporter: Reporter = WordsReporter()
+    reporter: ProgressReporter = TextReporter()
     descriptor = getattr(parsed, "report_fd", None)
     if descriptor is not None:
         reporter = PipeReporter(descriptor)

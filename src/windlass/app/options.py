@@ -20,7 +20,7 @@ from windlass.node.images import encode, load
 from windlass.node.options import ImageEntry
 
 if TYPE_CHECKING:
-    from windlass.model.cluster.ownership import Peer
+    from windlass.model.cluster.ownership import OtherScheduler
 
 DEFAULT_PORT = 7443
 
@@ -87,7 +87,7 @@ class RemoteOptions:
     log_format: str = "text"
     log_level: str = "info"
     errors_as_json: bool = False
-    beside: tuple[Peer, ...] = ()
+    beside: tuple[OtherScheduler, ...] = ()
     wait_for_group: tuple[str, ...] = ("volcano",)
     bind_guard: str = ""
     bind_guard_secret: str = ""
@@ -106,10 +106,10 @@ def check_gpus(text: str) -> None:
     kind, colon, _ = text.partition(":")
     why = "it takes auto, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"
     if kind == "simulated" and colon:
-        from windlass.node.devices.simulated import SimulationError, simulated_cards
+        from windlass.node.devices.simulated import SimulationError, simulated_devices
 
         try:
-            simulated_cards(text)
+            simulated_devices(text)
             return
         except SimulationError as error:
             why = str(error)
@@ -348,12 +348,12 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
     )
 
 
-def _peers(given: Setting) -> tuple[Peer, ...]:
+def _peers(given: Setting) -> tuple[OtherScheduler, ...]:
     """Raises :class:`WindlassError` on what is none."""
-    from windlass.model.cluster.ownership import Peer
+    from windlass.model.cluster.ownership import OtherScheduler
 
     try:
-        return tuple(Peer.parse(text) for text in given)  # type: ignore[union-attr]
+        return tuple(OtherScheduler.parse(text) for text in given)  # type: ignore[union-attr]
     except ValueError as error:
         raise WindlassError(REFUSED, f"scheduler.beside: {error}", remedies=("--beside=kai",)) from None
 

@@ -22,7 +22,7 @@ def tell(error: WindlassError, *, as_json: bool = False) -> None:
         print(f"try: {remedy}", file=sys.stderr)
 
 
-class Reporter(Protocol):
+class ProgressReporter(Protocol):
     """Progress of the start. ``ready`` or ``error`` comes at most once."""
 
     def phase(self, text: str) -> None: ...
@@ -66,7 +66,7 @@ class PipeReporter:
             self._descriptor = -1
 
 
-class WordsReporter:
+class TextReporter:
     """For ``windlass up`` in the foreground."""
 
     def phase(self, text: str) -> None:

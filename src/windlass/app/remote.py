@@ -68,7 +68,7 @@ def _scheduler(options: RemoteOptions) -> int:
                 beside=options.beside,
                 wait_for_group=options.wait_for_group,
                 bind_guard=bool(options.bind_guard),
-                card_pods=scheduler_extras.card_pods_of(options.values),
+                card_pods=scheduler_extras.reservation_pod_options(options.values),
             ),
             bind_guard=options.bind_guard,
             bind_guard_secret=options.bind_guard_secret,

@@ -20,8 +20,8 @@ from windlass.kits.clock import Clock
 from windlass.observe import logs
 from windlass.scheduler.leader.election import LeaseOptions
 from windlass.scheduler.leader.lease_thread import LeaseThread
-from windlass.scheduler.main import Aboard, Companion
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.main import Companion, ProcessContext
+from windlass.scheduler.options import ReservationPodOptions
 
 CONTROLLERS_LEASE = "windlass-controllers"
 _TIMES = {
@@ -47,12 +47,12 @@ def times_of(values: Values) -> dict[str, Any]:
     return {name: values[path] for path, name in _TIMES.items()}
 
 
-def card_pods_of(values: Values) -> CardPodOptions | None:
+def reservation_pod_options(values: Values) -> ReservationPodOptions | None:
     """How cards are held for those who share them; ``None``: they are not."""
     image, secrets = str(values["scheduler.reservationImage"]), values["scheduler.reservationPullSecrets"]
     if not image:
         return None
-    return CardPodOptions(
+    return ReservationPodOptions(
         image,
         pull_policy=str(values["scheduler.reservationPullPolicy"]),
         pull_secrets=tuple(secrets) if isinstance(secrets, tuple) else (),
@@ -89,9 +89,9 @@ def of_scheduler(options: RemoteOptions) -> tuple[Companion, ...]:
     found: list[Companion] = []
     riders = _Riders()
     if options.values["scheduler.withControllers"]:
-        found.append(lambda aboard: _controllers(options, aboard, riders))
+        found.append(lambda process: _controllers(options, process, riders))
     if options.settings is not None:
-        found.append(lambda aboard: _follower(options, aboard, riders))
+        found.append(lambda process: _follower(options, process, riders))
     return tuple(found)
 
 
@@ -113,12 +113,12 @@ def _file(options: RemoteOptions, clock: Clock, registry: CollectorRegistry) -> 
     return SettingsFile(source.path, source.text, source.flags, options.role, clock, registry)
 
 
-def _follower(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Coroutine[Any, Any, None]:
-    file = _file(options, aboard.clock, aboard.registry)
-    service = aboard.service
+def _follower(options: RemoteOptions, process: ProcessContext, riders: _Riders) -> Coroutine[Any, Any, None]:
+    file = _file(options, process.clock, process.registry)
+    service = process.service
 
     def apply(values: Values, changed: frozenset[str]) -> None:
-        _common(values, changed, (aboard.election, *riders.elections))
+        _common(values, changed, (process.election, *riders.elections))
         for manager in riders.managers if "controllers.workers" in changed else ():
             manager.use_workers(workers_of(values))
         if changed & set(_TIMES):
@@ -147,32 +147,34 @@ def controllers_follower(
     return file.run(apply, manager.recorder, own_pod(os.environ))
 
 
-def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Coroutine[Any, Any, None]:
+def _controllers(
+    options: RemoteOptions, process: ProcessContext, riders: _Riders
+) -> Coroutine[Any, Any, None]:
     """The controllers on the scheduler's informers, at work while this instance leads."""
     client = Client(
-        aboard.client.transport, user_agent="windlass-controllers", clock=aboard.clock, rng=aboard.rng
+        process.client.transport, user_agent="windlass-controllers", clock=process.clock, rng=process.rng
     )
     manager = ControllerManager(
         client,
-        clock=aboard.clock,
-        rng=aboard.rng,
+        clock=process.clock,
+        rng=process.rng,
         embedded=False,
-        informers=aboard.informers,
-        registry=aboard.registry,
+        informers=process.informers,
+        registry=process.registry,
         beside=options.beside,
         workers=workers_of(options.values),
-        exporter=aboard.exporter,
+        exporter=process.exporter,
     )
     lease = lease_of(options, CONTROLLERS_LEASE)
-    identity = aboard.election.identity
+    identity = process.election.identity
     election = LeaseThread(
-        aboard.connection, identity, user_agent="windlass-controllers", clock=aboard.clock, options=lease
+        process.connection, identity, user_agent="windlass-controllers", clock=process.clock, options=lease
     )
     riders.managers.append(manager)
     riders.elections.append(election)
 
     async def run() -> None:
-        await aboard.leads.wait()
+        await process.leads.wait()
         if not options.leader_elect:
             return await manager.run()
         await election.lead(manager.run, "controllers")

@@ -18,7 +18,7 @@ from windlass.app.settings import Setting, Values
 from windlass.client.event_correlator import ObjectRef
 from windlass.kits.clock import Clock
 from windlass.observe import logs
-from windlass.observe.metrics import Family
+from windlass.observe.metrics import MetricFactory
 from windlass.scheduler.configuration import LOOK_SECONDS, read_text
 
 log = logs.get("settings")
@@ -26,7 +26,7 @@ Apply = Callable[[Values, frozenset[str]], None]
 """Called with all values in force and the paths of the live ones that changed."""
 
 
-class Recorder(Protocol):
+class SettingsEventSink(Protocol):
     def event(self, ref: ObjectRef, type: str, reason: str, message: str) -> None: ...
 
 
@@ -52,7 +52,7 @@ class SettingsFile:
         self.values: Values = self._started
         self.fault: WindlassError | None = None
         """What is wrong with the file as it is now."""
-        family = Family(registry, "settings")
+        family = MetricFactory(registry, "settings")
         self._good = family.gauge(
             "last_reload_successful", "1 while the settings file is in force, 0: it is wrong"
         )
@@ -62,13 +62,13 @@ class SettingsFile:
     def _all(self, found: Values) -> dict[str, Setting]:
         return {**settings.defaults(), **found, **self._flags}
 
-    async def run(self, apply: Apply, recorder: Recorder, pod: ObjectRef | None) -> None:
+    async def run(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
         """Look at the file until cancelled."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
             self.look(apply, recorder, pod)
 
-    def look(self, apply: Apply, recorder: Recorder, pod: ObjectRef | None) -> None:
+    def look(self, apply: Apply, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
         """Take in the file if it has changed."""
         try:
             text = read_text(self._path)
@@ -103,7 +103,7 @@ class SettingsFile:
         if changed:
             apply(values, frozenset(changed))
 
-    def _refuse(self, error: WindlassError, recorder: Recorder, pod: ObjectRef | None) -> None:
+    def _refuse(self, error: WindlassError, recorder: SettingsEventSink, pod: ObjectRef | None) -> None:
         if self.fault is not None and self.fault.message == error.message:
             return
         self.fault = error

@@ -26,10 +26,10 @@ from windlass import __version__
 from windlass.api.error_codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import UpOptions
-from windlass.app.progress import Reporter
+from windlass.app.progress import ProgressReporter
 from windlass.app.running import READY_SECONDS
 from windlass.app.sockets import LOOPBACK, bind_tcp, bind_unix
-from windlass.app.threads import Courier, Readiness
+from windlass.app.threads import EventPoster, Readiness
 from windlass.cli.bootstrap import GIVING_UP, last_words, state_problem
 from windlass.kits import processes
 from windlass.kits import rng as chance
@@ -104,7 +104,12 @@ class Supervisor:
     """Runs from :meth:`run`; the folder's lock is taken by the caller and released by it."""
 
     def __init__(
-        self, options: UpOptions, reporter: Reporter, clock: SystemClock, lock: FileLock, opening: str = ""
+        self,
+        options: UpOptions,
+        reporter: ProgressReporter,
+        clock: SystemClock,
+        lock: FileLock,
+        opening: str = "",
     ) -> None:
         self._options = options
         self._opening = opening
@@ -121,7 +126,7 @@ class Supervisor:
         self._tcp: socket.socket | None = None
         self._unix: socket.socket | None = None
         self._readiness: Readiness | None = None
-        self._courier = Courier(self._state, self._node, clock)
+        self._event_poster = EventPoster(self._state, self._node, clock)
         self._ready = False
         self._born = rfc3339(clock.now())
         self._began = clock.monotonic()
@@ -139,7 +144,7 @@ class Supervisor:
                 self._start(managed)
             self._readiness = Readiness(self._state, self._node, self._clock, self._began, self._wake.ring)
             self._readiness.start()
-            self._courier.start()
+            self._event_poster.start()
             failure = self._watch()
         except (WindlassError, StateError, OSError) as error:
             failure = self._explained(error)
@@ -234,7 +239,7 @@ class Supervisor:
         message = f"{managed.role} {managed.last_end} after {lived:.1f} s{why}; starts again in {pause:.1f} s"
         self._log(message)
         self._reporter.phase(message)
-        self._courier.post("ComponentRestarted", message)
+        self._event_poster.post("ComponentRestarted", message)
         self._record()
         return None
 
@@ -286,7 +291,7 @@ class Supervisor:
             "by as much, nothing else is affected"
         )
         self._log(message)
-        self._courier.post("ClockJumped", message)
+        self._event_poster.post("ClockJumped", message)
 
     def _limit_logs(self) -> None:
         for role in (*ROLES, "supervisor"):

@@ -105,7 +105,7 @@ class Notice:
     at: float
 
 
-class Courier(threading.Thread):
+class EventPoster(threading.Thread):
     """Posts notices as events on the box's node; keeps them until the server answers."""
 
     def __init__(self, state: StateFolder, node: str, clock: SystemClock) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.api.errors import WindlassError
 from windlass.kits.processes import is_alive
-from windlass.kits.state import Problem, StateError, StateFolder
+from windlass.kits.state import StateError, StateFolder, StateProblem
 
 if TYPE_CHECKING:
     from windlass.kits.processes import Child
@@ -26,20 +26,20 @@ _ELSEWHERE = "windlass up --state DIR   (or set WINDLASS_STATE)"
 def state_problem(error: StateError) -> WindlassError:
     """A folder that cannot be used, in words that name the remedy."""
     code, what, remedies = {
-        Problem.READ_ONLY: ("WL-STATE-403", "is on a read-only file system", (_ELSEWHERE,)),
-        Problem.DENIED: (
+        StateProblem.READ_ONLY: ("WL-STATE-403", "is on a read-only file system", (_ELSEWHERE,)),
+        StateProblem.DENIED: (
             "WL-STATE-403",
             "cannot be written by this user",
             (f"ls -ld {error.path}", _ELSEWHERE),
         ),
-        Problem.FULL: ("WL-STATE-507", "is on a full disk", (f"df -h {error.path}", _ELSEWHERE)),
-        Problem.NOT_A_FOLDER: ("WL-STATE-409", "is not a folder", (_ELSEWHERE,)),
-        Problem.NETWORK: (
+        StateProblem.FULL: ("WL-STATE-507", "is on a full disk", (f"df -h {error.path}", _ELSEWHERE)),
+        StateProblem.NOT_A_FOLDER: ("WL-STATE-409", "is not a folder", (_ELSEWHERE,)),
+        StateProblem.NETWORK: (
             "WL-STATE-422",
             "is on a network file system, where the database's locks cannot be relied upon",
             ("windlass up --state /var/tmp/windlass", "windlass up --allow-network-filesystem"),
         ),
-        Problem.FOREIGN: ("WL-STATE-403", "belongs to another user", (_ELSEWHERE,)),
+        StateProblem.FOREIGN: ("WL-STATE-403", "belongs to another user", (_ELSEWHERE,)),
     }.get(error.problem, ("WL-STATE-500", "cannot be used", (_ELSEWHERE,)))
     return WindlassError(
         code, f"the state folder {error.path} {what}", evidence=error.detail, remedies=remedies

@@ -21,7 +21,7 @@ from windlass.api.resources import (
     Resource,
     find,
 )
-from windlass.cli.invocation import surroundings_of, target
+from windlass.cli.invocation import context_of, target
 from windlass.cli.text import natural
 
 _KINDS: dict[str, tuple[Resource, ...]] = {
@@ -56,7 +56,7 @@ def _objects(context: click.Context, incomplete: str) -> list[str]:
 
 
 def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> list[str]:
-    around = surroundings_of(context.find_root())
+    around = context_of(context.find_root())
     given = {**around.defaults, **{k: v for k, v in context.params.items() if v}}
     aim = target(given.get("state"), given.get("kubeconfig"), given.get("context_name"))
     try:

@@ -15,7 +15,7 @@ from windlass.api.errors import StatusError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.api.resources import Resource
-    from windlass.cli.invocation import Surroundings
+    from windlass.cli.invocation import InvocationContext
     from windlass.client.blocking import BlockingClient
 
 Answer = TypeVar("Answer")
@@ -77,22 +77,22 @@ _NO_CLUSTER = _OFFLINE | {"up", "down"}
 """Commands that have nothing to do with which cluster was meant."""
 
 
-def aimed(error: WindlassError, around: Surroundings) -> WindlassError:
+def aimed(error: WindlassError, context: InvocationContext) -> WindlassError:
     """The error with remedies that name the cluster or the box that was meant (``--context NAME``, ``--state DIR``), so
     that they can be copied; and why nothing runs on this box, as far as it can be told.
 
     Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
     """
-    evidence, remedies = error.evidence, [aimed_remedy(remedy, around.aim) for remedy in error.remedies]
+    evidence, remedies = error.evidence, [aimed_remedy(remedy, context.aim) for remedy in error.remedies]
     if error.code == _NOT_RUNNING:
         from windlass.cli.bootstrap import is_full, why_down
         from windlass.client.kubeconfig import search_path
 
-        if around.box is not None and (told := why_down(around.box)):
+        if context.box is not None and (told := why_down(context.box)):
             evidence = told
-        if around.box is not None and is_full(around.box.path):
-            remedies[:0] = [f"df -h {around.box.path}", "make room there before"]
-        if not around.aim and any(file.is_file() for file in search_path()):
+        if context.box is not None and is_full(context.box.path):
+            remedies[:0] = [f"df -h {context.box.path}", "make room there before"]
+        if not context.aim and any(file.is_file() for file in search_path()):
             remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
     return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
 

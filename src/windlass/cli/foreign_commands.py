@@ -156,7 +156,7 @@ def option_here(name: str, path: str) -> str:
     return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
 
 
-def cards_here(complaint: str) -> str:
+def devices_here(complaint: str) -> str:
     """What to type instead of a number of cards as ``--gres`` and ``--gpus`` of Slurm have it (``a100:2``, ``gpu:2``,
     ``gpu:a100:2``), or as docker has it (``all``), of what is said of it; empty if it is none."""
     if "'all'" in complaint:

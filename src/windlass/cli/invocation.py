@@ -1,7 +1,7 @@
 """One run of a command: where the server is, how to print, and what time it is.
 
 Everything that a command touches outside itself comes through an :class:`Invocation`, so that tests
-hand in fakes (:class:`Surroundings`).
+hand in fakes (:class:`InvocationContext`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PausingClock(Protocol):
 
 
 @dataclass(slots=True)
-class Target:
+class ServerTarget:
     """Which control plane is meant: this box's (by its state folder), or one of a kubeconfig."""
 
     state: StateFolder
@@ -45,7 +45,7 @@ class Target:
         return bool(self.kubeconfig or self.context)
 
 
-def target(state: str | None, kubeconfig: str | None, context: str | None) -> Target:
+def target(state: str | None, kubeconfig: str | None, context: str | None) -> ServerTarget:
     """Flags first, then ``WINDLASS_KUBECONFIG`` and ``WINDLASS_CONTEXT``; without any, this box.
 
     ``KUBECONFIG`` alone does not turn ``windlass run`` into a run on somebody's cluster.
@@ -53,10 +53,10 @@ def target(state: str | None, kubeconfig: str | None, context: str | None) -> Ta
     if state is None:
         kubeconfig = kubeconfig or os.environ.get("WINDLASS_KUBECONFIG") or None
         context = context or os.environ.get("WINDLASS_CONTEXT") or None
-    return Target(StateFolder.locate(state), kubeconfig, context)
+    return ServerTarget(StateFolder.locate(state), kubeconfig, context)
 
 
-def connect(aim: Target) -> BlockingClient:
+def connect(aim: ServerTarget) -> BlockingClient:
     """A client for ``aim``. Nothing is sent yet."""
     from windlass.client.blocking import BlockingClient
     from windlass.client.connection import Connection
@@ -69,10 +69,10 @@ def connect(aim: Target) -> BlockingClient:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class InvocationContext:
     """What tests replace."""
 
-    connect: Callable[[Target], BlockingClient] = connect
+    connect: Callable[[ServerTarget], BlockingClient] = connect
     clock: PausingClock = field(default_factory=SystemClock)
     defaults: dict[str, Any] = field(default_factory=dict)
     """Options given before the command's name; the command's own win."""
@@ -88,8 +88,8 @@ class Surroundings:
 class Invocation:
     """``output``: empty for people, else ``json``, ``yaml``, ``wide``, ``name`` or a jsonpath template."""
 
-    surroundings: Surroundings
-    target: Target
+    surroundings: InvocationContext
+    target: ServerTarget
     namespace: str = ""
     all_namespaces: bool = False
     output: str = ""
@@ -160,7 +160,7 @@ class Invocation:
         self.err.line(text)
 
 
-def surroundings_of(context: click.Context) -> Surroundings:
+def context_of(context: click.Context) -> InvocationContext:
     if context.obj is None:
-        context.obj = Surroundings()
+        context.obj = InvocationContext()
     return context.obj

@@ -18,7 +18,7 @@ from windlass import __version__
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import errors, terminal
 from windlass.cli.context_names import NamedContext, named
-from windlass.cli.invocation import Surroundings
+from windlass.cli.invocation import InvocationContext
 from windlass.cli.options import check_values, target_flags
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -131,7 +131,7 @@ def windlass(
     """
     check_values(context)
     if context.obj is None:
-        context.obj = Surroundings()
+        context.obj = InvocationContext()
     given = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}
     context.obj.defaults.update({key: value for key, value in given.items() if value})
     if context.invoked_subcommand is None:
@@ -173,7 +173,7 @@ def usage_error(error: click.UsageError) -> WindlassError:
     if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
         from windlass.cli import foreign_commands
 
-        remedies += [cards] if (cards := foreign_commands.cards_here(message)) else []
+        remedies += [cards] if (cards := foreign_commands.devices_here(message)) else []
     short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
     message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
     no_number = "is not a whole number" in message
@@ -220,21 +220,21 @@ def report(error: WindlassError, *, as_json: bool) -> int:
     return errors.exit_status(error)
 
 
-def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
+def run(arguments: Sequence[str] | None = None, surroundings: InvocationContext | None = None) -> int:
     """Run one command line. Returns the exit status; prints whatever went wrong."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         "\0".join(given).encode()
-        return _run(given, surroundings or Surroundings())
+        return _run(given, surroundings or InvocationContext())
     except UnicodeEncodeError as error:
         return report(no_text(error), as_json=wants_json(given))
     except (terminal.ReaderGone, BrokenPipeError):
         return terminal.hushed()
 
 
-def _run(given: list[str], around: Surroundings) -> int:
+def _run(given: list[str], context: InvocationContext) -> int:
     try:
-        result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=around)
+        result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=context)
         return result if isinstance(result, int) else errors.OK
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -246,7 +246,7 @@ def _run(given: list[str], around: Surroundings) -> int:
     except (click.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
     except WindlassError as error:
-        return report(errors.aimed(error, around), as_json=wants_json(given))
+        return report(errors.aimed(error, context), as_json=wants_json(given))
     except StatusError as error:
-        told = errors.translate(error, around.last_client)
-        return report(errors.aimed(told, around), as_json=wants_json(given))
+        told = errors.translate(error, context.last_client)
+        return report(errors.aimed(told, context), as_json=wants_json(given))

@@ -12,8 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from windlass.api.errors import WindlassError
-from windlass.cli.invocation import Invocation, surroundings_of, target
-from windlass.cli.output.formats import FORMATS, check_format, format_words
+from windlass.cli.invocation import Invocation, context_of, target
+from windlass.cli.output.formats import FORMATS, check_format, formats_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ def output_flag(formats: tuple[str, ...]) -> Callable[[Function], Function]:
         "-o",
         "--output",
         metavar="FORMAT",
-        help=f"{format_words(formats)}.",
+        help=f"{formats_text(formats)}.",
         shell_complete=lambda *_: [f"{form}=" if form == "jsonpath" else form for form in formats],
     )
 
@@ -88,7 +88,7 @@ def standard(
         @functools.wraps(function)
         def wrapped(context: click.Context, /, **given: Any) -> Any:
             check_values(context)
-            around = surroundings_of(context)
+            around = context_of(context)
             aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
             around.aim = _aim(aims)
             aim = target(aims["state"], aims["kubeconfig"], aims["context_name"])

@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.api import pod_requests, quantities
 from windlass.api.devices import assignment_annotations, node_annotation, request_parser
-from windlass.api.devices.resource_names import compute_part
+from windlass.api.devices.resource_names import compute_share
 
 Vector = dict[str, int]
 _SLICE = "/mig-"
@@ -67,7 +67,7 @@ def _given(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
     """What the shares of a bound pod are of the cards that it has, in thousandths; ``None`` where that is not told."""
     try:
         shares = [p for p in assignment_annotations.from_annotations(notes) if not p.whole and not p.profile]
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return None
     told = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
     sizes = {card.index: card.memory_mib for card in told if card.resource == request_parser.GPU}
@@ -78,10 +78,10 @@ def _given(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
     )
 
 
-def _part(ask: request_parser.Ask, node: Mapping[str, Any] | None) -> int:
+def _part(ask: request_parser.ContainerDeviceRequest, node: Mapping[str, Any] | None) -> int:
     """Of each card, in thousandths."""
     if ask.profile:
-        return compute_part(ask.profile)
+        return compute_share(ask.profile)
     size = _card_memory(node, ask.resource) if node is not None else 0
     share = -(-ask.memory_mib * request_parser.WHOLE // size) if size else 0
     return min(request_parser.WHOLE, max(ask.milli, ask.memory_milli, share))
@@ -101,7 +101,7 @@ def carved(node: Mapping[str, Any]) -> int:
     return sum(request_parser.WHOLE for card in read.cards if card.mig and card.dynamic)
 
 
-def parts_text(pod: Mapping[str, Any]) -> str:
+def shares_text(pod: Mapping[str, Any]) -> str:
     """What a pod asks of cards in parts, in words; empty for one that asks for none."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     containers = request_parser.amounts_of(pod.get("spec") or {})
@@ -114,12 +114,12 @@ def held_text(pod: Mapping[str, Any]) -> str:
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     try:
         parts = assignment_annotations.from_annotations(notes)
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return notes.get(assignment_annotations.DEVICES, "")
     return ",".join(map(_held, parts))
 
 
-def _held(part: assignment_annotations.Part) -> str:
+def _held(part: assignment_annotations.DeviceAssignment) -> str:
     if part.whole:
         return str(part.index)
     if part.profile:
@@ -155,7 +155,7 @@ def devices(amounts: Mapping[str, int]) -> int:
     return sum(units for name, units in amounts.items() if quantities.is_device(name) and "@" not in name)
 
 
-def cards_text(vector: Mapping[str, int]) -> str:
+def devices_text(vector: Mapping[str, int]) -> str:
     """Accelerators of all vendors together, and beside them the slices of cards that a node lists as such, which are
     no cards: ``51+3×1g.5gb``; ``0`` for none."""
     slices = {
@@ -184,7 +184,7 @@ def gpu_text(amounts: Mapping[str, int]) -> str:
     return "-" if milli == 0 else f"{milli / 1000:g}"
 
 
-def asked_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
+def request_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
     """The GPUS column of pods and how many there are of each, parts of cards in the words of who asks:
     ``2``, ``0.5``, ``4×10Gi``, ``1g.10gb``, ``1+2×10Gi``. What devices pods have that name none (by a claim) counts
     as it was given; ``-`` for none."""
@@ -211,7 +211,7 @@ def _asked(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
         return devices(counted), told
     try:
         held = assignment_annotations.from_annotations(notes)
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return 0, []
     shares = sum(request_parser.WHOLE if part.whole else part.milli for part in held if not part.profile)
     return shares, [(part.profile, 1) for part in held if part.profile]

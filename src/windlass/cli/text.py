@@ -64,7 +64,7 @@ def places(nodes: Mapping[str, int], *, most: int = 3) -> str:
     return " ".join(shown)
 
 
-def resource_words(name: str, amount: str) -> str:
+def resource_text(name: str, amount: str) -> str:
     """``4 GPUs``, ``2 CPUs``, ``16Gi memory``: an amount of a resource for people."""
     if name.endswith("/gpu"):
         return f"{amount} GPU{'' if amount == '1' else 's'}"

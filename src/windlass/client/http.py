@@ -26,7 +26,7 @@ from windlass.client import errors, http11
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.transport import Request, Response
-from windlass.client.watch_batching import Breath
+from windlass.client.watch_batching import WatchBatching
 from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
@@ -134,7 +134,7 @@ class _HttpConnection(asyncio.Protocol):
         self._headers: Mapping[str, str] = {}
         self._answering = False
         self._held = self._paused = False
-        self._breath = Breath(owner.options.breath_seconds)
+        self._breath = WatchBatching(owner.options.breath_seconds)
         self._breathing: asyncio.TimerHandle | None = None
         self.closed = False
         self.progress = True

@@ -30,7 +30,7 @@ from windlass.api.resources import PODS, Resource
 from windlass.client import responses
 from windlass.client.client import Client, Watch
 from windlass.client.errors import Unreachable
-from windlass.client.reflector import ListPage, OpenWatch, Reflector, Wait
+from windlass.client.reflector import ListPage, OpenWatch, Pause, Reflector
 from windlass.client.responses import SlimMetadata
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -296,7 +296,7 @@ class _Stream:
         reflector = self.reflector
         while True:
             match reflector.step():
-                case Wait() as wait:
+                case Pause() as wait:
                     await self._owner.pause(wait)
                 case ListPage() as page:
                     await self._list(page)
@@ -429,7 +429,7 @@ class SharedInformers:
         self._served_again.set()
         self._served_again = asyncio.Event()
 
-    async def pause(self, wait: Wait) -> None:
+    async def pause(self, wait: Pause) -> None:
         """Let a stream that failed wait: after a server was away no longer than until the first is served."""
         served_again = self._served_again
         least = max(REST_SECONDS, wait.at_least)

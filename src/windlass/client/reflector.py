@@ -62,14 +62,14 @@ class OpenWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pause:
     """Do nothing for so long. ``at_least``: the part of it that the server asked for."""
 
     seconds: float
     at_least: float = 0.0
 
 
-Step = ListPage | OpenWatch | Wait
+Step = ListPage | OpenWatch | Pause
 
 
 class Sink(Protocol):
@@ -114,7 +114,7 @@ class Reflector:
         self._backoff = Backoff(rng)
         self._backed_off_at = float("-inf")
         self._use_watch_list = use_watch_list
-        self._wait: Wait | None = None
+        self._wait: Pause | None = None
         self._last_rv = ""
         self._rv_unavailable = False
         # The list in progress.
@@ -195,7 +195,7 @@ class Reflector:
         if now - self._backed_off_at > HEALTHY_SECONDS:
             self._backoff.reset()
         self._backed_off_at = now
-        self._wait = Wait(max(at_least, self._backoff.next()), at_least)
+        self._wait = Pause(max(at_least, self._backoff.next()), at_least)
 
     def answered(self) -> None:
         """Somebody is there again who was not, whatever he says: pauses begin small."""

@@ -11,7 +11,7 @@ wait for its reader, so whoever sends a lot is never held up for long: the next 
 SHORTEST_SECONDS = 0.002
 
 
-class Breath:
+class WatchBatching:
     """Of one watch. ``longest``: seconds; 0 where nothing is ever left unread."""
 
     def __init__(self, longest: float) -> None:

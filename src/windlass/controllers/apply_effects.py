@@ -36,17 +36,17 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EffectOutcome:
     written: tuple[Written, ...]
     failures: tuple[Failure, ...]
 
 
-class Performer:
+class EffectExecutor:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(PARALLEL)
 
-    async def perform(self, effects: Effects) -> Outcome:
+    async def perform(self, effects: Effects) -> EffectOutcome:
         """All stages in order, up to and including the first in which an action failed."""
         written: list[Written] = []
         for stage in effects.stages:
@@ -54,8 +54,8 @@ class Performer:
             written += [result for result in results if isinstance(result, Written)]
             failures = tuple(result for result in results if isinstance(result, Failure))
             if failures:
-                return Outcome(tuple(written), failures)
-        return Outcome(tuple(written), ())
+                return EffectOutcome(tuple(written), failures)
+        return EffectOutcome(tuple(written), ())
 
     async def _stage(self, stage: tuple[Action, ...]) -> list[Written | Failure | None]:
         if len(stage) == 1:

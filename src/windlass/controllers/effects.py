@@ -66,7 +66,7 @@ Action = Create | Update | Patch | Delete
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EmitEvent:
     """``type`` is Normal or Warning. ``lasting``: it describes how things are, and is told once."""
 
     about: ObjectRef
@@ -84,7 +84,7 @@ class Effects:
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[EmitEvent, ...] = ()
     requeue_after: float | None = None
     about: ObjectRef | None = None
 
@@ -113,11 +113,11 @@ NOTHING = Effects()
 
 
 @dataclass(slots=True)
-class Plan:
+class EffectPlan:
     """Collects effects while a step thinks."""
 
     stages: list[tuple[Action, ...]] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[EmitEvent] = field(default_factory=list)
     requeue_after: float | None = None
     about: ObjectRef | None = None
 
@@ -126,7 +126,7 @@ class Plan:
         if actions:
             self.stages.append(actions)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: EmitEvent) -> None:
         self.events.append(event)
 
     def look_again(self, seconds: float) -> None:

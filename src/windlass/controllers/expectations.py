@@ -2,7 +2,7 @@
 
 A cache lags behind the server. A reconciler that has written must not look again before its caches show
 what it wrote, else it would do it twice or take its own new pod for one that somebody deleted. The
-:class:`Ledger` holds such a key back until the caches have caught up.
+:class:`Expectations` holds such a key back until the caches have caught up.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def decode_stored(raw: msgspec.Raw) -> Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ObjectIdentity:
     """What a cache knows of an object's incarnation; ``uid`` and ``version`` are "" where a view drops them."""
 
     key: str
@@ -87,17 +87,17 @@ class Identity:
     deleting: bool
 
 
-def identity(record: Any) -> Identity:
+def identity(record: Any) -> ObjectIdentity:
     """Of a raw object or of a view."""
     if isinstance(record, dict):
         metadata = record["metadata"]
-        return Identity(
+        return ObjectIdentity(
             key_of(metadata.get("namespace") or "", metadata["name"]),
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             bool(metadata.get("deletionTimestamp")),
         )
-    return Identity(
+    return ObjectIdentity(
         getattr(record, "key", "") or record.name,
         getattr(record, "uid", ""),
         getattr(record, "resource_version", ""),
@@ -105,7 +105,7 @@ def identity(record: Any) -> Identity:
     )
 
 
-class Index(Generic[T]):
+class RecordIndex(Generic[T]):
     """Records by something else than their key: ``by(record)`` names the groups that it belongs to."""
 
     def __init__(
@@ -180,7 +180,7 @@ class _Promise:
     seen_gone: bool = False
 
 
-class Ledger:
+class Expectations:
     """Which writes of a controller its caches do not show yet, by the key that caused them."""
 
     def __init__(self) -> None:

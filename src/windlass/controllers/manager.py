@@ -28,12 +28,12 @@ from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.priorityclasses.controller import PriorityClassController
 from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
-from windlass.controllers.runner import Reconciler, Runner, Surroundings
+from windlass.controllers.runner import Reconciler, ReconcilerRunner, RunnerContext
 from windlass.controllers.vcjob.controller import JobController
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.model.cluster.ownership import VOLCANO, Peer
+from windlass.model.cluster.ownership import VOLCANO, OtherScheduler
 from windlass.observe.tracing import Exporter
 
 COMPONENT = "windlass-controllers"
@@ -55,7 +55,7 @@ class ControllerManager:
         embedded: bool,
         informers: SharedInformers | None = None,
         registry: CollectorRegistry | None = None,
-        beside: Collection[Peer] = (),
+        beside: Collection[OtherScheduler] = (),
         workers: int = 4,
         exporter: Exporter | None = None,
     ) -> None:
@@ -65,9 +65,9 @@ class ControllerManager:
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
         metrics = ControllerMetrics(registry or CollectorRegistry())
-        around = Surroundings(client, self.recorder, clock, rng, metrics)
+        around = RunnerContext(client, self.recorder, clock, rng, metrics)
         self.runners = {
-            reconciler.name: Runner(reconciler, around, workers=workers)
+            reconciler.name: ReconcilerRunner(reconciler, around, workers=workers)
             for reconciler in _reconcilers(client, self.informers, clock, embedded, beside, exporter)
         }
 
@@ -96,7 +96,7 @@ def _reconcilers(
     informers: SharedInformers,
     clock: Clock,
     embedded: bool,
-    beside: Collection[Peer],
+    beside: Collection[OtherScheduler],
     exporter: Exporter | None,
 ) -> list[Reconciler]:
     kinds = [peer.kind for peer in beside]

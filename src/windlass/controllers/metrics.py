@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from windlass.observe.metrics import FAST, Family
+from windlass.observe.metrics import FAST, MetricFactory
 
 _BY = ("controller",)
 
 
 class ControllerMetrics:
     def __init__(self, source: CollectorRegistry) -> None:
-        family = Family(source, "controller")
+        family = MetricFactory(source, "controller")
         self.looks = family.counter("looks_total", "Looks at one key.", _BY)
         self.writes = family.counter("writes_total", "Writes that the server accepted.", _BY)
         self.failures = family.counter(

@@ -20,9 +20,9 @@ from windlass.client.errors import Unreachable
 from windlass.client.event_correlator import ObjectRef
 from windlass.client.informers import Informer
 from windlass.client.outages import SPREAD_SECONDS
-from windlass.controllers.apply_effects import Failure, Outcome, Performer
-from windlass.controllers.effects import Create, Effects, Event
-from windlass.controllers.expectations import Ledger
+from windlass.controllers.apply_effects import EffectExecutor, EffectOutcome, Failure
+from windlass.controllers.effects import Create, Effects, EmitEvent
+from windlass.controllers.expectations import Expectations
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.work_queue import WorkQueue
 from windlass.kits.backoff import Backoff
@@ -37,7 +37,7 @@ REMEMBERED_WORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedCollection:
     """A followed collection. ``keys(record)`` names what must be looked at when the record changes.
 
     ``matters(old, new)``: whether an update is such a change; None: every update is.
@@ -54,7 +54,7 @@ class Reconciler(Protocol):
     name: str
     pause_seconds: float
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         """The collections to follow."""
         ...
 
@@ -67,36 +67,36 @@ class Reconciler(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class EventSink(Protocol):
     def event(self, ref: ObjectRef, type: str, reason: str, message: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunnerContext:
     """What every runner shares."""
 
     client: Client
-    recorder: Recorder
+    recorder: EventSink
     clock: Clock
     rng: Random
     metrics: ControllerMetrics
 
 
-class Runner:
+class ReconcilerRunner:
     """One reconciler at work."""
 
-    def __init__(self, reconciler: Reconciler, around: Surroundings, *, workers: int = 4) -> None:
+    def __init__(self, reconciler: Reconciler, around: RunnerContext, *, workers: int = 4) -> None:
         self._reconciler = reconciler
         self._around = around
         self._workers = workers
         self._alive: set[int] = set()
         self._group: asyncio.TaskGroup | None = None
-        self._performer = Performer(around.client)
+        self._executor = EffectExecutor(around.client)
         self._backoffs: dict[str, Backoff] = {}
         self._said: set[tuple[ObjectRef, str, str]] = set()
         self._wrote_at: dict[str, float] = {}
         self.queue = WorkQueue(around.clock)
-        self.ledger = Ledger()
+        self.expectations = Expectations()
         metrics = around.metrics
         self._looks = metrics.looks.labels(reconciler.name)
         self._writes = metrics.writes.labels(reconciler.name)
@@ -104,14 +104,14 @@ class Runner:
         metrics.waiting.labels(reconciler.name).set_function(lambda: len(self.queue))
         self._watches = tuple(reconciler.watches())
         for watch in self._watches:
-            self.ledger.follow(watch.informer)
+            self.expectations.follow(watch.informer)
             self._listen(watch)
 
     @property
     def name(self) -> str:
         return self._reconciler.name
 
-    def _listen(self, watch: Watch) -> None:
+    def _listen(self, watch: WatchedCollection) -> None:
         def changed(record: Any) -> None:
             for key in watch.keys(record):
                 self.queue.add(key)
@@ -167,7 +167,7 @@ class Runner:
     def _wait_before(self, key: str) -> float:
         """Seconds until the key may be looked at; 0 is now."""
         now = self._around.clock.monotonic()
-        if not self.ledger.settled(key, now):
+        if not self.expectations.settled(key, now):
             return UNSETTLED_SECONDS
         rest = self._wrote_at.get(key, now) + self._reconciler.pause_seconds - now
         if key in self._wrote_at and rest > 0:
@@ -196,16 +196,16 @@ class Runner:
             if effects.requeue_after is not None:
                 self.queue.add_after(key, effects.requeue_after)
             return
-        outcome = await self._performer.perform(effects)
+        outcome = await self._executor.perform(effects)
         self._writes.inc(len(outcome.written))
         now = self._around.clock.monotonic()
         self._look_seconds.observe(now - begun)
-        self.ledger.promise(key, outcome.written, now)
+        self.expectations.promise(key, outcome.written, now)
         if self._reconciler.pause_seconds > 0:
             self._wrote_at[key] = now
         self._settle(key, effects, outcome)
 
-    def _settle(self, key: str, effects: Effects, outcome: Outcome) -> None:
+    def _settle(self, key: str, effects: Effects, outcome: EffectOutcome) -> None:
         if not outcome.failures:
             self._forget_failures(key)
             if effects.requeue_after is not None:
@@ -227,9 +227,9 @@ class Runner:
         log.warning("%s: %s: cannot %s: %s", self.name, key, what, failure.message)
         if failure.refused and effects.about is not None:
             verb = "FailedCreate" if isinstance(failure.action, Create) else "FailedUpdate"
-            self._say(Event(effects.about, "Warning", verb, f"Error: {failure.message}", lasting=True))
+            self._say(EmitEvent(effects.about, "Warning", verb, f"Error: {failure.message}", lasting=True))
 
-    def _say(self, event: Event) -> None:
+    def _say(self, event: EmitEvent) -> None:
         """What lasts is said once, what happens is said each time."""
         if event.lasting:
             words = (_timeless(event.about), event.reason, event.message)

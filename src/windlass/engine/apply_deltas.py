@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace as altered
 
 from windlass.engine import deltas as d
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.groups.entries import (
     ACTIVE,
@@ -25,38 +25,38 @@ from windlass.engine.groups.entries import (
     TERMINATING,
     GroupEntry,
     TaskEntry,
-    promised,
+    nominated,
 )
 from windlass.engine.queues.flavors import labels_at
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.counters import is_firm
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, NamespaceQuota, Node, Task, TaskState
 
 _AS_DECIDED = object()
 """What was told is what was decided."""
 
 
-class Intake:
+class DeltaApplier:
     """``made_anew(key)`` is called of a group of which another one has taken the name."""
 
-    def __init__(self, world: World, made_anew: Callable[[str], None] = lambda key: None) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState, made_anew: Callable[[str], None] = lambda key: None) -> None:
+        self._state = state
         self._made_anew = made_anew
-        self._ledger = world.ledger
+        self._ledger = state.ledger
         self._handlers: dict[type, Callable[[Any], object]] = {
             d.NodeUpserted: lambda delta: self._node(delta.node),
             d.NodeRemoved: lambda delta: self._node_removed(delta.name),
-            d.QueueUpserted: lambda delta: self._world.queues.upsert(delta.queue),
-            d.QueueRemoved: lambda delta: self._world.queues.remove(delta.name),
+            d.QueueUpserted: lambda delta: self._state.queues.upsert(delta.queue),
+            d.QueueRemoved: lambda delta: self._state.queues.remove(delta.name),
             d.GroupUpserted: self._group,
             d.GroupRemoved: self._group_removed,
             d.TaskUpserted: self._task,
             d.TaskRemoved: self._task_removed,
             d.NamespaceQuotaUpserted: lambda delta: self._quota(delta.quota.key, delta.quota),
             d.NamespaceQuotaRemoved: lambda delta: self._quota(delta.key, None),
-            d.BudgetUpserted: lambda delta: self._world.budgets.upsert(delta.key, delta.allowed),
-            d.BudgetRemoved: lambda delta: self._world.budgets.remove(delta.key),
+            d.BudgetUpserted: lambda delta: self._state.budgets.upsert(delta.key, delta.allowed),
+            d.BudgetRemoved: lambda delta: self._state.budgets.remove(delta.key),
             d.BindFailed: self._bind_failed,
             d.EvictionBegun: self._eviction_begun,
             d.EvictionFailed: self._eviction_failed,
@@ -69,7 +69,7 @@ class Intake:
         New tasks of one kind and one group that come one after the other, as the pods of a gang do, are entered
         together.
         """
-        handlers, tasks, news = self._handlers, self._world.tasks, False
+        handlers, tasks, news = self._handlers, self._state.tasks, False
         alike: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
@@ -105,8 +105,8 @@ class Intake:
         state: TaskState,
         node: str,
         devices: tuple[int, ...],
-        cuts: Cuts,
-        zones: ZoneHolding | None,
+        cuts: TaskShares,
+        zones: NumaHolding | None,
     ) -> None:
         """Enter a task whose state here runs ahead of, or equals, what was reported last."""
         self._add(task, (state, node, devices, cuts), zones)
@@ -114,33 +114,33 @@ class Intake:
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node) -> None:
-        queues, table = self._world.queues, self._world.table
+        queues, table = self._state.queues, self._state.table
         if queues.flavors and (row := table.rows.get(node.name)) is not None:
             queues.recount = queues.recount or labels_at(table, row) != node.labels
         row = table.upsert(node)
         if table.cards.rows[row] is not None:
             self._ledger.holdings.review(row)
-        self._world.relabel()
+        self._state.relabel()
 
     def _node_removed(self, name: str) -> None:
-        self._world.queues.recount = self._world.queues.recount or bool(self._world.queues.flavors)
-        self._world.table.remove(name)
-        self._world.relabel()
+        self._state.queues.recount = self._state.queues.recount or bool(self._state.queues.flavors)
+        self._state.table.remove(name)
+        self._state.relabel()
 
     # ------------------------------------------------------------------ namespaces
 
     def _quota(self, key: str, quota: NamespaceQuota | None) -> None:
         """Those of the namespace that wait to be let in are asked about again."""
-        world = self._world
-        if world.namespace_quotas.get(key) == quota:
+        state = self._state
+        if state.namespace_quotas.get(key) == quota:
             return
         if quota is None:
-            del world.namespace_quotas[key]
+            del state.namespace_quotas[key]
         else:
-            world.namespace_quotas[key] = quota
+            state.namespace_quotas[key] = quota
         namespace = key.partition("/")[0] + "/"
-        world.dirty.update(
-            (group, world.groups[group]) for group in world.gate.lines if group.startswith(namespace)
+        state.dirty.update(
+            (group, state.groups[group]) for group in state.gate.lines if group.startswith(namespace)
         )
 
     # ------------------------------------------------------------------ groups
@@ -149,11 +149,11 @@ class Intake:
         """A group, new or known. ``_AS_DECIDED`` if nothing is told but that it was let in, as is known: whoever writes
         that down a moment after it was decided is no news to those who wait."""
         group = delta.group
-        world, ledger = self._world, self._ledger
-        entry = world.group(group.key)
+        state, ledger = self._state, self._ledger
+        entry = state.group(group.key)
         known, before = entry.group, entry.queue
         if known is not None and known.admitted and not group.admitted:
-            world.gate.forget(group.key)  # it has run, and asks to be let in anew
+            state.gate.forget(group.key)  # it has run, and asks to be let in anew
         if known is not None and (known == group or self._let_in_anyway(entry, known, group)):
             return _AS_DECIDED
         if known is not None and known.uid != group.uid:
@@ -161,18 +161,18 @@ class Intake:
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             if before is not None:
                 ledger.leave_queue(entry)
-            entry.set_group(group, apart=world.apart(group))
-            ledger.accounts.join(entry, world.queues.get(group.queue))
+            entry.set_group(group, apart=state.apart(group))
+            ledger.counters.join(entry, state.queues.get(group.queue))
         else:
-            entry.set_group(group, apart=world.apart(group))
+            entry.set_group(group, apart=state.apart(group))
         if entry.timed or group.run_estimate or entry.tasks:
-            world.note_time(entry)
+            state.note_time(entry)
         ledger.dirty[group.key] = entry
         return None
 
     def _let_in_anyway(self, entry: GroupEntry, known: Group, group: Group) -> bool:
         """Whether a group, as it is told now, differs in its phase alone, and that changes nothing; entered then."""
-        gate = self._world.gate
+        gate = self._state.gate
         if known.admitted is group.admitted or altered(known, admitted=group.admitted) != group:
             return False
         closed = gate.closed(entry)
@@ -182,24 +182,24 @@ class Intake:
     def _begin_anew(self, entry: GroupEntry) -> None:
         """The group was deleted, and another one of its name was made before anybody looked: nothing that was
         promised to the earlier one, or remembered of it, is the other's."""
-        for task in promised(entry):
+        for task in nominated(entry):
             self._ledger.withdraw(task)
         entry.failures, entry.newly_failed, entry.failure, entry.not_before = 0, False, "", 0.0
         entry.refusal = entry.stale_since = entry.stale_tried = entry.reported = None
         entry.claimed_in_part = False
-        self._world.gate.forget(entry.key)
+        self._state.gate.forget(entry.key)
         self._made_anew(entry.key)
 
     def _group_removed(self, delta: d.GroupRemoved) -> None:
-        entry = self._world.groups.get(delta.key)
+        entry = self._state.groups.get(delta.key)
         if entry is None or entry.group is None:
             return
-        for task in promised(entry):
+        for task in nominated(entry):
             self._ledger.withdraw(task)
         self._ledger.leave_queue(entry)
         entry.group = None
         entry.roles_enforced = {}
-        self._world.note_time(entry)
+        self._state.note_time(entry)
         self._ledger.dirty[entry.key] = entry
 
     # ------------------------------------------------------------------ tasks
@@ -207,7 +207,7 @@ class Intake:
     def _task(self, delta: d.TaskUpserted) -> object:
         """A task, new or known. ``_AS_DECIDED`` if it is but told to be where it was placed."""
         task = delta.task
-        entry = self._world.tasks.get(task.key)
+        entry = self._state.tasks.get(task.key)
         if entry is None:
             self._add(task)
             return None
@@ -241,7 +241,7 @@ class Intake:
             self._ledger.confirmed += 1
             as_decided = False
         if known.run_limit != task.run_limit and entry.group is not None:
-            self._world.note_time(entry.group)
+            self._state.note_time(entry.group)
             as_decided = False
         row = entry.row
         self._follow(entry, task)
@@ -249,27 +249,27 @@ class Intake:
 
     def _add_alike(self, tasks: Collection[Task], first: Task) -> None:
         """Enter new tasks of one kind and one group that wait (:func:`_waits`)."""
-        world, ledger = self._world, self._ledger
-        cls, group = world.classes.get(first.needs), world.group(first.group)
+        state, ledger = self._state, self._ledger
+        cls, group = state.classes.get(first.needs), state.group(first.group)
         cls.tasks += len(tasks)
         entries = [TaskEntry(task, cls, group) for task in tasks]
-        known, mine = world.tasks, group.tasks
+        known, mine = state.tasks, group.tasks
         for entry in entries:
             known[entry.key] = mine[entry.key] = entry
         if group.timed:
-            world.note_time(group)
+            state.note_time(group)
         ledger.dirty[group.key] = group
         ledger.add_new(group, cls, entries)
 
     def _add(
         self,
         task: Task,
-        carried: tuple[TaskState, str, tuple[int, ...], Cuts | None] | None = None,
-        zones: ZoneHolding | None = None,
+        carried: tuple[TaskState, str, tuple[int, ...], TaskShares | None] | None = None,
+        zones: NumaHolding | None = None,
     ) -> None:
         """Enter a new task. ``carried``: its state, node, devices and parts of cards here, ahead of the
         report; ``zones`` likewise."""
-        world = self._world
+        world = self._state
         cls = world.classes.get(task.needs)
         group = world.group(task.group) if task.group else None
         entry = TaskEntry(task, cls, group)
@@ -288,9 +288,9 @@ class Intake:
             self._ledger.add_waiting(entry)
 
     def _remove(self, entry: TaskEntry) -> None:
-        world, group = self._world, entry.group
+        state, group = self._state, entry.group
         self._ledger.remove(entry)
-        del world.tasks[entry.key]
+        del state.tasks[entry.key]
         entry.cls.tasks -= 1
         if group is not None:
             del group.tasks[entry.key]
@@ -306,7 +306,7 @@ class Intake:
             self._add(task)
             return
         cuts = entry.cuts if task.needs.devices == entry.cls.needs.devices else None
-        carried = (entry.state, self._world.table.names[entry.row], _indices(entry), cuts)
+        carried = (entry.state, self._state.table.names[entry.row], _indices(entry), cuts)
         zones = entry.zones if task.needs.zones == entry.cls.needs.zones else None
         self._remove(entry)
         self._add(task, carried, zones)
@@ -315,14 +315,14 @@ class Intake:
         """The same task, reported again."""
         ledger, before, after = self._ledger, entry.state, task.state
         if after in OCCUPYING and task.node:
-            row = self._world.table.row(task.node)
+            row = self._state.table.row(task.node)
             if entry.row < 0:
                 ledger.remove_waiting(entry)
                 ledger.occupy(entry, row, after, task.devices)
             elif entry.row != row:
                 ledger.vacate(entry, FAILED)
                 ledger.remove_waiting(entry)
-                ledger.occupy(entry, self._world.table.row(task.node), after, task.devices)
+                ledger.occupy(entry, self._state.table.row(task.node), after, task.devices)
             else:
                 if task.devices:
                     ledger.holdings.rename(entry, task.devices)
@@ -348,17 +348,17 @@ class Intake:
                 entry.state = after
                 ledger.add_waiting(entry)
         if entry.group is not None:
-            self._world.dirty[entry.group.key] = entry.group
+            self._state.dirty[entry.group.key] = entry.group
 
     def _task_removed(self, delta: d.TaskRemoved) -> None:
-        entry = self._world.tasks.get(delta.key)
+        entry = self._state.tasks.get(delta.key)
         if entry is not None and (not delta.uid or entry.task.uid == delta.uid):
             self._remove(entry)
 
     # ------------------------------------------------------------------ failures
 
     def _bind_failed(self, delta: d.BindFailed) -> None:
-        entry = self._world.tasks.get(delta.key)
+        entry = self._state.tasks.get(delta.key)
         if entry is None or entry.state is not ASSUMED or entry.task.uid != delta.uid:
             return
         self._ledger.vacate(entry, PENDING)
@@ -366,33 +366,33 @@ class Intake:
         if group is not None:
             group.newly_failed = True
             group.failure = delta.message
-            self._world.dirty[group.key] = group
+            self._state.dirty[group.key] = group
 
     def _eviction_begun(self, delta: d.EvictionBegun) -> None:
-        entry = self._world.tasks.get(delta.key)
+        entry = self._state.tasks.get(delta.key)
         if entry is None or entry.task.uid != delta.uid or entry.state not in ACTIVE:
             return
         self._ledger.change_state(entry, TERMINATING)
         self._look_again(entry)
         if entry.group is not None:
-            self._world.dirty[entry.group.key] = entry.group
+            self._state.dirty[entry.group.key] = entry.group
 
     def _eviction_failed(self, delta: d.EvictionFailed) -> None:
-        entry = self._world.tasks.get(delta.key)
+        entry = self._state.tasks.get(delta.key)
         if entry is None or entry.task.uid != delta.uid or entry.state is not TERMINATING:
             return
         if entry.task.state in OCCUPYING and entry.task.state is not TERMINATING:
             self._ledger.change_state(entry, entry.task.state)
             self._look_again(entry)
             if entry.group is not None:
-                self._world.dirty[entry.group.key] = entry.group
+                self._state.dirty[entry.group.key] = entry.group
 
     def _look_again(self, entry: TaskEntry) -> None:
         """What comes of a task's room, or of its part of a queue, is another thing now."""
-        self._world.table.improved.add(entry.row)
+        self._state.table.improved.add(entry.row)
         self._ledger.heed_ending(entry.cls)
         if entry.group is not None and entry.group.queue is not None:
-            self._world.queues.mark_freed(entry.group.queue)
+            self._state.queues.mark_freed(entry.group.queue)
 
 
 def _waits(task: Task) -> bool:

@@ -10,9 +10,9 @@ import msgspec
 
 from windlass.api.reasons import Explanation
 from windlass.spi.devices import Draws
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Resources
-from windlass.spi.shares import Part
+from windlass.spi.shares import SharePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Bind(msgspec.Struct, frozen=True):
     group: str
     node: str
     devices: tuple[DeviceShare, ...] = ()
-    zones: ZoneHolding | None = None
+    zones: NumaHolding | None = None
     """What it gets of the node's NUMA zones, where those are known."""
 
 
@@ -92,7 +92,7 @@ class QueueUsage:
     fair_share: Resources
     allocated: Resources
     requested: Resources
-    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[SharePart, ...]] = field(default_factory=dict)
     """How the fair share came about, by resource."""
     unlimited: tuple[str, ...] = ()
     """Resources of which it deserves any amount."""

@@ -10,7 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.core import Core
-from windlass.engine.devices.share_table import FIELDS, HELD, KEPT, LEAVING, SIDES, TAKEN, Card, Cut, Cuts
+from windlass.engine.devices.share_table import (
+    FIELDS,
+    HELD,
+    KEPT,
+    LEAVING,
+    SIDES,
+    TAKEN,
+    DeviceFacts,
+    TaskShare,
+    TaskShares,
+)
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.groups.entries import OCCUPYING
 from windlass.spi.objects import TaskState
@@ -20,75 +30,75 @@ Place = tuple[int, str, int]
 
 
 @dataclass(slots=True)
-class CardBooks:
+class DeviceHolders:
     """Who has what of one card."""
 
-    held: list[Cut] = field(default_factory=list)
-    leaving: list[Cut] = field(default_factory=list)
-    kept: list[Cut] = field(default_factory=list)
+    held: list[TaskShare] = field(default_factory=list)
+    leaving: list[TaskShare] = field(default_factory=list)
+    kept: list[TaskShare] = field(default_factory=list)
 
-    def sides(self) -> tuple[list[Cut], list[Cut], list[Cut]]:
+    def sides(self) -> tuple[list[TaskShare], list[TaskShare], list[TaskShare]]:
         return self.held, self.leaving, self.kept
 
-    def later(self) -> list[Cut]:
+    def later(self) -> list[TaskShare]:
         """What is had of it once all that terminates is gone."""
         rest = list(self.held)
-        for cut in self.leaving:
-            rest.remove(cut)
+        for share in self.leaving:
+            rest.remove(share)
         return rest + self.kept
 
 
-def all_cuts(engine: Core) -> Iterator[tuple[int, int, Cuts]]:
+def all_shares(engine: Core) -> Iterator[tuple[int, int, TaskShares]]:
     """Row, side and parts, of all tasks, holds and reservations."""
-    for entry in engine.world.tasks.values():
+    for entry in engine.state.tasks.values():
         if entry.state in OCCUPYING and entry.row >= 0:
             yield entry.row, HELD, entry.cuts
             if entry.state is TaskState.RELEASING:
                 yield entry.row, LEAVING, entry.cuts
         if entry.promised >= 0:
             yield entry.promised, KEPT, entry.kept
-    for hold in engine.world.ledger.holds:
+    for hold in engine.state.ledger.holds:
         yield hold.row, KEPT, hold.cuts
 
 
-def card_books(engine: Core) -> dict[Place, CardBooks]:
+def device_holders(engine: Core) -> dict[Place, DeviceHolders]:
     """By card, from the tasks."""
-    books: dict[Place, CardBooks] = {}
-    for row, side, cuts in all_cuts(engine):
-        for cut in cuts:
-            if cut.index >= 0:
-                book = books.setdefault((row, cut.resource, cut.index), CardBooks())
-                book.sides()[side].append(cut)
+    books: dict[Place, DeviceHolders] = {}
+    for row, side, cuts in all_shares(engine):
+        for share in cuts:
+            if share.index >= 0:
+                book = books.setdefault((row, share.resource, share.index), DeviceHolders())
+                book.sides()[side].append(share)
     return books
 
 
 def is_counted(engine: Core, place: Place) -> bool:
     """Whether the card counts in the planes when it is open."""
     row, resource, index = place
-    node = engine.world.table.nodes[row]
+    node = engine.state.table.nodes[row]
     for device in node.devices if node is not None else ():
         if (device.resource, device.index) == (resource, index):
-            return Card(device).counted
-    found = engine.world.table.cards.rows[row]
-    slot = found.kit.slots.get((resource, index)) if found is not None else None
-    return True if found is None or slot is None else found.kit.cards[slot].counted
+            return DeviceFacts(device).counted
+    found = engine.state.table.cards.rows[row]
+    slot = found.device_set.slots.get((resource, index)) if found is not None else None
+    return True if found is None or slot is None else found.device_set.cards[slot].counted
 
 
 def _is_sick(engine: Core, place: Place) -> bool:
     """Whether the node says so of the card."""
     row, resource, index = place
-    slots = engine.world.table.devices.rows[row].get(resource)
+    slots = engine.state.table.devices.rows[row].get(resource)
     return slots is not None and bool(slots.sick >> index & 1)
 
 
-def add_card_charges(engine: Core, expected: NDArray[np.int64]) -> None:
+def add_device_charges(engine: Core, expected: NDArray[np.int64]) -> None:
     """What open cards and parts of unknown cards come to in the planes."""
-    table = engine.world.table
-    for row, side, cuts in all_cuts(engine):
-        for cut in cuts:
-            if cut.index < 0:
-                expected[row, 1 + side, table.resources.codes[cut.resource]] += cut.milli
-    for place, book in card_books(engine).items():
+    table = engine.state.table
+    for row, side, cuts in all_shares(engine):
+        for share in cuts:
+            if share.index < 0:
+                expected[row, 1 + side, table.resources.codes[share.resource]] += share.milli
+    for place, book in device_holders(engine).items():
         if is_counted(engine, place):
             row, resource, _ = place
             staying = len(book.held) > len(book.leaving)
@@ -98,20 +108,20 @@ def add_card_charges(engine: Core, expected: NDArray[np.int64]) -> None:
                 expected[row, 1 + side, table.resources.codes[resource]] += WHOLE * is_open
 
 
-def open_cards(engine: Core) -> dict[tuple[int, str], set[int]]:
+def open_devices(engine: Core) -> dict[tuple[int, str], set[int]]:
     """By row and resource, the cards that are taken because parts of them are held."""
     found: dict[tuple[int, str], set[int]] = {}
-    for place, book in card_books(engine).items():
+    for place, book in device_holders(engine).items():
         if book.held and is_counted(engine, place):
             found.setdefault(place[:2], set()).add(place[2])
     return found
 
 
-def card_problems(engine: Core, overcommitted: bool) -> list[str]:
+def device_problems(engine: Core, overcommitted: bool) -> list[str]:
     """The table of cards against the tasks, and every card against what can be had of it."""
-    table, books = engine.world.table, card_books(engine)
+    table, books = engine.state.table, device_holders(engine)
     problems = []
-    moving = Counter(row for row, side, cuts in all_cuts(engine) if side != HELD for _ in cuts)
+    moving = Counter(row for row, side, cuts in all_shares(engine) if side != HELD for _ in cuts)
     if moving != table.cards.moving:
         problems.append(
             f"rows where parts of cards terminate or are promised: {moving}, noted {table.cards.moving}"
@@ -127,13 +137,13 @@ def card_problems(engine: Core, overcommitted: bool) -> list[str]:
         whole = _whole(engine, row)
         if drawn.get(row, {}) != found.draws:
             problems.append(f"what is drawn on {name}: {drawn.get(row)}, noted {found.draws}")
-        for (resource, index), slot in found.kit.slots.items():
-            card, book = found.kit.cards[slot], books.get((row, resource, index), CardBooks())
+        for (resource, index), slot in found.device_set.slots.items():
+            card, book = found.device_set.cards[slot], books.get((row, resource, index), DeviceHolders())
             cells = table.cards.cells[row, slot]
             sums = np.zeros(SIDES * FIELDS, dtype=np.int64)
-            for side, cuts in enumerate(book.sides()):
-                for cut in cuts:
-                    sums[side * FIELDS : (side + 1) * FIELDS] += card.vector(cut)
+            for side, shares in enumerate(book.sides()):
+                for share in shares:
+                    sums[side * FIELDS : (side + 1) * FIELDS] += card.vector(share)
             if (cells[:TAKEN] != sums).any():
                 problems.append(f"card {index} of {name}: the sums are wrong")
             holders = whole[resource, index]
@@ -148,12 +158,12 @@ def card_problems(engine: Core, overcommitted: bool) -> list[str]:
 
 def _whole(engine: Core, row: int) -> Counter[tuple[str, int]]:
     found: Counter[tuple[str, int]] = Counter()
-    for entry in engine.world.table.tasks[row].values():
+    for entry in engine.state.table.tasks[row].values():
         found.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
     return found
 
 
-def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
+def over(card: DeviceFacts, cuts: list[TaskShare], whole: int) -> list[str]:
     """What is wrong with a card that all of these have parts of, and so many plain pods whole."""
     problems = []
     if whole + bool(cuts) > 1:
@@ -162,11 +172,14 @@ def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
     if shares and slices:
         problems.append("is shared and sliced")
     problems += _overdrawn(cuts)
-    if sum(cut.milli for cut in shares) > WHOLE or sum(cut.mib for cut in shares) > card.device.memory_mib:
+    if (
+        sum(share.milli for share in shares) > WHOLE
+        or sum(share.mib for share in shares) > card.device.memory_mib
+    ):
         problems.append("is over-committed")
     if 0 < card.device.slots < len(shares):
         problems.append("is shared by more than may share it")
-    if len(shares) > 1 and any(cut.milli >= WHOLE for cut in shares):
+    if len(shares) > 1 and any(share.milli >= WHOLE for share in shares):
         problems.append("is held whole and shared")
     if slices:
         problems += _over_slices(card, slices)
@@ -179,16 +192,16 @@ def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
 def _drawn(engine: Core) -> dict[int, dict[str, list[int]]]:
     """By row and name, what is taken of cards that claims share: held, leaving, promised."""
     found: dict[int, dict[str, list[int]]] = {}
-    for row, side, cuts in all_cuts(engine):
-        for name, units, _ in (draw for cut in cuts for draw in cut.draws if draw[1]):
+    for row, side, cuts in all_shares(engine):
+        for name, units, _ in (draw for share in cuts for draw in share.draws if draw[1]):
             found.setdefault(row, {}).setdefault(name, [0] * SIDES)[side] += units
     return found
 
 
-def _overdrawn(cuts: list[Cut]) -> list[str]:
+def _overdrawn(shares: list[TaskShare]) -> list[str]:
     used: Counter[str] = Counter()
     totals: dict[str, int] = {}
-    for name, units, total in (draw for cut in cuts for draw in cut.draws):
+    for name, units, total in (draw for share in shares for draw in share.draws):
         used[name] += units
         totals[name] = total
     return [
@@ -196,11 +209,11 @@ def _overdrawn(cuts: list[Cut]) -> list[str]:
     ]
 
 
-def _over_slices(card: Card, slices: list[Cut]) -> list[str]:
+def _over_slices(card: DeviceFacts, slices: list[TaskShare]) -> list[str]:
     geometry = card.geometry
     if geometry is None:
         return ["is sliced and cannot be"]
-    profiles = [(geometry.profiles[geometry.codes[cut.profile]], cut.start) for cut in slices]
+    profiles = [(geometry.profiles[geometry.codes[share.profile]], share.start) for share in slices]
     places = Counter(at for profile, start in profiles for at in range(start, start + profile.size))
     problems = []
     if any(start not in profile.starts for profile, start in profiles) or max(places.values()) > 1:

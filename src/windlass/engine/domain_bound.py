@@ -8,7 +8,7 @@ from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Needs
 
 
-class Bound:
+class DomainBound:
     """The part of :class:`~windlass.spi.plugins.Domain` that one has no use for which is in force for as long as
     one group is placed, and reads what it says from elsewhere."""
 

@@ -13,27 +13,27 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
-from windlass.engine.actions.preempt import ClaimsRecord
+from windlass.engine.actions.preempt import PreemptActionRecord
 from windlass.engine.actions.timeshare import TimeShareRecord
 from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
-from windlass.engine.devices.share_table import Cut
+from windlass.engine.devices.share_table import TaskShare
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import Step, next_step
-from windlass.engine.pending.scheduling_queue import NOTHING, Bucket, Signature, Waits
+from windlass.engine.groups.next_step import NextTasks, next_step
+from windlass.engine.pending.scheduling_queue import NOTHING, PendingClass, Signature, WakeConditions
 from windlass.engine.queues.decayed_usage import Meter
 from windlass.engine.queues.fair_shares import SharesRecord
-from windlass.engine.state.cluster_state import World
-from windlass.engine.state.relocation_holds import Hold
+from windlass.engine.state.cluster_state import ClusterState
+from windlass.engine.state.relocation_holds import RelocationHold
 from windlass.engine.timesharing import dump_record
-from windlass.engine.timesharing.dump_record import SharingRecord
+from windlass.engine.timesharing.dump_record import TimeSharingRecord
 from windlass.engine.victims.disruption_budgets import BudgetRecord
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 
 FORMAT = 2
 
@@ -77,14 +77,14 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[int, ...] = ()
     promised: str = ""
     reported_slices: tuple[HeldSlice, ...] = ()
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[TaskShare, ...] = ()
     """What it has of cards."""
-    kept: tuple[Cut, ...] = ()
+    kept: tuple[TaskShare, ...] = ()
     """What is promised to it of cards."""
-    reported_zones: ZoneHolding | None = None
-    zones: ZoneHolding | None = None
+    reported_zones: NumaHolding | None = None
+    zones: NumaHolding | None = None
     """What it has of NUMA zones."""
-    kept_zones: ZoneHolding | None = None
+    kept_zones: NumaHolding | None = None
     """What is promised to it of them."""
 
 
@@ -99,7 +99,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     let_in: bool = False
     stale_since: float | None = None
     stale_tried: float | None = None
-    refusal: Refusal | None = None
+    refusal: Rejection | None = None
     claimed_in_part: bool = False
 
 
@@ -110,11 +110,11 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: int
     node: str
     until: float | None = None
-    cuts: tuple[Cut, ...] = ()
-    zones: ZoneHolding | None = None
+    cuts: tuple[TaskShare, ...] = ()
+    zones: NumaHolding | None = None
 
 
-class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class PendingClassRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: list[Any]
     queue: str
     members: list[str]
@@ -145,7 +145,7 @@ class UsageRecord(msgspec.Struct, frozen=True):
     told: dict[str, dict[str, int]]
 
 
-class Document(msgspec.Struct, frozen=True):
+class DumpDocument(msgspec.Struct, frozen=True):
     format: int
     cycles: int
     config: EngineConfig
@@ -154,7 +154,7 @@ class Document(msgspec.Struct, frozen=True):
     classes: list[ClassRecord]
     groups: list[GroupRecord]
     tasks: list[TaskRecord]
-    buckets: list[BucketRecord]
+    buckets: list[PendingClassRecord]
     reservations: list[tuple[str, float, dict[str, dict[str, int]]]]
     waiting_since: dict[str, float]
     dirty: list[str]
@@ -169,7 +169,7 @@ class Document(msgspec.Struct, frozen=True):
     nodes_reshaped: bool
     reviews: list[Any]
     holds: list[HoldRecord] = []
-    reserved_parts: dict[str, dict[str, tuple[Cut, ...]]] = {}
+    reserved_parts: dict[str, dict[str, tuple[TaskShare, ...]]] = {}
     reserved_tasks: dict[str, dict[str, dict[int, int]]] = {}
     """By group and node: class → how many of its tasks."""
     reserved_turns: dict[str, int] = {}
@@ -185,33 +185,33 @@ class Document(msgspec.Struct, frozen=True):
     """When those who have left since the last cycle were to end: the first and the last such moment."""
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
-    claims: dict[str, ClaimsRecord] = {}
+    claims: dict[str, PreemptActionRecord] = {}
     """By action."""
     learned: dict[str, Any] = {}
     """By policy."""
     budgets: list[BudgetRecord] = []
     budgets_changed: bool = False
     """Whether there was news of them that was not looked at."""
-    sharing: SharingRecord = SharingRecord()
+    sharing: TimeSharingRecord = TimeSharingRecord()
     time_share: TimeShareRecord | None = None
 
 
 def dump(engine: Core) -> bytes:
     """The engine's state between two calls."""
-    world, table = engine.world, engine.world.table
-    known = {entry.name for entry in world.queues if not entry.missing}
-    document = Document(
+    state, table = engine.state, engine.state.table
+    known = {entry.name for entry in state.queues if not entry.missing}
+    document = DumpDocument(
         format=FORMAT,
         cycles=engine.cycles,
         config=engine.config,
         nodes=[node for name in sorted(table.rows) if (node := table.nodes[table.rows[name]]) is not None],
-        queues=[world.queues.entries[name].spec for name in sorted(known)],
-        classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
-        groups=[_group_record(group, let_in=key in world.gate.let_in) for key, group in world.groups.items()],
-        tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
+        queues=[state.queues.entries[name].spec for name in sorted(known)],
+        classes=[ClassRecord(cls.number, cls.needs) for cls in state.classes],
+        groups=[_group_record(group, let_in=key in state.gate.let_in) for key, group in state.groups.items()],
+        tasks=[_task_record(entry, table.names) for entry in state.tasks.values()],
         buckets=[
             _bucket_record(b, table.names, roomless=b in engine.reservations.roomless)
-            for b in engine.lot.buckets.values()
+            for b in engine.scheduling_queue.pending_classes.values()
             if _living(b)
         ],
         reservations=engine.reservations.as_records(),
@@ -221,16 +221,16 @@ def dump(engine: Core) -> bytes:
         unreserved=engine.reservations.unreserved,
         room_grown=engine.reservations.grown,
         nodes_unseen=engine.reservations.reshaped,
-        room_left=engine.world.ledger.ends.left,
+        room_left=engine.state.ledger.ends.left,
         waiting_since=engine.reservations.aging.since,
-        dirty=list(world.dirty),
+        dirty=list(state.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
-        freed=sorted(world.queues.freed),
-        reshaped=list(world.queues.reshaped),
-        changed=sorted(world.queues.changed),
-        stirred=world.queues.stirred,
-        moved=sorted(world.ledger.moved),
-        shares=world.shares.as_record(),
+        freed=sorted(state.queues.freed),
+        reshaped=list(state.queues.reshaped),
+        changed=sorted(state.queues.changed),
+        stirred=state.queues.stirred,
+        moved=sorted(state.ledger.moved),
+        shares=state.fair_shares.as_record(),
         total_changed=table.total_changed,
         nodes_reshaped=table.reshaped,
         reviews=[_as_list(item) for item in engine.reviews.open],
@@ -238,29 +238,29 @@ def dump(engine: Core) -> bytes:
             HoldRecord(
                 hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts, hold.zones
             )
-            for hold in world.ledger.holds
+            for hold in state.ledger.holds
         ],
-        usage=_usage_record(world),
+        usage=_usage_record(state),
         queue_reports=[
             usage
             for name in sorted(known)
-            if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
+            if isinstance(usage := state.queues.entries[name].reported, QueueUsage)
         ],
-        namespace_quotas=list(world.namespace_quotas.values()),
-        claims={name: action.as_record() for name, action in engine.evicting.items()},
-        learned={plugin.name: plugin.remembered() for plugin in world.policies.remembering},
-        budgets=world.budgets.as_records(),
+        namespace_quotas=list(state.namespace_quotas.values()),
+        claims={name: action.as_record() for name, action in engine.preempt_action.items()},
+        learned={plugin.name: plugin.remembered() for plugin in state.plugins.remembering},
+        budgets=state.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
-        sharing=dump_record.as_record(world.sharing),
+        sharing=dump_record.as_record(state.time_sharing),
         time_share=None if engine.time_share is None else engine.time_share.as_record(),
     )
     return msgspec.json.encode(document)
 
 
-def read(data: bytes) -> Document:
+def read(data: bytes) -> DumpDocument:
     """Parse a dump. Raises :class:`DumpError`."""
     try:
-        document = msgspec.json.decode(data, type=Document)
+        document = msgspec.json.decode(data, type=DumpDocument)
     except msgspec.MsgspecError as error:
         raise DumpError(f"not an engine dump: {error}") from error
     if document.format != FORMAT:
@@ -268,36 +268,36 @@ def read(data: bytes) -> Document:
     return document
 
 
-def load_into(engine: Core, document: Document) -> None:
+def load_into(engine: Core, document: DumpDocument) -> None:
     """Bring a fresh engine into the dumped state."""
     engine.cycles = document.cycles
-    for plugin in engine.world.policies.remembering:
+    for plugin in engine.state.plugins.remembering:
         if plugin.name in document.learned:
             plugin.recall(document.learned[plugin.name])
-    engine.world.policies.hear_scores()
+    engine.state.plugins.hear_scores()
     _load_objects(engine, document)
-    dump_record.restore(engine.world.sharing, document.sharing, engine.world.groups)
+    dump_record.restore(engine.state.time_sharing, document.sharing, engine.state.groups)
     if engine.time_share is not None and document.time_share is not None:
         engine.time_share.restore(document.time_share)
     _load_waiting(engine, document)
     _load_notes(engine, document)
     for name, record in document.claims.items():
-        if name in engine.evicting:
-            engine.evicting[name].restore(record)
+        if name in engine.preempt_action:
+            engine.preempt_action[name].restore(record)
 
 
 # ---------------------------------------------------------------------- writing
 
 
-def _usage_record(world: World) -> UsageRecord | None:
-    usage = world.usage
+def _usage_record(state: ClusterState) -> UsageRecord | None:
+    usage = state.usage
     if usage.renewed is None or usage.cluster is None:
         return None
     return UsageRecord(
         usage.renewed,
         _meter_record(usage.cluster),
         {name: _meter_record(meter) for name, meter in usage.meters.items()},
-        {entry.name: dict(entry.usage) for entry in world.queues if entry.usage},
+        {entry.name: dict(entry.usage) for entry in state.queues if entry.usage},
     )
 
 
@@ -360,14 +360,14 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
     )
 
 
-def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> BucketRecord:
-    orphaned = _orphaned(bucket)
-    waits = NOTHING if orphaned else bucket.waits
-    return BucketRecord(
-        signature=_as_list(bucket.signature),
-        queue=bucket.queue.name,
-        members=_living(bucket),
-        parked=bucket.parked and not orphaned,
+def _bucket_record(pending_class: PendingClass, names: list[str], *, roomless: bool) -> PendingClassRecord:
+    orphaned = _orphaned(pending_class)
+    waits = NOTHING if orphaned else pending_class.waits
+    return PendingClassRecord(
+        signature=_as_list(pending_class.signature),
+        queue=pending_class.queue.name,
+        members=_living(pending_class),
+        parked=pending_class.parked and not orphaned,
         room=[(cls.number, n) for cls, n in waits.room.items()],
         any_room=sorted(cls.number for cls in waits.any_room),
         queues=sorted(waits.queues),
@@ -375,21 +375,21 @@ def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> Bucke
         anything=waits.anything,
         rows=sorted(names[row] for row in waits.rows if names[row]),
         kept_for=waits.kept_for,
-        explanation=None if orphaned else bucket.explanation,
-        told=bucket.told,
+        explanation=None if orphaned else pending_class.explanation,
+        told=pending_class.told,
         roomless=roomless,
     )
 
 
-def _orphaned(bucket: Bucket) -> bool:
+def _orphaned(pending_class: PendingClass) -> bool:
     """Whether the first of a strict line, for which the others wait, has been removed: the next one is to be tried."""
-    head = bucket.head() if bucket.strict and bucket.parked else None
+    head = pending_class.head() if pending_class.strict and pending_class.parked else None
     return head is not None and head.group is None
 
 
-def _living(bucket: Bucket) -> list[str]:
+def _living(pending_class: PendingClass) -> list[str]:
     """The members that still exist; those that were removed leave the bucket in the next cycle."""
-    return sorted(key for key, group in bucket.members.items() if group.group is not None)
+    return sorted(key for key, group in pending_class.members.items() if group.group is not None)
 
 
 def _as_list(value: Any) -> Any:
@@ -403,43 +403,43 @@ def _as_tuple(value: Any) -> Any:
 # ---------------------------------------------------------------------- reading
 
 
-def _load_objects(engine: Core, document: Document) -> None:
-    world = engine.world
-    world.namespace_quotas = {quota.key: quota for quota in document.namespace_quotas}
+def _load_objects(engine: Core, document: DumpDocument) -> None:
+    state = engine.state
+    state.namespace_quotas = {quota.key: quota for quota in document.namespace_quotas}
     for queue in document.queues:
-        world.queues.upsert(queue)
+        state.queues.upsert(queue)
     for node in document.nodes:
-        world.table.upsert(node)
+        state.table.upsert(node)
     for record in document.classes:
-        world.classes.restore(record.number, record.needs)
+        state.classes.restore(record.number, record.needs)
     needs = {record.number: record.needs for record in document.classes}
     for record in document.groups:
         if record.group is not None:
-            group = world.group(record.key)
+            group = state.group(record.key)
             if record.let_in:
-                world.gate.let_in.add(record.key)
-            group.set_group(record.group, apart=world.apart(record.group))
-            world.note_time(group)
-            world.ledger.accounts.join(group, world.queues.get(record.group.queue))
+                state.gate.let_in.add(record.key)
+            group.set_group(record.group, apart=state.apart(record.group))
+            state.note_time(group)
+            state.ledger.counters.join(group, state.queues.get(record.group.queue))
         else:
-            world.group(record.key)
+            state.group(record.key)
     for record in document.tasks:
         _load_task(engine, record, needs[record.needs])
-    world.budgets.restore(document.budgets)
-    world.budgets.version += document.budgets_changed
-    classes = {cls.number: cls for cls in world.classes}
+    state.budgets.restore(document.budgets)
+    state.budgets.version += document.budgets_changed
+    classes = {cls.number: cls for cls in state.classes}
     for record in document.holds:
-        row = world.table.row(record.node)
-        group, cls = world.groups[record.group], classes[record.needs]
-        world.ledger.holds.restore(Hold(group, cls, row, record.until, record.cuts, record.zones))
+        row = state.table.row(record.node)
+        group, cls = state.groups[record.group], classes[record.needs]
+        state.ledger.holds.restore(RelocationHold(group, cls, row, record.until, record.cuts, record.zones))
     for record in document.groups:
-        group = world.groups[record.key]
+        group = state.groups[record.key]
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
         group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
         group.refusal, group.claimed_in_part = record.refusal, record.claimed_in_part
         if record.not_before:
-            engine.enrolment.resume_pause(group, record.not_before)
+            engine.enqueuer.resume_pause(group, record.not_before)
 
 
 def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
@@ -471,35 +471,35 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
     )
     engine.restore_task(task, record.state, record.node, record.devices, record.cuts, record.zones)
     if record.promised:
-        world = engine.world
-        row = world.table.row(record.promised)
-        cuts = record.kept if needs.devices else None
-        world.ledger.promise(world.tasks[task.key], row, cuts, record.kept_zones, plan=False)
+        state = engine.state
+        row = state.table.row(record.promised)
+        shares = record.kept if needs.devices else None
+        state.ledger.promise(state.tasks[task.key], row, shares, record.kept_zones, plan=False)
 
 
-def _load_waiting(engine: Core, document: Document) -> None:
-    world = engine.world
-    classes: dict[int, TaskClass] = {cls.number: cls for cls in world.classes}
+def _load_waiting(engine: Core, document: DumpDocument) -> None:
+    state = engine.state
+    classes: dict[int, TaskClass] = {cls.number: cls for cls in state.classes}
     for record in document.buckets:
         signature: Signature = _as_tuple(record.signature)
         bucket = None
         for key in record.members:
-            group = world.groups[key]
+            group = state.groups[key]
             step = next_step(group)
-            group.step = step if isinstance(step, Step) else None
-            group.order_key = world.group_order(group)
-            bucket = engine.lot.enter(signature, world.queues.get(record.queue), group)
+            group.step = step if isinstance(step, NextTasks) else None
+            group.order_key = state.group_order(group)
+            bucket = engine.scheduling_queue.enter(signature, state.queues.get(record.queue), group)
         if bucket is not None and record.parked:
-            waits = Waits(
+            waits = WakeConditions(
                 room={classes[number]: n for number, n in record.room},
                 any_room={classes[number] for number in record.any_room},
                 queues=set(record.queues),
                 domains={classes[number] for number in record.domains},
                 anything=record.anything,
-                rows={world.table.row(name) for name in record.rows},
+                rows={state.table.row(name) for name in record.rows},
                 kept_for=record.kept_for,
             )
-            engine.lot.park(bucket, waits)
+            engine.scheduling_queue.park(bucket, waits)
             bucket.explanation = record.explanation
         if bucket is not None:
             bucket.told = record.told
@@ -507,11 +507,11 @@ def _load_waiting(engine: Core, document: Document) -> None:
                 engine.reservations.roomless[bucket] = None
 
 
-def _load_notes(engine: Core, document: Document) -> None:
+def _load_notes(engine: Core, document: DumpDocument) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
-    world = engine.world
+    state = engine.state
     engine.reservations.restore(document.reservations, document.reserved_parts)
-    classes = {cls.number: cls for cls in world.classes}
+    classes = {cls.number: cls for cls in state.classes}
     engine.reservations.restore_more(
         document.reserved_tasks,
         document.reserved_turns,
@@ -519,18 +519,18 @@ def _load_notes(engine: Core, document: Document) -> None:
         grown=document.room_grown,
         reshaped=document.nodes_unseen,
     )
-    engine.world.ledger.ends.left = document.room_left
+    engine.state.ledger.ends.left = document.room_left
     engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)
-    world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
-    world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
-    world.ledger.moved = set(document.moved)
-    queues = world.queues
+    state.ledger.dirty = {key: state.groups[key] for key in document.dirty}
+    state.table.improved = {state.table.rows[name] for name in document.improved if name in state.table.rows}
+    state.ledger.moved = set(document.moved)
+    queues = state.queues
     if document.usage is not None:
-        _load_usage(world, document.usage)
-    world.shares.restore(document.shares)
-    world.table.total_changed = document.total_changed
-    world.table.reshaped = document.nodes_reshaped
+        _load_usage(state, document.usage)
+    state.fair_shares.restore(document.shares)
+    state.table.total_changed = document.total_changed
+    state.table.reshaped = document.nodes_reshaped
     engine.reviews.open = {_as_tuple(item): None for item in document.reviews}
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.reshaped = {name: queues.get(name) for name in document.reshaped}
@@ -541,13 +541,13 @@ def _load_notes(engine: Core, document: Document) -> None:
     engine.resume_turns()
 
 
-def _load_usage(world: World, record: UsageRecord) -> None:
-    usage = world.usage
+def _load_usage(state: ClusterState, record: UsageRecord) -> None:
+    usage = state.usage
     usage.renewed = record.renewed
     usage.cluster = _meter(record.cluster)
     usage.meters = {name: _meter(meter) for name, meter in record.queues.items()}
     for name, parts in record.told.items():
-        world.queues.get(name).usage = parts
+        state.queues.get(name).usage = parts
 
 
 def _meter(record: MeterRecord) -> Meter:

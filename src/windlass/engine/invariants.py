@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
-from windlass.engine.device_invariants import add_card_charges, card_problems, open_cards
+from windlass.engine.device_invariants import add_device_charges, device_problems, open_devices
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.feasibility.task_class import TaskClass, request_of
-from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, promised
-from windlass.engine.groups.next_step import Shortage, Step, next_step
-from windlass.engine.groups.subgroups import PartTree
+from windlass.engine.groups.entries import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, nominated
+from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
+from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
-from windlass.engine.pending.scheduling_queue import Bucket, Signature, line_of
+from windlass.engine.pending.scheduling_queue import PendingClass, Signature, line_of
 from windlass.engine.queueing.enqueue import signature_of
 from windlass.engine.queues.tree import SUMS, QueueEntry
 from windlass.engine.state.counters import is_firm
@@ -38,7 +38,7 @@ def check(engine: Core, *, overcommitted: bool = False) -> None:
     problems = [
         *_nodes(engine),
         *_devices(engine, overcommitted),
-        *card_problems(engine, overcommitted),
+        *device_problems(engine, overcommitted),
         *_queues(engine, overcommitted),
         *_groups(engine),
         *_parking(engine),
@@ -58,14 +58,14 @@ def check_decision(engine: Core, decision: Decision) -> None:
         if times > 1:
             problems.append(f"{task} is bound {times} times in one cycle")
     for key in {bind.group for bind in decision.binds if not _apart(engine, bind)}:
-        group = engine.world.groups[key]
+        group = engine.state.groups[key]
         if not group.ready():
             problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
     problems += _broken_parts(engine, decision) + _broken_promises(engine) + _far_apart(engine, decision)
     for bind in decision.binds:
-        entry = engine.world.tasks[bind.task]
+        entry = engine.state.tasks[bind.task]
         wanted = sum(count for _, count in entry.cls.device_requests)
-        wanted += sum(cut.index >= 0 for cut in entry.cuts)
+        wanted += sum(share.index >= 0 for share in entry.cuts)
         if len(bind.devices) != wanted:
             problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
     if problems:
@@ -74,17 +74,17 @@ def check_decision(engine: Core, decision: Decision) -> None:
 
 def _apart(engine: Core, bind: Bind) -> bool:
     """Whether the pod takes no part in its gang: it asks for nothing and is placed on its own."""
-    group = engine.world.groups[bind.group]
-    return group.apart and engine.world.tasks[bind.task].cls.asks_nothing
+    group = engine.state.groups[bind.group]
+    return group.apart and engine.state.tasks[bind.task].cls.asks_nothing
 
 
 def _broken_parts(engine: Core, decision: Decision) -> list[str]:
     """Parts of gangs of which only a part was started."""
     problems = []
     for bind in decision.binds:
-        group = engine.world.groups[bind.group]
+        group = engine.state.groups[bind.group]
         if group.parts is not None:
-            part = group.parts.of(engine.world.tasks[bind.task].task.subgroup)
+            part = group.parts.of(engine.state.tasks[bind.task].task.subgroup)
             if part.held < part.minimum:
                 problems.append(f"part {part.name!r} of {bind.group} was started below its minimum")
     return problems
@@ -94,9 +94,9 @@ def _far_apart(engine: Core, decision: Decision) -> list[str]:
     """Gangs that were started, moved or promised room, or a part of them, further apart than they asked for: told
     from labels alone."""
     problems = []
-    promised_to = {engine.world.tasks[nomination.task].task.group for nomination in decision.nominations}
+    promised_to = {engine.state.tasks[nomination.task].task.group for nomination in decision.nominations}
     for key in sorted({bind.group for bind in decision.binds} | promised_to):
-        group = engine.world.groups[key]
+        group = engine.state.groups[key]
         wanted = {part.name: part.topology for part in group.spec.subgroups}
         for part, need in {"": group.spec.topology, **wanted}.items():
             if need is None or need.required < 0:
@@ -108,7 +108,7 @@ def _far_apart(engine: Core, decision: Decision) -> list[str]:
                 row = entry.promised if entry.promised >= 0 else entry.row
                 held = entry.promised >= 0 or entry.state in ACTIVE
                 if row >= 0 and held and (not part or _lies_in(group, entry.task.subgroup, part)):
-                    node = engine.world.table.nodes[row]
+                    node = engine.state.table.nodes[row]
                     carried = {**node.labels, NODE_NAME: node.name} if node is not None else {}
                     places.add(tuple(carried.get(label) for label in labels))
             if len(places) > 1 or any(None in place for place in places):
@@ -129,27 +129,27 @@ def _lies_in(group: GroupEntry, part: str, above: str) -> bool:
 
 def _broken_promises(engine: Core) -> list[str]:
     """Promises that cannot be kept, and gangs of which only a part was promised room."""
-    table = engine.world.table
+    table = engine.state.table
     planes = table.planes
     later = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
     over = ((later > planes[:, ALLOCATABLE]) & (planes[:, PROMISED] > 0)).any(axis=1)
     problems = [
         f"{table.names[row]} promises more than it will have" for row in np.flatnonzero(over).tolist()
     ]
-    for group in engine.world.groups.values():
-        there = len(promised(group))
+    for group in engine.state.groups.values():
+        there = len(nominated(group))
         step = next_step(group) if there else None
-        if isinstance(step, Step) and not step.extra and there < step.members:
+        if isinstance(step, NextTasks) and not step.extra and there < step.members:
             problems.append(f"{group.key} is promised room for {there} of the {step.members} that it lacks")
     return problems
 
 
 def _nodes(engine: Core) -> list[str]:
-    table = engine.world.table
+    table = engine.state.table
     problems, expected = _books(engine)
     wrong = np.flatnonzero((expected != table.planes).any(axis=(1, 2))).tolist()
     problems += [f"the books of {table.names[row] or row} are wrong" for row in wrong]
-    if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in engine.world.tasks.values()):
+    if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in engine.state.tasks.values()):
         problems.append("nodes hold tasks that do not exist")
     for name, row in table.rows.items():
         if table.names[row] != name or bool(table.live[row]) != (table.nodes[row] is not None):
@@ -168,11 +168,11 @@ def _nodes(engine: Core) -> list[str]:
 
 def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
     """The amounts of all nodes as the tasks have it."""
-    world, table = engine.world, engine.world.table
+    state, table = engine.state, engine.state.table
     expected = np.zeros_like(table.planes)
     expected[:, ALLOCATABLE] = table.planes[:, ALLOCATABLE]
     problems = []
-    for entry in world.tasks.values():
+    for entry in state.tasks.values():
         vector = table.request_vector(request_of(entry.cls.needs.node_request))
         if entry.state in OCCUPYING:
             if entry.row < 0 or table.tasks[entry.row].get(entry.key) is not entry:
@@ -186,7 +186,7 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
                     expected[entry.row, RELEASING, table.column(resource)] -= WHOLE * sick.bit_count()
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
-        leaving = world.ledger.leaving.get(entry.key) is entry
+        leaving = state.ledger.leaving.get(entry.key) is entry
         if leaving != (entry.state is TaskState.RELEASING and entry.row >= 0):
             problems.append(f"{entry.key} is {entry.state.value}: leaving is out of step")
         if entry.promised >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
@@ -195,20 +195,20 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
             expected[entry.promised, PROMISED] += vector
         if (table.expected.get(entry.promised, {}).get(entry.key) is entry) != (entry.promised >= 0):
             problems.append(f"{entry.key} is not expected where room is promised to it")
-    for hold in world.ledger.holds:
+    for hold in state.ledger.holds:
         expected[hold.row, PROMISED] += table.request_vector(request_of(hold.cls.needs.node_request))
-    add_card_charges(engine, expected)
+    add_device_charges(engine, expected)
     return problems, expected
 
 
 def _capacity(engine: Core) -> list[str]:
-    table = engine.world.table
+    table = engine.state.table
     over = (table.planes[:, USED] > table.planes[:, ALLOCATABLE]).any(axis=1) & table.live
     return [f"{table.names[row]} is over-committed" for row in np.flatnonzero(over).tolist()]
 
 
 def _devices(engine: Core, overcommitted: bool) -> list[str]:
-    table, every_open = engine.world.table, open_cards(engine)
+    table, every_open = engine.state.table, open_devices(engine)
     problems = []
     for name, row in table.rows.items():
         holders: Counter[tuple[str, int]] = Counter()
@@ -233,15 +233,15 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
 
 def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
     """What every queue should hold, in the order of ``SUMS``."""
-    world = engine.world
-    sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(5)] for q in world.queues}
-    for group in world.groups.values():
+    state = engine.state
+    sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(5)] for q in state.queues}
+    for group in state.groups.values():
         if group.queue is None:
             continue
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
                 allocated, releasing, pending, promised, firm = sums[ancestor.name]
-                by_model = world.ledger.accounts.by_model(entry.cls, entry.row)
+                by_model = state.ledger.counters.by_model(entry.cls, entry.row)
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
                     allocated.update(by_model)
@@ -250,32 +250,32 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
                     releasing.update(by_model)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
-                    pending.update(world.ledger.accounts.wished_models(entry.cls))
+                    pending.update(state.ledger.counters.wished_models(entry.cls))
                 if entry.promised >= 0:
                     promised.update(entry.cls.request)
-                    promised.update(world.ledger.accounts.by_model(entry.cls, entry.promised))
+                    promised.update(state.ledger.counters.by_model(entry.cls, entry.promised))
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if is_firm(group) and (holds or entry.promised >= 0):
                     firm.update(entry.cls.request)
-    for hold in world.ledger.holds:
+    for hold in state.ledger.holds:
         for ancestor in hold.group.queue.path if hold.group.queue is not None else ():
             sums[ancestor.name][3].update(hold.cls.request)
-            sums[ancestor.name][3].update(world.ledger.accounts.by_model(hold.cls, hold.row))
+            sums[ancestor.name][3].update(state.ledger.counters.by_model(hold.cls, hold.row))
             if is_firm(hold.group):
                 sums[ancestor.name][4].update(hold.cls.request)
     return sums
 
 
 def _queues(engine: Core, overcommitted: bool) -> list[str]:
-    world = engine.world
+    state = engine.state
     problems = []
     sums = _queue_sums(engine)
-    for queue in world.queues:
+    for queue in state.queues:
         for name, right in zip(SUMS, sums[queue.name], strict=True):
             kept: dict[str, int] = getattr(queue, name)
             if {n: u for n, u in kept.items() if u} != {n: u for n, u in right.items() if u}:
                 problems.append(f"the sums of queue {queue.name} are wrong")
-        problems += _shape(world.queues.entries, queue)
+        problems += _shape(state.queues.entries, queue)
         if not overcommitted:
             problems += [
                 f"queue {queue.name} is over its limit of {name}"
@@ -297,7 +297,7 @@ def _shape(entries: dict[str, QueueEntry], queue: QueueEntry) -> list[str]:
 
 def _groups(engine: Core) -> list[str]:
     problems = []
-    for key, group in engine.world.groups.items():
+    for key, group in engine.state.groups.items():
         states = Counter(entry.state for entry in group.tasks.values())
         pending = {e.key for e in group.tasks.values() if e.state is TaskState.PENDING and not e.task.gated}
         counted = (group.active, group.succeeded, group.failed)
@@ -325,7 +325,7 @@ def _groups(engine: Core) -> list[str]:
     return problems
 
 
-def _parts(group: GroupEntry, tree: PartTree) -> list[str]:
+def _parts(group: GroupEntry, tree: SubGroupTree) -> list[str]:
     counted = (*ACTIVE, TaskState.SUCCEEDED)
     held = Counter(tree.of(e.task.subgroup).name for e in group.tasks.values() if e.state in counted)
     return [
@@ -335,49 +335,58 @@ def _parts(group: GroupEntry, tree: PartTree) -> list[str]:
     ]
 
 
-def _wanted(group: GroupEntry, step: Step, bucket: Bucket) -> Signature:
-    return line_of(bucket.queue) if bucket.strict else signature_of(group, step)
+def _wanted(group: GroupEntry, step: NextTasks, pending_class: PendingClass) -> Signature:
+    return line_of(pending_class.queue) if pending_class.strict else signature_of(group, step)
 
 
 def _parking(engine: Core) -> list[str]:
-    lot, world = engine.lot, engine.world
+    scheduling_queue, state = engine.scheduling_queue, engine.state
     problems = []
     seen: set[str] = set()
-    for signature, bucket in lot.buckets.items():
-        if bucket.signature != signature or not bucket.members:
-            problems.append(f"{bucket!r} is out of place")
-        head = bucket.head()
-        if head is None or head.order_key != min(g.order_key for g in bucket.members.values()):
-            problems.append(f"{bucket!r} has lost its head")
-        for key, group in bucket.members.items():
+    for signature, pending_class in scheduling_queue.pending_classes.items():
+        if pending_class.signature != signature or not pending_class.members:
+            problems.append(f"{pending_class!r} is out of place")
+        head = pending_class.head()
+        if head is None or head.order_key != min(g.order_key for g in pending_class.members.values()):
+            problems.append(f"{pending_class!r} has lost its head")
+        for key, group in pending_class.members.items():
             seen.add(key)
-            if bucket.strict and group.promises and key not in bucket.promised:
-                problems.append(f"{bucket!r} does not know what {key} is promised")
-            if group.bucket is not bucket:
+            if pending_class.strict and group.promises and key not in pending_class.promised:
+                problems.append(f"{pending_class!r} does not know what {key} is promised")
+            if group.bucket is not pending_class:
                 problems.append(f"{key} does not know its bucket")
-            elif key not in world.dirty:
+            elif key not in state.dirty:
                 step = next_step(group)
-                if step is None or isinstance(step, Shortage) or _wanted(group, step, bucket) != signature:
+                if (
+                    step is None
+                    or isinstance(step, Shortage)
+                    or _wanted(group, step, pending_class) != signature
+                ):
                     problems.append(f"{key} waits for something it does not ask for")
     problems += [
-        f"{g.key} is in a bucket unknown" for g in world.groups.values() if g.bucket and g.key not in seen
+        f"{g.key} is in a bucket unknown" for g in state.groups.values() if g.bucket and g.key not in seen
     ]
-    for index in (lot.by_class, lot.by_queue, lot.by_domain, lot.by_row):
+    for index in (
+        scheduling_queue.by_class,
+        scheduling_queue.by_queue,
+        scheduling_queue.by_domain,
+        scheduling_queue.by_row,
+    ):
         problems += [
             f"{bucket!r} is watched for but not parked"
-            for buckets in index.values()
-            for bucket in buckets
-            if not bucket.parked or lot.buckets.get(bucket.signature) is not bucket
+            for pending_classes in index.values()
+            for bucket in pending_classes
+            if not bucket.parked or scheduling_queue.pending_classes.get(bucket.signature) is not bucket
         ]
     return problems
 
 
 def _ends(engine: Core) -> list[str]:
     """What is kept of when things end, against all tasks, at the moment for which it was kept last."""
-    ends = engine.world.ledger.ends
+    ends = engine.state.ledger.ends
     wanted: dict[tuple[float, str], list[TaskEntry]] = {}
-    for key, group in engine.world.groups.items():
-        for entry in group.tasks.values() if key in engine.world.timed else ():
+    for key, group in engine.state.groups.items():
+        for entry in group.tasks.values() if key in engine.state.timed else ():
             if place_of(entry) >= 0:
                 moment = end_of(entry, ends.now)
                 if moment is not None:
@@ -388,14 +397,14 @@ def _ends(engine: Core) -> list[str]:
 
 def _classes(engine: Core) -> list[str]:
     """What the classes have cached equals what a new class finds."""
-    world = engine.world
+    state = engine.state
     problems = []
-    for cls in world.classes:
-        if cls.tasks != sum(entry.cls is cls for entry in world.tasks.values()):
+    for cls in state.classes:
+        if cls.tasks != sum(entry.cls is cls for entry in state.tasks.values()):
             problems.append(f"{cls!r} counts {cls.tasks} tasks")
-        mine = [e for e in world.tasks.values() if e.cls is cls]
+        mine = [e for e in state.tasks.values() if e.cls is cls]
         placed = Counter(row for e in mine for row in (e.row, e.promised) if row >= 0)
-        placed.update(hold.row for hold in world.ledger.holds if hold.cls is cls)
+        placed.update(hold.row for hold in state.ledger.holds if hold.cls is cls)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")
         if cls.ending != Counter(e.row for e in mine if e.state in ENDING):
@@ -403,7 +412,7 @@ def _classes(engine: Core) -> list[str]:
         if not cls.built:
             continue
         cls.refresh()
-        fresh = TaskClass(cls.number, cls.needs, world.table, world.policies)
+        fresh = TaskClass(cls.number, cls.needs, state.table, state.plugins)
         fresh.refresh()
         problems += [
             f"{field} of {cls!r} is out of date"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
-from windlass.spi.budgets import HearsBudgets
-from windlass.spi.consent import Consents, Rounds
-from windlass.spi.devices import CardChoice
-from windlass.spi.numa import ZoneBooks
+from windlass.spi.budgets import TakesBudgets
+from windlass.spi.consent import CycleObserver, Permit
+from windlass.spi.devices import DeviceChoice
+from windlass.spi.numa import NumaAccounting
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 from windlass.spi.timeshare import TimeSharing
@@ -55,7 +55,7 @@ def speaks(plugin: object, dialect: Dialect) -> bool:
 
 
 def _ask_minds(plugin: object) -> Callable[[int], bool]:
-    return plugin.minds if isinstance(plugin, spi.Minds) else _always
+    return plugin.minds if isinstance(plugin, spi.IsInterested) else _always
 
 
 def _always(number: int) -> bool:
@@ -71,7 +71,7 @@ def counts_terminating(plugin: spi.Domain) -> bool:
     return bool(getattr(plugin, "counts_terminating", True))
 
 
-class Policies:
+class PluginSet:
     def __init__(self, plugins: Sequence[object]) -> None:
         self.plugins = tuple(plugins)
         filters = [p for p in plugins if isinstance(p, spi.Filter)]
@@ -82,13 +82,13 @@ class Policies:
         self._domains = [(p, _ask_minds(p)) for p in self.domains]
         self.told = 0
         """Counts the times after which they may see classes with other eyes (:class:`spi.Minds`)."""
-        self.learning = [p for p in plugins if isinstance(p, scoring.Learns)]
-        self.remembering = [p for p in plugins if isinstance(p, scoring.Remembers)]
-        self.card_choices = [p for p in plugins if isinstance(p, CardChoice)]
-        self.zone_books = next((p for p in plugins if isinstance(p, ZoneBooks)), None)
-        self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
-        self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
-        self.static_findings: list[spi.Findings] = [p for p in self.findings if p in self.static_filters]
+        self.learning = [p for p in plugins if isinstance(p, scoring.LearningScore)]
+        self.remembering = [p for p in plugins if isinstance(p, scoring.RemembersState)]
+        self.card_choices = [p for p in plugins if isinstance(p, DeviceChoice)]
+        self.zone_books = next((p for p in plugins if isinstance(p, NumaAccounting)), None)
+        self.varying = [p for p in plugins if isinstance(p, spi.TimeVarying)]
+        self.findings = [p for p in plugins if isinstance(p, spi.NodeBlockers)]
+        self.static_findings: list[spi.NodeBlockers] = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
         self._every_score, self._relative = scores, relative
@@ -97,13 +97,13 @@ class Policies:
         self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
         self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
-        self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
-        self.claims = [p for p in plugins if isinstance(p, victims.Claims)]
+        self.admissions = [p for p in plugins if isinstance(p, spi.Admit)]
+        self.claims = [p for p in plugins if isinstance(p, victims.PreemptionPolicy)]
         self._grants: dict[tuple[str, Dialect], bool] = {}
         self._sort_victims(plugins)
         self.time_sharing = next((p for p in reversed(plugins) if isinstance(p, TimeSharing)), None)
-        self.consenting = [p for p in plugins if isinstance(p, Consents)]
-        self.in_rounds = [p for p in plugins if isinstance(p, Rounds)]
+        self.consenting = [p for p in plugins if isinstance(p, Permit)]
+        self.in_rounds = [p for p in plugins if isinstance(p, CycleObserver)]
         self.shares_rows = not any(
             getattr(p, "reads_labels", False)
             for p in (
@@ -113,7 +113,7 @@ class Policies:
             )
         )
         """Whether nodes with equal amounts may share an answer."""
-        self.reads = frozenset(key for p in plugins if isinstance(p, spi.Reads) for key in p.reads)
+        self.reads = frozenset(key for p in plugins if isinstance(p, spi.ReadsLabels) for key in p.reads)
         """The labels of pods that some policy looks at."""
         self.reads_images = any(p.reads_images for p in plugins if isinstance(p, spi.ReadsImages))
         """Whether some policy looks at container images."""
@@ -128,29 +128,29 @@ class Policies:
         """Those that say who may be asked to go, and in which order."""
         self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
         sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
-        self.branch_filters = [p for p in sparing if isinstance(p, victims.SparesBranches)]
+        self.branch_filters = [p for p in sparing if isinstance(p, victims.QueueVictimFilter)]
         """Those that spare all queues of a branch of the tree, or none of them."""
-        self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
+        self.queue_filters = [p for p in sparing if not isinstance(p, victims.QueueVictimFilter)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
-        self._claim_readers = [p for p in self.victim_orders if isinstance(p, victims.GoesBy)]
-        self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
+        self._claim_readers = [p for p in self.victim_orders if isinstance(p, victims.VictimKeyInputs)]
+        self.validations = [p for p in plugins if isinstance(p, victims.VictimSetRule)]
         self.offers_last = all(
             getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)
         )
         """Whether who may be taken, and in which order, changes with nothing but what is taken and queues' rules."""
-        self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
+        self.heeds_budgets = any(isinstance(p, TakesBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
 
-    def goes_by(self, claim: victims.Claim) -> Hashable:
+    def goes_by(self, preemption: victims.Preemption) -> Hashable:
         """What the order of units goes by beside the action, the queue, and its group's API and priority."""
-        return tuple([plugin.goes_by(claim) for plugin in self._claim_readers])
+        return tuple([plugin.goes_by(preemption) for plugin in self._claim_readers])
 
     def hear_scores(self) -> None:
         """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""
         self.told += 1
         heard = [p for p in self._every_score if not _silent(p)]
         self._scores = {dialect: Scores.of(dialect, heard, self._relative) for dialect in Dialect}
-        self.card_ranks = [p for p in self.plugins if isinstance(p, scoring.CardRanks) and not _silent(p)]
+        self.card_ranks = [p for p in self.plugins if isinstance(p, scoring.DeviceRanks) and not _silent(p)]
 
     def learn(self, number: int, needs: Needs, counted_by: Callable[[spi.Domain], Placed]) -> None:
         """A class of tasks appears. ``counted_by``: what is there already, as a policy counts it."""

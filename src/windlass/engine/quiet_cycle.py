@@ -13,24 +13,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.engine.actions.allocate import Allocate
-from windlass.engine.actions.context import Action, Machinery
-from windlass.engine.actions.preempt import Evicting
+from windlass.engine.actions.context import Action, ActionContext
+from windlass.engine.actions.preempt import PreemptAction
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
 
-_BY_MOMENTS = {Allocate, Evicting, StaleGangEviction, TimeShare}
+_BY_MOMENTS = {Allocate, PreemptAction, StaleGangEviction, TimeShare}
 """Actions of which nothing comes before a moment that they have named, if nothing has changed; but for the first,
 nothing but who may be asked to go."""
 
 
-class Stillness:
-    def __init__(self, machinery: Machinery, actions: Sequence[Action]) -> None:
-        self._machinery = m = machinery
-        config, policies = m.world.config, m.policies
+class QuietCycle:
+    def __init__(self, machinery: ActionContext, actions: Sequence[Action]) -> None:
+        self._context = context = machinery
+        config, plugins = context.state.config, context.plugins
         self._possible = (
             {type(action) for action in actions} <= _BY_MOMENTS
             and not (config.reports or config.usage_half_life_seconds)
-            and not (policies.varying or policies.in_rounds or m.consent.asked)
+            and not (plugins.varying or plugins.in_rounds or context.permit.asked)
         )
         self.told = True
         """Whether the world has told of more than that what was decided is so since the last cycle, or there was none
@@ -44,18 +44,18 @@ class Stillness:
         """Whether that is so at a moment."""
         if self.told or not self._possible or (self.others is not None and self.others <= now):
             return False
-        m = self._machinery
-        world, reservations = m.world, m.reservations
-        ledger, queues = world.ledger, world.queues
+        context = self._context
+        state, reservations = context.state, context.reservations
+        ledger, queues = state.ledger, state.queues
         return not (
             ledger.dirty
             or ledger.leaving
             or ledger.holds.by_group
             or queues.reshaped
             or queues.recount
-            or world.table.total_changed
-            or not m.lot.wakes_nobody(ledger.moved)
-            or m.turns.waiting
+            or state.table.total_changed
+            or not context.scheduling_queue.wakes_nobody(ledger.moved)
+            or context.queue_heap.waiting
             or reservations.slots
             or reservations.vacant
             or reservations.aging.since

@@ -39,7 +39,7 @@ def hardly_looking() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def look_anew() -> None:
+def collect_again() -> None:
     """What was set aside may have been dropped since (a whole state was replaced by another): look at all of it
     once. Nothing is done where nothing was set aside."""
     if gc.get_freeze_count():

@@ -4,7 +4,7 @@ One folder, mode 0700, holds everything that must survive a restart, and nothing
 (except the Unix socket, when the folder's path is longer than a socket address may be). Every room
 takes its paths from here, so that no name is spelled twice.
 
-Raises :class:`StateError` with a ``problem`` from :class:`Problem`; what a person reads is made of it
+Raises :class:`StateError` with a ``problem`` from :class:`StateProblem`; what a person reads is made of it
 by the command line (this room has no domain words).
 """
 
@@ -28,7 +28,7 @@ NETWORK_FILESYSTEMS = frozenset(
 """Where byte-range locks or ``mmap`` cannot be relied upon, which SQLite's write-ahead log needs."""
 
 
-class Problem:
+class StateProblem:
     """What can be wrong with a state folder."""
 
     READ_ONLY = "read-only"
@@ -41,7 +41,7 @@ class Problem:
 
 
 class StateError(Exception):
-    """The folder cannot be used. ``problem`` is one of :class:`Problem`."""
+    """The folder cannot be used. ``problem`` is one of :class:`StateProblem`."""
 
     def __init__(self, problem: str, path: Path, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
@@ -52,14 +52,14 @@ class StateError(Exception):
     @staticmethod
     def of(path: Path, error: OSError) -> StateError:
         problem = {
-            errno.EROFS: Problem.READ_ONLY,
-            errno.EACCES: Problem.DENIED,
-            errno.EPERM: Problem.DENIED,
-            errno.ENOSPC: Problem.FULL,
-            errno.EDQUOT: Problem.FULL,
-            errno.ENOTDIR: Problem.NOT_A_FOLDER,
-            errno.EEXIST: Problem.NOT_A_FOLDER,
-        }.get(error.errno or 0, Problem.OTHER)
+            errno.EROFS: StateProblem.READ_ONLY,
+            errno.EACCES: StateProblem.DENIED,
+            errno.EPERM: StateProblem.DENIED,
+            errno.ENOSPC: StateProblem.FULL,
+            errno.EDQUOT: StateProblem.FULL,
+            errno.ENOTDIR: StateProblem.NOT_A_FOLDER,
+            errno.EEXIST: StateProblem.NOT_A_FOLDER,
+        }.get(error.errno or 0, StateProblem.OTHER)
         return StateError(problem, path, error.strerror or str(error))
 
 
@@ -178,7 +178,7 @@ class StateFolder:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             owner = self.path.stat()
             if owner.st_uid != os.geteuid():
-                raise StateError(Problem.FOREIGN, self.path, f"belongs to user id {owner.st_uid}")
+                raise StateError(StateProblem.FOREIGN, self.path, f"belongs to user id {owner.st_uid}")
             if stat.S_IMODE(owner.st_mode) & 0o077:
                 self.path.chmod(0o700)
             write_atomic(self.path / ".probe", b"x", durable=False)
@@ -188,7 +188,7 @@ class StateFolder:
             raise StateError.of(self.path, error) from error
         kind = filesystem_of(self.path)
         if kind in NETWORK_FILESYSTEMS and not allow_network:
-            raise StateError(Problem.NETWORK, self.path, f"lies on a network file system ({kind})")
+            raise StateError(StateProblem.NETWORK, self.path, f"lies on a network file system ({kind})")
 
     def _prepare_socket_folder(self) -> None:
         folder = self.socket.parent
@@ -197,7 +197,7 @@ class StateFolder:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise StateError(Problem.FOREIGN, folder, f"belongs to user id {found.st_uid}")
+            raise StateError(StateProblem.FOREIGN, folder, f"belongs to user id {found.st_uid}")
         folder.chmod(0o700)
 
     def read_supervisor(self) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) ->
         wake.cancel()
 
 
-class Keeper:
+class TaskGroup:
     """Background tasks of a service. The first that fails (not: is cancelled) makes :meth:`watch` raise."""
 
     def __init__(self) -> None:

@@ -34,8 +34,8 @@ from windlass.spi.configuration import (
     RESERVATIONS,
     SWITCHES,
     PluginOption,
+    PluginTier,
     SchedulerConfig,
-    Tier,
     canonical_switch,
 )
 
@@ -298,12 +298,12 @@ class _Reader:
             raise self.wrong("actions", f"names {twice[0]} twice", "an action runs once in a cycle")
         return tuple(names)
 
-    def tiers(self, value: Any) -> tuple[Tier, ...]:
+    def tiers(self, value: Any) -> tuple[PluginTier, ...]:
         found = []
         for field, tier in self.listed(value, "tiers"):
             self.unknown(tier, ("plugins",), field)
             options = [option for _, option in self.options(tier.get("plugins"), f"{field}.plugins")]
-            found.append(Tier(tuple(options)))
+            found.append(PluginTier(tuple(options)))
         return tuple(found)
 
     def options(self, value: Any, place: str) -> Iterator[tuple[str, PluginOption]]:

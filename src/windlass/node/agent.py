@@ -27,23 +27,23 @@ from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.node import machine
-from windlass.node.device_reporter import CardDuty, notes_decoder
+from windlass.node.device_reporter import DeviceReporter, notes_decoder
 from windlass.node.devices import discovery, mps, numa
-from windlass.node.devices.allocations import DeviceBusy, DeviceLedger
-from windlass.node.devices.discovery import Inventory, Wishes
+from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
+from windlass.node.devices.discovery import DiscoveryOptions, Inventory
 from windlass.node.devices.health import FaultRecords
-from windlass.node.devices.index_store import CardMemory
-from windlass.node.devices.manager import CardKeeper, Rejected
-from windlass.node.devices.mig_instances import NvmlSlicer, Records, SimulatedSlicer
-from windlass.node.devices.monitor import CardWatch, told
+from windlass.node.devices.index_store import DeviceIndexStore
+from windlass.node.devices.manager import DeviceManager, Rejected
+from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer, SimulatedSlicer
+from windlass.node.devices.monitor import DeviceMonitor, published_of
 from windlass.node.devices.nvml import Nvml
 from windlass.node.heartbeat import OwnNode
-from windlass.node.lifecycle.events import Event, Kind
+from windlass.node.lifecycle.events import PodEvent, PodEventKind
 from windlass.node.lifecycle.state_machine import Impossible
 from windlass.node.limits import find_limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.pods.context import Host
+from windlass.node.pods.context import PodsContext
 from windlass.node.pods.record import PodDecoder, PodRecord
 from windlass.node.pods.worker import PodWorker, read_pod_record
 from windlass.node.runtime import helpers, log_reader, syscalls
@@ -110,12 +110,12 @@ class NodeAgent:
         self._clock = clock
         self._options = options or AgentOptions()
         self._paths = NodePaths(state.node)
-        self._nursery = helpers.Nursery()
-        self._runner = runner or ProcessRunner(self._nursery)
+        self._fork_server = helpers.ForkServer()
+        self._runner = runner or ProcessRunner(self._fork_server)
         self._informers = SharedInformers(client, clock, rng)
         self._rng = rng
         self.workers: dict[str, PodWorker] = {}
-        self.host: Host | None = None
+        self.host: PodsContext | None = None
         self.node: OwnNode | None = None
         self.ready = asyncio.Event()
         """Set when what an earlier agent left has been taken up and the server is being followed."""
@@ -134,10 +134,10 @@ class NodeAgent:
         lock = FileLock(self._paths.root / "lock")
         await self._take(lock)
         try:
-            self._nursery.open(self._paths.root)
-            host = await self._set_up()
-            self.host = host
-            self._pods = self._informers.informer(PODS, decode=PodDecoder(host.node_name))
+            self._fork_server.open(self._paths.root)
+            context = await self._set_up()
+            self.host = context
+            self._pods = self._informers.informer(PODS, decode=PodDecoder(context.node_name))
             services = self._informers.informer(SERVICES, decode=decode_service)
             nodes = self._informers.informer(NODES, decode=decode_simulated)
             services.add_handler(self._service, lambda _, new: self._service(new), self._service_gone)
@@ -148,21 +148,21 @@ class NodeAgent:
                 self._pods,
                 start_seconds=self._options.simulated_start_seconds,
             )
-            duty = self._card_duty(host, self.node)
+            device_reporter = self._card_duty(context, self.node)
             self._take_up()
             self._pods.add_handler(self._saw_pod, lambda _, new: self._saw_pod(new), self._pod_gone)
             assert self.node is not None
             self.ready.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informers.run(), name="informers")
-                group.create_task(host.recorder.run(), name="events")
+                group.create_task(context.recorder.run(), name="events")
                 group.create_task(self.node.run(), name="heartbeat")
                 group.create_task(simulated.run(), name="simulated nodes")
                 group.create_task(self._after_sync(), name="orphans")
                 group.create_task(self._chores(), name="chores")
                 group.create_task(self._sweep(), name="sweep")
-                if duty is not None:
-                    group.create_task(duty.run(), name="cards")
+                if device_reporter is not None:
+                    group.create_task(device_reporter.run(), name="cards")
         finally:
             try:
                 if self._options.stop_pods and not self._stopping and self.host is not None:
@@ -172,7 +172,7 @@ class NodeAgent:
                 for task in tuple(self._gone):
                     task.cancel()
             finally:
-                self._nursery.close()
+                self._fork_server.close()
                 if self._nvml is not None:
                     self._nvml.close()
                 lock.release()
@@ -193,7 +193,13 @@ class NodeAgent:
             if not worker.machine.is_over:
                 message = "Pod was terminated in response to imminent node shutdown."
                 worker.send(
-                    Event(Kind.EVICT, now, reason="Terminated", message=message, grace_seconds=grace_seconds)
+                    PodEvent(
+                        PodEventKind.EVICT,
+                        now,
+                        reason="Terminated",
+                        message=message,
+                        grace_seconds=grace_seconds,
+                    )
                 )
         try:
             slack = _STOPPED_SLACK_SECONDS if grace_seconds else _HURRIED_SLACK_SECONDS
@@ -207,7 +213,7 @@ class NodeAgent:
             await self.host.cards.sweep()  # what is not removed now would be nobody's when the folder is gone
             await self.host.network.take_down()
 
-    async def _set_up(self) -> Host:
+    async def _set_up(self) -> PodsContext:
         options = self._options
         found = machine.find_machine(self._paths.root)
         name = options.node_name or found.hostname
@@ -220,9 +226,9 @@ class NodeAgent:
             capabilities = replace(NO_ISOLATION, refused={"all": str(error)})
             network = Network(self._paths.root, capabilities)
             await network.prepare()
-        keeper = self._find_cards(name)
+        device_manager = self._find_cards(name)
         await self._watch.prime()
-        inventory = keeper.inventory
+        inventory = device_manager.inventory
         limiter = find_limiter(self._paths.root, found.cores)
         capacity, allocatable = machine.resources(
             found, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
@@ -233,7 +239,7 @@ class NodeAgent:
             annotations.LIMITS: limiter.words,
             annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
         }
-        published = told(keeper)
+        published = published_of(device_manager)
         zones = numa.record_of(found.cores, options)
         words |= {**published.annotations, **numa.words(zones)}
         self.node = OwnNode(
@@ -247,7 +253,7 @@ class NodeAgent:
             allocatable=allocatable,
         )
         self.node.change_devices(published.labels, published.aliases, published.amounts, published.conditions)
-        return Host(
+        return PodsContext(
             client=self._client,
             clock=self._clock,
             recorder=EventRecorder(self._client, "windlass-node", self._clock, self._rng, host=name),
@@ -256,44 +262,44 @@ class NodeAgent:
             paths=self._paths,
             capabilities=capabilities,
             network=network,
-            cards=keeper,
+            cards=device_manager,
             limiter=limiter,
             zones=zones,
             runner=self._runner,
-            nursery=self._nursery,
+            fork_server=self._fork_server,
             allocatable=allocatable,
             own_environment=dict(os.environ),
             host_address=found.address,
             rng=self._rng,
         )
 
-    def _find_cards(self, name: str) -> CardKeeper:
+    def _find_cards(self, name: str) -> DeviceManager:
         """The machine's cards, and who looks after them. NVML stays open as long as the agent lives."""
         options = self._options
         gpus, mig = discovery.split_option(options.gpus)
-        made = Records(self._paths.slices)
+        made = MigInstanceFile(self._paths.slices)
         self._nvml = discovery.open_nvml() if gpus == discovery.AUTO else None
-        keeper = CardKeeper(Inventory(), DeviceLedger(self._paths.ledger))
-        memory = CardMemory(self._paths.card_memory, syscalls.boot_id())
+        device_manager = DeviceManager(Inventory(), DeviceAllocations(self._paths.ledger))
+        memory = DeviceIndexStore(self._paths.card_memory, syscalls.boot_id())
 
-        def wishes() -> Wishes:
-            return Wishes(
+        def wishes() -> DiscoveryOptions:
+            return DiscoveryOptions(
                 mig or discovery.MIG_AUTO,
                 frozenset(made.made),
                 may_carve=os.geteuid() == 0,
-                refused=keeper.refused,
-                mps=keeper.daemon.runs,
+                refused=device_manager.refused,
+                mps=device_manager.daemon.runs,
                 numbers=memory.numbers,
             )
 
-        keeper.daemon = mps.find_daemon(os.environ)
-        keeper.inventory = discovery.discover(gpus, wishes(), machine=name, nvml=self._nvml)
-        if keeper.inventory.simulated:
-            keeper.slicer = SimulatedSlicer(made)
+        device_manager.daemon = mps.find_daemon(os.environ)
+        device_manager.inventory = discovery.discover(gpus, wishes(), machine=name, nvml=self._nvml)
+        if device_manager.inventory.simulated:
+            device_manager.slicer = SimulatedSlicer(made)
         elif self._nvml is not None:
-            keeper.slicer = NvmlSlicer(self._nvml, made)
-        self._watch = CardWatch(
-            keeper,
+            device_manager.slicer = NvmlSlicer(self._nvml, made)
+        self._watch = DeviceMonitor(
+            device_manager,
             self._clock,
             nvml=self._nvml,
             faults=FaultRecords(self._paths.faults, syscalls.boot_id()),
@@ -302,17 +308,17 @@ class NodeAgent:
             period_seconds=options.card_period_seconds,
             memory=memory if self._nvml is not None else None,
         )
-        return keeper
+        return device_manager
 
-    def _card_duty(self, host: Host, node: OwnNode | None) -> CardDuty | None:
+    def _card_duty(self, context: PodsContext, node: OwnNode | None) -> DeviceReporter | None:
         """Who looks after the cards; None where there are none."""
         assert node is not None
-        if not host.cards.inventory.cards:
+        if not context.cards.inventory.cards:
             return None
-        duty = CardDuty(self._client, host, node, self._watch, self.workers)
+        device_reporter = DeviceReporter(self._client, context, node, self._watch, self.workers)
         own = self._informers.informer(NODES, decode=notes_decoder(node.name))
-        own.add_handler(duty.noted, lambda _, new: duty.noted(new), None)
-        return duty
+        own.add_handler(device_reporter.noted, lambda _, new: device_reporter.noted(new), None)
+        return device_reporter
 
     def _take_up(self) -> None:
         """Workers for all pods that an earlier agent left in the folder."""
@@ -327,9 +333,9 @@ class NodeAgent:
             worker = self._worker(record["pod"])
             known.add(worker.uid)
             worker.resume()
-        if lost := self.host.cards.ledger.lost:
+        if lost := self.host.cards.allocations.lost:
             self._take_cards_again(lost)
-        self.host.cards.ledger.keep_only(known)
+        self.host.cards.allocations.keep_only(known)
 
     def _take_cards_again(self, lost: str) -> None:
         _log.warning("%s: who holds which card is taken from the bindings of the pods that are here", lost)

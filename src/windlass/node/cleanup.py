@@ -18,7 +18,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_there, write_atomic
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
-from windlass.node.devices.mig_instances import NvmlSlicer, Records
+from windlass.node.devices.mig_instances import MigInstanceFile, NvmlSlicer
 from windlass.node.paths import NodePaths, numbers
 from windlass.node.runtime import attempt_files
 from windlass.node.sandbox import egress, network_namespace, pod_network, sandbox
@@ -70,7 +70,7 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
 
 def _remove_slices(paths: NodePaths) -> None:
     """Remove the MIG instances that the agent made, those that something runs in excepted."""
-    made = Records(paths.slices)
+    made = MigInstanceFile(paths.slices)
     nvml = discovery.open_nvml() if made.made else None
     if nvml is not None:
         try:

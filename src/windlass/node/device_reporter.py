@@ -17,11 +17,11 @@ from windlass.client.errors import Unreachable
 from windlass.client.recorder import ObjectRef
 from windlass.client.responses import is_another
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
-from windlass.node.devices.monitor import CardWatch, Told
-from windlass.node.devices.usage_audit import Finding
+from windlass.node.devices.monitor import DeviceMonitor, PublishedDevices
+from windlass.node.devices.usage_audit import UsageFinding
 from windlass.node.heartbeat import OwnNode
 from windlass.node.lifecycle.events import Note
-from windlass.node.pods.context import Host
+from windlass.node.pods.context import PodsContext
 from windlass.node.pods.worker import PodWorker
 
 REASON = "DeviceUnhealthy"
@@ -30,19 +30,19 @@ _RETRY_SECONDS = 2.0
 _log = logging.getLogger("windlass.node")
 
 
-class CardDuty:
+class DeviceReporter:
     """One per agent that has cards."""
 
     def __init__(
         self,
         client: Client,
-        host: Host,
+        context: PodsContext,
         node: OwnNode,
-        watch: CardWatch,
+        watch: DeviceMonitor,
         workers: Mapping[str, PodWorker],
     ) -> None:
         self._client = client
-        self._host = host
+        self._context = context
         self._node = node
         self._watch = watch
         self._workers = workers
@@ -67,7 +67,7 @@ class CardDuty:
 
     # -- telling -------------------------------------------------------------------------------
 
-    def _publish(self, told: Told) -> None:
+    def _publish(self, told: PublishedDevices) -> None:
         self._node.change_devices(told.labels, told.aliases, told.amounts, told.conditions)
         self._node.change(dict(told.annotations))
 
@@ -75,12 +75,12 @@ class CardDuty:
         return ObjectRef("v1", "Node", "", self._node.name, self._node.uid or self._node.name)
 
     def _say(self, warning: bool, reason: str, message: str) -> None:
-        self._host.recorder.event(self._ref(), "Warning" if warning else "Normal", reason, message)
+        self._context.recorder.event(self._ref(), "Warning" if warning else "Normal", reason, message)
 
-    def _report(self, finding: Finding) -> None:
+    def _report(self, finding: UsageFinding) -> None:
         worker = self._workers.get(finding.pod)
         if worker is not None:
-            self._host.note(worker.pod, Note("Warning", finding.reason, finding.message))
+            self._context.note(worker.pod, Note("Warning", finding.reason, finding.message))
         self._say(True, finding.reason, finding.message)
 
     # -- moving work away ----------------------------------------------------------------------
@@ -101,10 +101,10 @@ class CardDuty:
             "status": "True",
             "reason": REASON,
             "message": why,
-            "lastTransitionTime": rfc3339(self._host.clock.now()),
+            "lastTransitionTime": rfc3339(self._context.clock.now()),
         }
         change = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
-        self._host.note(pod, Note("Warning", REASON, f"Evicted: {why}"))
+        self._context.note(pod, Note("Warning", REASON, f"Evicted: {why}"))
         while True:
             try:
                 await self._client.patch(
@@ -118,13 +118,13 @@ class CardDuty:
                 if error.code in (404, 422) or is_another(error):
                     return  # gone, or another of that name
                 _log.warning("pod %s/%s cannot be evicted yet: %s", namespace, name, error)
-            await self._host.clock.sleep(_RETRY_SECONDS)
+            await self._context.clock.sleep(_RETRY_SECONDS)
 
     # -- what people declare -------------------------------------------------------------------
 
     def noted(self, notes: NodeNotes) -> None:
         """The own node's annotations, whenever they change."""
-        text = notes.annotations.get(annotations.CLEAR_CARDS, "")
+        text = notes.annotations.get(annotations.CLEAR_BAD_DEVICES, "")
         if text:
             self._declared.append(text)
             self._heard.set()
@@ -142,19 +142,19 @@ class CardDuty:
 
     async def _take_off(self, text: str) -> None:
         """The annotation, if it says this still: another word that came meanwhile is not taken off unheard."""
-        path = "/metadata/annotations/" + annotations.CLEAR_CARDS.replace("/", "~1")
+        path = "/metadata/annotations/" + annotations.CLEAR_BAD_DEVICES.replace("/", "~1")
         change = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
         while not self._declared:
             try:
                 await self._client.patch(NODES, self._node.name, change, kind="json")
                 return
             except Unreachable as error:
-                _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_CARDS, error)
+                _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_BAD_DEVICES, error)
             except StatusError as error:
                 if error.code in (404, 422):
                     return  # it says something else, or nothing any more
-                _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_CARDS, error)
-            await self._host.clock.sleep(_RETRY_SECONDS)
+                _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_BAD_DEVICES, error)
+            await self._context.clock.sleep(_RETRY_SECONDS)
 
 
 def declared_well(text: str) -> list[tuple[int, float]]:
@@ -166,7 +166,7 @@ def declared_well(text: str) -> list[tuple[int, float]]:
             until = parse_rfc3339(moment.strip())
             found += [(int(word), until) for word in words.split(",") if word.strip()]
         except ValueError as error:
-            _log.warning("annotation %s is %r: %s", annotations.CLEAR_CARDS, clause, error)
+            _log.warning("annotation %s is %r: %s", annotations.CLEAR_BAD_DEVICES, clause, error)
     return found
 
 

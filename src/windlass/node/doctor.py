@@ -16,7 +16,7 @@ from windlass.api import annotations
 from windlass.api.devices import node_annotation
 from windlass.node import machine
 from windlass.node.devices import discovery, mps
-from windlass.node.devices.mig_instances import Records
+from windlass.node.devices.mig_instances import MigInstanceFile
 from windlass.node.limits import CgroupLimiter, find_limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
@@ -57,7 +57,9 @@ def facts(
     yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
     yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))
     gpus, mig = discovery.split_option(options.gpus)
-    wishes = discovery.Wishes(mig or discovery.MIG_AUTO, may_carve=os.geteuid() == 0, own=_own_slices(folder))
+    wishes = discovery.DiscoveryOptions(
+        mig or discovery.MIG_AUTO, may_carve=os.geteuid() == 0, own=_own_slices(folder)
+    )
     inventory = discovery.discover(gpus, wishes)
     yield from gpu_facts(inventory, mps.find_daemon(os.environ), told)
     yield capacity_fact(found, options)
@@ -65,7 +67,7 @@ def facts(
 
 
 def _own_slices(folder: Path) -> frozenset[tuple[str, str, int]]:
-    return frozenset(Records(NodePaths(folder).slices).made)
+    return frozenset(MigInstanceFile(NodePaths(folder).slices).made)
 
 
 def _existing(folder: Path) -> Path:

@@ -135,7 +135,7 @@ class Timings(Collector):
         return family
 
 
-class Family:
+class MetricFactory:
     """Makes the metrics of one component, with its prefix."""
 
     def __init__(self, source: CollectorRegistry, component: str) -> None:

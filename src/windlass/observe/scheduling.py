@@ -8,14 +8,14 @@ from math import nan
 from prometheus_client import CollectorRegistry
 
 from windlass.api.quantities import scale
-from windlass.observe.metrics import SLOW, Family
+from windlass.observe.metrics import SLOW, MetricFactory
 
 
 class SchedulerMetrics:
     """Written by the scheduler service; times in seconds, resources in their base units."""
 
     def __init__(self, source: CollectorRegistry) -> None:
-        family = Family(source, "scheduler")
+        family = MetricFactory(source, "scheduler")
         self.cycle_seconds = family.histogram(
             "cycle_duration_seconds", "One cycle: deltas applied, decisions taken"
         )
@@ -75,7 +75,7 @@ class SchedulerMetrics:
         """Queue → state → resource → amount in base units, as last told."""
         self._queues: dict[str, set[tuple[str, str]]] = {}
 
-    def _requests(self, family: Family) -> None:
+    def _requests(self, family: MetricFactory) -> None:
         """What became of nodes that were asked for."""
         self.node_requests = family.counter(
             "node_requests_total",
@@ -87,7 +87,7 @@ class SchedulerMetrics:
             "node_request_duration_seconds", "From asking for a gang's nodes to their provision", buckets=SLOW
         )
 
-    def _forecasts(self, family: Family) -> None:
+    def _forecasts(self, family: MetricFactory) -> None:
         """How good what was foretold turned out to be."""
         self.start_estimates = family.counter(
             "start_estimates_total",

@@ -24,7 +24,7 @@ Value = str | int | float | bool | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SpanEvent:
     """Something that happened within a span, at ``at`` (Unix seconds)."""
 
     name: str
@@ -52,7 +52,7 @@ class Span:
     identity: int = 0
     parent: int = 0
     attributes: Mapping[str, Value] = field(default_factory=dict)
-    moments: Sequence[Moment] = ()
+    moments: Sequence[SpanEvent] = ()
     links: Sequence[Link] = ()
     fault: str = ""
 

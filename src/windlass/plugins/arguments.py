@@ -42,20 +42,20 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListArgument:
     """A list of sections."""
 
     section: Known
 
 
-class Problem(NamedTuple):
+class ArgumentProblem(NamedTuple):
     """``name``: of the argument, with those of the sections around it before it."""
 
     name: str
     text: str
 
 
-Known = Mapping[str, "Argument | Listed | Known"]
+Known = Mapping[str, "Argument | ListArgument | Known"]
 """Name → what it is, or what its section may hold; ``*`` stands for any name of a resource or the like."""
 
 NUMBER, BOOLEAN, DURATION = "no number", "neither true nor false", "no duration such as 90s or 1h30m"
@@ -138,7 +138,7 @@ KNOWN: Mapping[str, Known] = {
     "rescheduling": {
         "interval": Argument(DURATION, "5m"),
         "metricsPeriod": Argument(DURATION, "5m"),
-        "strategies": Listed(
+        "strategies": ListArgument(
             {
                 "name": Argument(STRATEGY),
                 "params": dict.fromkeys(
@@ -205,7 +205,7 @@ any place in a list."""
 _INDEX = re.compile(r"\[\d+\]")
 
 
-def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
+def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[ArgumentProblem]:
     """What of a plug-in's arguments counts as not given, and why."""
     known = KNOWN.get(plugin)
     if known is None:
@@ -213,43 +213,43 @@ def problems(plugin: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
     for problem in _of_section(known, arguments, ""):
         name = _INDEX.sub("[*]", problem.name)
         if any(fnmatchcase(name, unused.replace("[", "[[]")) for unused in UNUSED.get(plugin, ())):
-            yield Problem(problem.name, "is Volcano's and changes nothing here")
+            yield ArgumentProblem(problem.name, "is Volcano's and changes nothing here")
         else:
             yield problem
 
 
-def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterator[Problem]:
+def _of_section(known: Known, section: Mapping[str, Any], place: str) -> Iterator[ArgumentProblem]:
     for key, value in section.items():
         name = str(key)
         found = declared(known, name)
         if found is None:
             near = difflib.get_close_matches(name, [word for word in known if "*" not in word], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield Problem(place + name, f"is not known and not used{hint}")
-        elif isinstance(found, Listed):
+            yield ArgumentProblem(place + name, f"is not known and not used{hint}")
+        elif isinstance(found, ListArgument):
             yield from _of_list(found, value, place + name)
         elif not isinstance(found, Argument):
             if isinstance(value, Mapping):
                 yield from _of_section(found, value, f"{place}{name}.")
             elif value is not None:
-                yield Problem(place + name, f"is {value!r}, no mapping: it counts as not given")
+                yield ArgumentProblem(place + name, f"is {value!r}, no mapping: it counts as not given")
         elif found.refuses(value):
-            yield Problem(place + name, f"is {value!r}, {found.wanted}: {_counts(found.default)}")
+            yield ArgumentProblem(place + name, f"is {value!r}, {found.wanted}: {_counts(found.default)}")
 
 
-def _of_list(listed: Listed, value: object, name: str) -> Iterator[Problem]:
+def _of_list(listed: ListArgument, value: object, name: str) -> Iterator[ArgumentProblem]:
     if not isinstance(value, list):
         if value is not None:
-            yield Problem(name, f"is {value!r}, no list: it counts as not given")
+            yield ArgumentProblem(name, f"is {value!r}, no list: it counts as not given")
         return
     for at, item in enumerate(value):
         if isinstance(item, Mapping):
             yield from _of_section(listed.section, item, f"{name}[{at}].")
         else:
-            yield Problem(f"{name}[{at}]", f"is {item!r}, no mapping: it counts as not given")
+            yield ArgumentProblem(f"{name}[{at}]", f"is {item!r}, no mapping: it counts as not given")
 
 
-def declared(known: Known, name: str) -> Argument | Listed | Known | None:
+def declared(known: Known, name: str) -> Argument | ListArgument | Known | None:
     """What is known of a name; a ``*`` gives way to the name itself."""
     if name in known:
         return known[name]

@@ -14,13 +14,13 @@ from windlass.plugins.nodes.availability import NodeAvailable
 from windlass.plugins.nodes.binpack import Binpack
 from windlass.plugins.nodes.host_ports import HostPorts
 from windlass.plugins.nodes.node_affinity import NodeAffinity
-from windlass.plugins.nodes.pod_affinity import AffinityWishes, PodAffinity
+from windlass.plugins.nodes.pod_affinity import PodAffinity, PreferredPodAffinity
 from windlass.plugins.nodes.preferred_nodes import PreferredNodes
 from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.plugins.nodes.spread import Spread
 from windlass.plugins.nodes.spread_label_filter import SpreadLabels
 from windlass.plugins.nodes.taints import TaintToleration
-from windlass.plugins.nodes.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.nodes.topology_spread import SoftTopologySpread, TopologySpread
 from windlass.plugins.nodes.volumes import Volumes
 from windlass.plugins.numa.plugin import NumaZones
 from windlass.spi.objects import Dialect
@@ -29,7 +29,7 @@ PLACEMENTS = ("binpack", "spread")
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class CountingPluginSet:
     """The policies that count pods, one of each for an engine: scores look at them as well."""
 
     affinity: PodAffinity = field(default_factory=PodAffinity)
@@ -45,7 +45,7 @@ def node_policies(
     kai_cards: str = "binpack",
     kai_sharing_first: bool = True,
     own_for_volcano: bool = True,
-    counting: Counting | None = None,
+    counting: CountingPluginSet | None = None,
 ) -> list[object]:
     """Fresh policies for one engine.
 
@@ -56,7 +56,7 @@ def node_policies(
     """
     if placement not in PLACEMENTS:
         raise ValueError(f"placement is binpack or spread, not {placement!r}")
-    counting = counting or Counting()
+    counting = counting or CountingPluginSet()
     dialects = NOT_KAI if own_for_volcano else OWN
     return [
         NodeAvailable(),
@@ -87,18 +87,18 @@ def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[obje
     return [Binpack(dialects=dialects, yields_to=fgd), fgd, Scarcity(dialects=dialects)]
 
 
-def wishes(counting: Counting, dialects: Collection[Dialect]) -> list[object]:
+def wishes(counting: CountingPluginSet, dialects: Collection[Dialect]) -> list[object]:
     """Preferred terms about other pods and soft spread, weighed as kube-scheduler does."""
     return [
-        AffinityWishes(counting.affinity, 2.0, dialects),
-        SpreadWishes(counting.spread, 2.0, dialects),
+        PreferredPodAffinity(counting.affinity, 2.0, dialects),
+        SoftTopologySpread(counting.spread, 2.0, dialects),
     ]
 
 
-def _kai_affinity(counting: Counting) -> list[object]:
+def _kai_affinity(counting: CountingPluginSet) -> list[object]:
     parts = [
         PreferredNodes(node_scores.AFFINITY, KAI),
-        AffinityWishes(counting.affinity, node_scores.AFFINITY, KAI),
+        PreferredPodAffinity(counting.affinity, node_scores.AFFINITY, KAI),
     ]
     for part in parts:
         part.name = f"kai-{part.name}"

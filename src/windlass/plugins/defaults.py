@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.plugins.default_node_plugins import Counting, node_policies
+from windlass.plugins.default_node_plugins import CountingPluginSet, node_policies
 from windlass.plugins.kai.admission import NonPreemptibleQuota
 from windlass.plugins.kai.fair_share import KaiDivision, WindlassDivision
 from windlass.plugins.kai.queue_order import KaiQueueOrder
-from windlass.plugins.kai.victims import KaiClaims, KaiVictims
+from windlass.plugins.kai.victims import KaiPreemptionPolicy, KaiVictims
 from windlass.plugins.queues.dominant_share import DominantShare
 from windlass.plugins.queues.flavor_limits import FlavorLimits
 from windlass.plugins.queues.guarantees import Guarantees
@@ -14,14 +14,14 @@ from windlass.plugins.queues.limits import QueueLimits
 from windlass.plugins.queues.orders import Gang, Priority, QueuePriority
 from windlass.plugins.queues.protection import (
     Cooldown,
-    DisruptionBudget,
+    JobDisruptionBudget,
     MinRuntime,
     OnlyMovable,
     Patience,
     PodBudgets,
     Reserved,
 )
-from windlass.plugins.queues.victims import WindlassClaims, WindlassVictims
+from windlass.plugins.queues.victims import WindlassPreemptionPolicy, WindlassVictims
 from windlass.plugins.timeshare.gittins import LearnedSharing
 from windlass.spi.objects import Dialect
 
@@ -34,7 +34,7 @@ def default_plugins(
     kai_cards: str = "binpack",
     kai_sharing_first: bool = True,
     own_for_volcano: bool = True,
-    counting: Counting | None = None,
+    counting: CountingPluginSet | None = None,
 ) -> list[object]:
     """Fresh instances, in order of precedence, for one engine. The arguments are those of
     :func:`~windlass.plugins.default_node_plugins.node_policies`."""
@@ -63,13 +63,13 @@ def default_plugins(
         Patience(),
         MinRuntime(),
         Cooldown(),
-        DisruptionBudget(),
+        JobDisruptionBudget(),
         PodBudgets(),
         OnlyMovable(),
         Reserved(),
-        KaiClaims(),
+        KaiPreemptionPolicy(),
         KaiVictims(),
-        WindlassClaims(),
+        WindlassPreemptionPolicy(),
         WindlassVictims(),
         LearnedSharing(),
     ]

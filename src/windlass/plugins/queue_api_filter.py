@@ -18,10 +18,19 @@ from windlass.spi.plugins import (
     StepView,
     TaskOrder,
 )
-from windlass.spi.victims import Claim, Claims, Denied, GoesBy, Loot, Taken, Terms, VictimUnit
+from windlass.spi.victims import (
+    FreedResources,
+    Preemption,
+    PreemptionDenied,
+    PreemptionPolicy,
+    PreemptionTerms,
+    Taken,
+    VictimKeyInputs,
+    VictimSet,
+)
 
 
-class Kept:
+class QueueApiFilter:
     """``inside``: only for the work of ``dialect``; else only for that of the other ones."""
 
     def __init__(self, inner: Any, dialect: Dialect, *, inside: bool) -> None:
@@ -35,7 +44,7 @@ class Kept:
         return (dialect is self._dialect) is self._inside
 
 
-class KeptQueueOrder(Kept):
+class ApiQueueOrder(QueueApiFilter):
     def queue_key(self, queue: QueueView, step: StepView | None) -> tuple[int, Any]:
         if queue.mixed:  # roots of both APIs: one order that compares them decides
             speaks = getattr(self._inner, "compares_roots", False)
@@ -44,26 +53,26 @@ class KeptQueueOrder(Kept):
         return (0, self._inner.queue_key(queue, step)) if speaks else (1, 0)
 
 
-class KeptGroupOrder(Kept):
+class ApiGroupOrder(QueueApiFilter):
     def group_key(self, group: GroupView) -> tuple[int, Any]:
         return (0, self._inner.group_key(group)) if self._speaks(group.spec.dialect) else (1, 0)
 
 
-class KeptTaskOrder(Kept):
+class ApiTaskOrder(QueueApiFilter):
     def task_key(self, task: Task) -> tuple[int, Any]:
         return (0, self._inner.task_key(task)) if self._speaks(task.needs.dialect) else (1, 0)
 
 
-class ClaimsFor:
+class PreemptionPolicyFor:
     """Rules about who may claim, for one action only."""
 
-    def __init__(self, inner: Claims, action: str) -> None:
+    def __init__(self, inner: PreemptionPolicy, action: str) -> None:
         self._inner = inner
         self._action = action
         self.name = inner.name
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        return self._inner.claims(claim) if claim.action == self._action else None
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        return self._inner.claims(preemption) if preemption.action == self._action else None
 
 
 class VictimsFor:
@@ -74,37 +83,41 @@ class VictimsFor:
         self._action = action
         self.name = str(inner.name)
         self.lasting = bool(getattr(inner, "lasting", False))
-        self._goes = isinstance(inner, GoesBy)
+        self._goes = isinstance(inner, VictimKeyInputs)
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return claim.action == self._action and self._inner.spares_queue(claim, path)
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return preemption.action == self._action and self._inner.spares_queue(preemption, path)
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        return claim.action == self._action and self._inner.spares(claim, unit)
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        return preemption.action == self._action and self._inner.spares(preemption, victim_set)
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
-        return self._inner.victim_queue_key(claim, queue, taken) if claim.action == self._action else None
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        return (
+            self._inner.victim_queue_key(preemption, queue, taken)
+            if preemption.action == self._action
+            else None
+        )
 
-    def goes_by(self, claim: Claim) -> Hashable:
-        return self._inner.goes_by(claim) if self._goes and claim.action == self._action else None
+    def goes_by(self, preemption: Preemption) -> Hashable:
+        return self._inner.goes_by(preemption) if self._goes and preemption.action == self._action else None
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
-        return self._inner.victim_key(claim, unit) if claim.action == self._action else None
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
+        return self._inner.victim_key(preemption, victim_set) if preemption.action == self._action else None
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
-        return claim.action != self._action or self._inner.may_take(claim, unit, taken)
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
+        return preemption.action != self._action or self._inner.may_take(preemption, victim_set, taken)
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
-        return claim.action != self._action or self._inner.validates(claim, loot)
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
+        return preemption.action != self._action or self._inner.validates(preemption, freed)
 
 
-def kept(plugin: object, dialect: Dialect, *, inside: bool) -> list[object]:
+def limited_to_api(plugin: object, dialect: Dialect, *, inside: bool) -> list[object]:
     """The plugin's orders, kept to ``dialect`` (``inside``) or from it; a plugin without any as it is."""
     found: list[object] = []
     if isinstance(plugin, QueueOrder):
-        found.append(KeptQueueOrder(plugin, dialect, inside=inside))
+        found.append(ApiQueueOrder(plugin, dialect, inside=inside))
     if isinstance(plugin, GroupOrder):
-        found.append(KeptGroupOrder(plugin, dialect, inside=inside))
+        found.append(ApiGroupOrder(plugin, dialect, inside=inside))
     if isinstance(plugin, TaskOrder):
-        found.append(KeptTaskOrder(plugin, dialect, inside=inside))
+        found.append(ApiTaskOrder(plugin, dialect, inside=inside))
     return found or [plugin]

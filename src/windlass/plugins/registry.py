@@ -20,16 +20,16 @@ from importlib import metadata
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.dialects import NOT_KAI, VOLCANO
 from windlass.plugins.extra_scores import ON_TOP
-from windlass.plugins.queue_api_filter import ClaimsFor, VictimsFor, kept
+from windlass.plugins.queue_api_filter import PreemptionPolicyFor, VictimsFor, limited_to_api
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.task_order import TaskNumberOrder
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
 from windlass.plugins.volcano_catalogue import CATALOGUE, PLACEMENT, Wiring
-from windlass.spi.configuration import ACTIONS, PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import ACTIONS, PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect
 from windlass.spi.shares import Division
-from windlass.spi.victims import Claims, VictimFilter
+from windlass.spi.victims import PreemptionPolicy, VictimFilter
 
 ENTRY_POINTS = "windlass.plugins"
 
@@ -126,7 +126,7 @@ def _named(actions: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(action for action in actions if action))
 
 
-def _tiers_of(config: SchedulerConfig) -> tuple[tuple[Tier, ...], tuple[PluginOption, ...]]:
+def _tiers_of(config: SchedulerConfig) -> tuple[tuple[PluginTier, ...], tuple[PluginOption, ...]]:
     """The tiers, and what is meant on top of the policy. Tiers that name nothing but placement leave the
     default policy as it is."""
     named = [option for tier in config.tiers for option in tier.plugins]
@@ -141,19 +141,21 @@ def _base(config: SchedulerConfig, wiring: Wiring) -> list[object]:
     divided = any(isinstance(plugin, Division) for plugin in wiring.plugins)
     for plugin in default_plugins(own_for_volcano=False, counting=wiring.counting, **wiring.placement):
         if getattr(plugin, "dialect", None) is not Dialect.VOLCANO:
-            found += kept(plugin, Dialect.VOLCANO, inside=False)
+            found += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
         elif isinstance(plugin, Division):
             found += [] if divided else [plugin]
-        elif isinstance(plugin, Claims | VictimFilter):
+        elif isinstance(plugin, PreemptionPolicy | VictimFilter):
             found += _for_consolidation(plugin) if CONSOLIDATION in config.actions else []
         else:
-            found += kept(plugin, Dialect.VOLCANO, inside=False)
+            found += limited_to_api(plugin, Dialect.VOLCANO, inside=False)
     return found
 
 
 def _for_consolidation(plugin: object) -> list[object]:
     """Volcano has no such action: where it is named, Windlass' own rules hold for it, and for it alone."""
-    found: list[object] = [ClaimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, Claims) else []
+    found: list[object] = (
+        [PreemptionPolicyFor(plugin, CONSOLIDATION)] if isinstance(plugin, PreemptionPolicy) else []
+    )
     return [*found, VictimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, VictimFilter) else found
 
 

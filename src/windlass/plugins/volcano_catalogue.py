@@ -7,8 +7,8 @@ from typing import Any
 
 from windlass.plugins.argument_values import boolean, number
 from windlass.plugins.arguments import LOW_NODE_UTILIZATION
-from windlass.plugins.default_node_plugins import Counting
-from windlass.plugins.queue_api_filter import kept
+from windlass.plugins.default_node_plugins import CountingPluginSet
+from windlass.plugins.queue_api_filter import limited_to_api
 from windlass.plugins.volcano import (
     binpack,
     capacity,
@@ -34,15 +34,15 @@ from windlass.plugins.volcano import (
     tdm,
     usage,
 )
-from windlass.plugins.volcano.cdp import Cooldown
+from windlass.plugins.volcano.cdp import VolcanoCooldown
 from windlass.plugins.volcano.conformance import Conformance
 from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
 from windlass.plugins.volcano.pdb import Pdb
 from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
-from windlass.plugins.volcano.tiers import Tier
+from windlass.plugins.volcano.tiers import VotingTier
 from windlass.spi import tiers as votes
 from windlass.spi.configuration import PluginOption, measured_every
-from windlass.spi.extender import Matter
+from windlass.spi.extender import ExtenderCall
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
 from windlass.spi.tiers import Purpose
@@ -69,44 +69,44 @@ class Wiring:
         self.warn = warn
         self.actions = actions
         self.metrics: Mapping[str, str] = metrics or {}
-        self.counting = Counting()
+        self.counting = CountingPluginSet()
         self.placement: dict[str, Any] = {}
         self.plugins: list[object] = []
-        self.tiers: list[Tier] = []
+        self.tiers: list[VotingTier] = []
         self.gang_must_fit = compatibility != "volcano"
         self.capacity: capacity.CapacitySpares | None = None
         self.numa_aware = False
 
     def open_tier(self) -> None:
-        self.tiers.append(Tier())
+        self.tiers.append(VotingTier())
 
     @property
-    def tier(self) -> Tier:
+    def tier(self) -> VotingTier:
         return self.tiers[-1]
 
     def add(self, *plugins: object) -> None:
         """Policies for Volcano queues only."""
         for plugin in plugins:
-            self.plugins += kept(plugin, Dialect.VOLCANO, inside=True)
+            self.plugins += limited_to_api(plugin, Dialect.VOLCANO, inside=True)
 
     def enter_any(self, plugin: object, option: PluginOption) -> None:
         """A third party's plugin in a tier: every facet that its switch leaves on."""
         if not _switched_off(plugin, option):
             self.add(plugin)
         for switch, protocol, voters in (
-            ("enableJobStarving", votes.Starves, self.tier.starving),
-            ("enableJobEnqueued", votes.Admitting, self.tier.admitting),
-            ("enablePreemptable", votes.Spares, self.tier.preempting),
-            ("enableReclaimable", votes.Spares, self.tier.reclaiming),
-            ("enablePreemptive", votes.Claims, self.tier.claims),
-            ("enabledOverused", votes.Overuse, self.tier.overuse),
-            ("enabledAllocatable", votes.Allots, self.tier.allots),
-            ("enabledVictim", votes.Evicts, self.tier.evicts),
-            ("enabledVictim", votes.Relieves, self.tier.evicts),
+            ("enableJobStarving", votes.JobStarving, self.tier.starving),
+            ("enableJobEnqueued", votes.JobEnqueueable, self.tier.admitting),
+            ("enablePreemptable", votes.Evictable, self.tier.preempting),
+            ("enableReclaimable", votes.Evictable, self.tier.reclaiming),
+            ("enablePreemptive", votes.PreemptionVote, self.tier.claims),
+            ("enabledOverused", votes.Overused, self.tier.overuse),
+            ("enabledAllocatable", votes.Allocatable, self.tier.allots),
+            ("enabledVictim", votes.VictimTasks, self.tier.evicts),
+            ("enabledVictim", votes.RelievesLoad, self.tier.evicts),
         ):
             if isinstance(plugin, protocol) and option.enabled(switch):
                 voters.append(plugin)  # type: ignore[arg-type]
-        if isinstance(plugin, votes.VictimQueues):
+        if isinstance(plugin, votes.VictimQueueOrder):
             self.tier.victim_queues.append(plugin)
 
 
@@ -224,9 +224,9 @@ def _sla(option: PluginOption, wiring: Wiring) -> None:
 
 def _cdp(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enablePreemptable"):
-        wiring.tier.preempting.append(Cooldown())
+        wiring.tier.preempting.append(VolcanoCooldown())
     if option.enabled("enableReclaimable"):
-        wiring.tier.reclaiming.append(Cooldown())
+        wiring.tier.reclaiming.append(VolcanoCooldown())
 
 
 def _predicates(option: PluginOption, wiring: Wiring) -> None:
@@ -293,21 +293,23 @@ def _extender(option: PluginOption, wiring: Wiring) -> None:
     hooks = extender.hooks_of(option.arguments)
     if not extender_votes.asks_in_rounds(hooks):
         return
-    desk, tier = extender_votes.Desk(hooks), wiring.tier
-    wiring.plugins.append(desk)
+    context, tier = extender_votes.ExtenderContext(hooks), wiring.tier
+    wiring.plugins.append(context)
     for switch, purpose, matter, voters in (
-        ("enablePreemptable", Purpose.PREEMPT, Matter.PREEMPTABLE, tier.preempting),
-        ("enableReclaimable", Purpose.RECLAIM, Matter.RECLAIMABLE, tier.reclaiming),
+        ("enablePreemptable", Purpose.PREEMPT, ExtenderCall.PREEMPTABLE, tier.preempting),
+        ("enableReclaimable", Purpose.RECLAIM, ExtenderCall.RECLAIMABLE, tier.reclaiming),
     ):
-        if option.enabled(switch) and desk.asks(matter):
-            voters.append(extender_votes.ExtenderSpares(desk, purpose))
-    if option.enabled("enabledOverused") and desk.asks(Matter.OVERUSED):
-        tier.overuse.append(extender_votes.ExtenderOveruse(desk))
-    if option.enabled("enableJobEnqueued") and (desk.asks(Matter.ENQUEUEABLE) or desk.asks(Matter.ENQUEUED)):
-        tier.admitting.append(extender_votes.ExtenderAdmits(desk))
-    ready = option.enabled("enableJobReady") and desk.asks(Matter.READY)
-    if ready or desk.asks(Matter.ALLOCATE) or desk.asks(Matter.DEALLOCATE):
-        wiring.plugins.append(extender_votes.ExtenderConsents(desk, ready=ready))
+        if option.enabled(switch) and context.asks(matter):
+            voters.append(extender_votes.ExtenderSpares(context, purpose))
+    if option.enabled("enabledOverused") and context.asks(ExtenderCall.OVERUSED):
+        tier.overuse.append(extender_votes.ExtenderOveruse(context))
+    if option.enabled("enableJobEnqueued") and (
+        context.asks(ExtenderCall.ENQUEUEABLE) or context.asks(ExtenderCall.ENQUEUED)
+    ):
+        tier.admitting.append(extender_votes.ExtenderAdmits(context))
+    ready = option.enabled("enableJobReady") and context.asks(ExtenderCall.READY)
+    if ready or context.asks(ExtenderCall.ALLOCATE) or context.asks(ExtenderCall.DEALLOCATE):
+        wiring.plugins.append(extender_votes.ExtenderConsents(context, ready=ready))
 
 
 def _enter_for_nodes(

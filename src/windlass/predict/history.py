@@ -23,7 +23,7 @@ from math import ceil, floor
 import msgspec
 
 from windlass.kits import durations
-from windlass.predict.model import QUANTILES, Prediction, Run, Traits
+from windlass.predict.model import QUANTILES, CompletedRun, Prediction, Traits
 from windlass.predict.names import pattern
 
 WINDOW = 32
@@ -73,7 +73,7 @@ class History:
         """Whether nothing is known."""
         return not self._runs
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         """A run has ended. Told again of the same work, the longest counts."""
         before = self._works.get(run.work)
         if run.seconds <= 0 or (before is not None and before >= run.seconds):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.predict.model import QUANTILES, Prediction, Run, RunTimeModel, Traits
+from windlass.predict.model import QUANTILES, CompletedRun, Prediction, RunTimeModel, Traits
 
 
 class Oracle:
@@ -16,7 +16,7 @@ class Oracle:
     def __init__(self, seconds: Mapping[str, float]) -> None:
         self._seconds = seconds
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         """Nothing is news."""
 
     def predict(self, traits: Traits) -> Prediction | None:
@@ -30,7 +30,7 @@ class Stated:
     def __init__(self, otherwise: RunTimeModel | None = None) -> None:
         self._otherwise = otherwise
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         if self._otherwise is not None:
             self._otherwise.observe(run)
 

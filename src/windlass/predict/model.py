@@ -18,7 +18,7 @@ QUANTILES = (0.1, 0.5, 0.9, 1.0)
 class Traits:
     """What is known of a piece of work before it runs. ``owner``: its user, or the namespace that stands for
     one; ``size``: how many pods it needs at the least; ``name`` without the namespace. An empty owner or name says
-    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`Run`.
+    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`CompletedRun`.
     ``shape``: what it asks for beside its size, in any words that are equal for equal requests; empty: not known."""
 
     owner: str
@@ -31,7 +31,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CompletedRun:
     """A piece of work that ended well. ``work``: one name for all its pods (a uid): the longest of them
     counts, once. ``seconds`` from its start to its end."""
 
@@ -62,7 +62,7 @@ class RunTimeModel(Protocol):
     """:class:`~windlass.predict.history.History` (learned), :class:`~windlass.predict.known.Stated` (the owner's word),
     :class:`~windlass.predict.known.Oracle` (the truth)."""
 
-    def observe(self, run: Run) -> None:
+    def observe(self, run: CompletedRun) -> None:
         """A run has ended. Told again of the same work, the longest counts."""
         ...
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import fmean, median
 
-from windlass.predict.model import Prediction, Run, RunTimeModel, Traits
+from windlass.predict.model import CompletedRun, Prediction, RunTimeModel, Traits
 
 LOW, MIDDLE, HIGH = SCORED = (0.1, 0.5, 0.9)
 LEAST_SECONDS = 1.0
@@ -38,7 +38,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class PredictionScore:
     """See the top of this module. All 0 where nothing was answered."""
 
     count: int
@@ -58,18 +58,18 @@ def online(model: RunTimeModel, cases: Iterable[Case]) -> Iterator[tuple[Predict
     for number, case in enumerate(sorted(cases, key=lambda one: one.comes)):
         while running and running[0][0] <= case.comes:
             _, at, done = heapq.heappop(running)
-            model.observe(Run(done.traits.work or str(at), done.traits, done.seconds))
+            model.observe(CompletedRun(done.traits.work or str(at), done.traits, done.seconds))
         yield model.predict(case.traits), case.seconds
         heapq.heappush(running, (case.ends, number, case))
 
 
-def score(told: Iterable[tuple[Prediction | None, float]]) -> Score:
+def score(told: Iterable[tuple[Prediction | None, float]]) -> PredictionScore:
     """Of predictions and what it was, in seconds."""
     pairs = list(told)
     known = [(said.quantiles, was) for said, was in pairs if said is not None]
     if not known:
-        return Score(len(pairs), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    return Score(
+        return PredictionScore(len(pairs), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    return PredictionScore(
         count=len(pairs),
         answered=len(known) / len(pairs),
         pinball=fmean(fmean(_pinball(q, _log(was) - _log(said[q])) for q in SCORED) for said, was in known),

@@ -19,7 +19,7 @@ CROWD = 16
 """So many binds that are under way or wait, or pods that come or are bound within a window."""
 
 
-class Rush:
+class Backpressure:
     """``pressed()``: whether binds queue up."""
 
     def __init__(self, clock: Clock, pressed: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ from windlass.model import scheduler_config
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, Parsed
 from windlass.observe import logs
-from windlass.observe.metrics import Family
+from windlass.observe.metrics import MetricFactory
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
@@ -61,7 +61,7 @@ class ConfigFile:
     """Follows a file."""
 
     def __init__(self, path: str, clock: Clock, registry: CollectorRegistry | None = None) -> None:
-        family = Family(registry or CollectorRegistry(), "configuration")
+        family = MetricFactory(registry or CollectorRegistry(), "configuration")
         self._good = family.gauge(
             "last_reload_successful", "1 while the scheduler configuration is in force, 0: it is wrong"
         )

@@ -15,7 +15,7 @@ from windlass.model.groups.member_counts import Members
 from windlass.model.groups.podgroup_status import was_whole
 from windlass.model.groups.podgroups import is_implicit
 from windlass.observe import logs
-from windlass.scheduler.components import Crew
+from windlass.scheduler.components import SchedulerComponents
 from windlass.scheduler.observability.group_counters import plain_action
 from windlass.scheduler.observability.lifecycle import PARTS
 from windlass.scheduler.status.kai_moments import moments_of
@@ -24,12 +24,14 @@ log = logs.get("scheduler")
 SLOW_CYCLE_SECONDS = 0.5
 
 
-class Showing:
+class DecisionReporter:
     """``engine()`` is the one in force. ``refused``: group → why what it needs was not evicted. ``said``: what the
     engine said last of each group."""
 
-    def __init__(self, crew: Crew, engine: Callable[[], Engine], refused: dict[str, str]) -> None:
-        self._crew = crew
+    def __init__(
+        self, components: SchedulerComponents, engine: Callable[[], Engine], refused: dict[str, str]
+    ) -> None:
+        self._components = components
         self._engine = engine
         self._refused = refused
         self.said: dict[str, GroupStatus] = {}
@@ -42,43 +44,43 @@ class Showing:
 
     def explain(self, group: str) -> Explanation | None:
         """Why a group waits, in full, as things stand; None if nothing of it waits."""
-        crew = self._crew
-        told = crew.model.explanation(group)
+        components = self._components
+        told = components.model.explanation(group)
         if told is None:
             try:
-                told = self._engine().explain(group, crew.time())
+                told = self._engine().explain(group, components.time())
             except KeyError:
                 return None
-            told = None if told is None else crew.model.completed(group, told)
+            told = None if told is None else components.model.completed(group, told)
         if told is not None:
-            told = crew.nodes.told(group, crew.starts.told(group, told))
+            told = components.nodes.told(group, components.starts.told(group, told))
         if told is not None and group in self._refused:
             told = replace(told, extra={**told.extra, "no eviction": self._refused[group]})
-        return None if told is None else crew.model.readable().explanation(told)
+        return None if told is None else components.model.readable().explanation(told)
 
     def decision(self, decision: Decision) -> None:
-        crew = self._crew
-        crew.publisher.cycle(decision.cycle)
-        changed = dict.fromkeys(crew.model.take_changed())
+        components = self._components
+        components.status_writer.cycle(decision.cycle)
+        changed = dict.fromkeys(components.model.take_changed())
         for status in decision.groups:
             changed[status.group] = None
             if status.explanation is None and self._is_plain(status.group):
                 self.said.pop(status.group, None)
             else:
                 self.said[status.group] = status
-        crew.milestones.decided(decision, self._engine().passes, crew.time())
-        now = crew.clock.monotonic()
+        components.group_counters.decided(decision, self._engine().passes, components.time())
+        now = components.clock.monotonic()
         for key in changed:
             self.group(key, now)
         self._nominate(decision)
-        nodes = self._engine().world.table.shape
+        nodes = self._engine().state.table.shape
         if nodes != self._nodes:
             self._nodes = nodes
-            crew.publisher.nodes()
-        crew.publisher.moments(moments_of(decision, crew.model, crew.time()))
+            components.status_writer.nodes()
+        components.status_writer.moments(moments_of(decision, components.model, components.time()))
         for usage in decision.queues:
-            crew.publisher.queue(usage)
-            crew.metrics.queue(
+            components.status_writer.queue(usage)
+            components.metrics.queue(
                 usage.queue,
                 {
                     "allocated": usage.allocated,
@@ -91,7 +93,7 @@ class Showing:
             )
 
     def _nominate(self, decision: Decision) -> None:
-        pods, tasks = self._crew.publisher.pods, self._engine().world.tasks
+        pods, tasks = self._components.status_writer.pods, self._engine().state.tasks
         for nomination in decision.nominations:
             pods.nominate(nomination.task, nomination.node)
         for task in list(pods.nominated) if pods.nominated else ():
@@ -100,74 +102,78 @@ class Showing:
                 pods.withdraw(task)
 
     def group(self, key: str, now: float) -> None:
-        crew = self._crew
-        model = crew.model
+        components = self._components
+        model = components.model
         if not model.known(key):
             self.said.pop(key, None)
             self._refused.pop(key, None)
-            crew.gangs.forget(key)
-            crew.starts.forget(key)
-            crew.milestones.gone(key)
-            crew.publisher.gone(key)
-            crew.nodes.note(key)
-            crew.publisher.disowning.look(key)
-            if crew.journeys is not None:
-                crew.journeys.gone(key, crew.time())
+            components.gangs.forget(key)
+            components.starts.forget(key)
+            components.group_counters.gone(key)
+            components.status_writer.gone(key)
+            components.nodes.note(key)
+            components.status_writer.foreign_cleanup.look(key)
+            if components.traces is not None:
+                components.traces.gone(key, components.time())
             return
         said = self.said.get(key)
         explanation = model.explanation(key)
         if explanation is None and said is not None and said.explanation is not None:
             explanation = model.completed(key, said.explanation)
         if explanation is not None:
-            explanation = crew.nodes.told(key, crew.starts.told(key, explanation))
+            explanation = components.nodes.told(key, components.starts.told(key, explanation))
             explanation = model.readable().explanation(explanation)
-        elif key not in crew.publisher.waits and self._is_plain(key):
+        elif key not in components.status_writer.waits and self._is_plain(key):
             return
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
         admitted = said is not None and said.admitted
-        crew.publisher.group(key, admitted, explanation, blocked, members)
-        if crew.journeys is not None:
-            crew.journeys.group(key, admitted, explanation, members, crew.time())
+        components.status_writer.group(key, admitted, explanation, blocked, members)
+        if components.traces is not None:
+            components.traces.group(key, admitted, explanation, members, components.time())
         if not is_implicit(key):
-            crew.nodes.note(key)
-            crew.milestones.group(key, admitted, members, crew.time())
+            components.nodes.note(key)
+            components.group_counters.group(key, admitted, members, components.time())
             self._watch_gang(key, members, now)
 
     def _is_plain(self, key: str) -> bool:
         """Whether there is nothing to say of a group that does not wait: a pod alone has no phase and no minimum. In
         a large cluster that has just been read there may be a hundred thousand of them."""
-        return self._crew.journeys is None and is_implicit(key)
+        return self._components.traces is None and is_implicit(key)
 
     def _watch_gang(self, key: str, members: Members, now: float) -> None:
-        crew = self._crew
-        view, sent = crew.model.groups.get(key), crew.model.group_sent(key)
+        components = self._components
+        view, sent = components.model.groups.get(key), components.model.group_sent(key)
         minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
         if view is not None:
-            started = was_whole(view) or (crew.gangs.was_whole(key) and not crew.gangs.watches(key))
+            started = was_whole(view) or (
+                components.gangs.was_whole(key) and not components.gangs.watches(key)
+            )
         else:  # nobody writes a phase on it
             started = (
                 members.scheduled < minimum
-                and not crew.gangs.watches(key)
+                and not components.gangs.watches(key)
                 and (
-                    crew.gangs.was_whole(key)
-                    or crew.model.started_before(key, crew.time() - crew.options().gang_seconds)
+                    components.gangs.was_whole(key)
+                    or components.model.started_before(
+                        key, components.time() - components.options().gang_seconds
+                    )
                 )
             )
-        crew.gangs.observe(key, started, minimum, members, now)
+        components.gangs.observe(key, started, minimum, members, now)
 
     def queue_gone(self, name: str) -> None:
-        self._crew.publisher.queue_gone(name)
-        self._crew.metrics.queue_gone(name)
+        self._components.status_writer.queue_gone(name)
+        self._components.metrics.queue_gone(name)
 
     def measure(self, decision: Decision, changes: int, moments: Sequence[float]) -> None:
         """``moments``: its begin and the ends of its parts."""
-        crew = self._crew
-        metrics = crew.metrics
+        components = self._components
+        metrics = components.metrics
         seconds = moments[-1] - moments[0]
         metrics.cycle_seconds.observe(seconds)
         self._measure_parts(moments)
-        crew.milestones.cycle(any(metrics.reasons.values()), seconds)
+        components.group_counters.cycle(any(metrics.reasons.values()), seconds)
         if seconds > SLOW_CYCLE_SECONDS:
             log.warning("slow cycle", seconds=round(seconds, 3), deltas=changes, binds=len(decision.binds))
         metrics.deltas.inc(changes)
@@ -178,12 +184,12 @@ class Showing:
         ):
             if decided:
                 metrics.decisions.labels(kind).inc(len(decided))
-        metrics.waiting(crew.publisher.waits.reasons)
-        metrics.assumed.set(len(crew.model.assumed))
-        metrics.bind_limit.set(crew.binder.limit.limit)
+        metrics.waiting(components.status_writer.waits.reasons)
+        metrics.assumed.set(len(components.model.assumed))
+        metrics.bind_limit.set(components.binder.limit.limit)
 
     def _measure_parts(self, moments: Sequence[float]) -> None:
-        metrics = self._crew.metrics
+        metrics = self._components.metrics
         last = {"cycle": moments[-1] - moments[0]}
         for part, begun, ended in zip(PARTS, moments, moments[1:], strict=False):
             last[part] = ended - begun

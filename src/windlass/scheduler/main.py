@@ -42,7 +42,7 @@ WIND_DOWN_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Aboard:
+class ProcessContext:
     """What the process has, for whoever rides along. ``leads``: set once this instance decides."""
 
     connection: Connection
@@ -57,7 +57,7 @@ class Aboard:
     exporter: tracing.Exporter | None = None
 
 
-Companion = Callable[[Aboard], Coroutine[Any, Any, None]]
+Companion = Callable[[ProcessContext], Coroutine[Any, Any, None]]
 """Work beside the scheduler's. Called before anything runs; what it returns runs as long as the process."""
 
 
@@ -121,7 +121,7 @@ async def serve(options: ProcessOptions) -> None:
     election = LeaseThread(
         connection, identity, user_agent="windlass-scheduler", clock=clock, options=options.lease
     )
-    aboard = Aboard(
+    process = ProcessContext(
         connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
     )
     service.metrics.clock_ahead.set_function(lambda: election.ahead)
@@ -141,9 +141,9 @@ async def serve(options: ProcessOptions) -> None:
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
     gc_tuning.expect_long_lives()
-    beside = [companion(aboard) for companion in options.companions]
+    beside = [companion(process) for companion in options.companions]
     try:
-        await _until(stopped, service, _lead(aboard, options.leader_elect, mark, file, beside))
+        await _until(stopped, service, _lead(process, options.leader_elect, mark, file, beside))
     finally:
         await endpoint.stop()
         if guard is not None:
@@ -156,24 +156,28 @@ async def serve(options: ProcessOptions) -> None:
 
 
 async def _lead(
-    aboard: Aboard, elect: bool, mark: Mark, file: ConfigFile | None, beside: list[Coroutine[Any, Any, None]]
+    process: ProcessContext,
+    elect: bool,
+    mark: Mark,
+    file: ConfigFile | None,
+    beside: list[Coroutine[Any, Any, None]],
 ) -> None:
     """Follow the cluster from the start, so that whoever comes to lead need not read it first."""
-    service = aboard.service
+    service = process.service
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(aboard.informers.run(), name="informers")
+            group.create_task(process.informers.run(), name="informers")
             group.create_task(service.run(), name="scheduler")
             for work in beside:
                 group.create_task(work, name="companion")
-            group.create_task(set_aside_once_read(service, aboard.clock), name="memory")
+            group.create_task(set_aside_once_read(service, process.clock), name="memory")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
                 group.create_task(mark.write(leads=False), name="mark of a former life")
-                group.create_task(_elected(aboard, mark), name="lease")
+                group.create_task(_elected(process, mark), name="lease")
             else:
-                aboard.leads.set()
+                process.leads.set()
                 service.metrics.leader.set(1)
                 await mark.write(leads=True)
     except* LeaderLost as lost:
@@ -190,12 +194,12 @@ async def set_aside_once_read(service: SchedulerService, clock: Clock) -> None:
     gc_tuning.expect_long_lives()
 
 
-async def _elected(aboard: Aboard, mark: Mark) -> None:
-    service, election = aboard.service, aboard.election
+async def _elected(process: ProcessContext, mark: Mark) -> None:
+    service, election = process.service, process.election
     await election.acquire()
     service.metrics.leader.set(1)
     service.lead(lambda: election.sure, election.ahead)
-    aboard.leads.set()
+    process.leads.set()
     marking = asyncio.create_task(mark.write(leads=True), name="mark")
     try:
         await election.hold()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.model.autoscaling.provisioning import NONE
-from windlass.model.cluster.ownership import Peer
+from windlass.model.cluster.ownership import OtherScheduler
 from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
@@ -19,7 +19,7 @@ OWN_NAMESPACE = "kube-system"
 
 
 @dataclass(frozen=True, slots=True)
-class CardPodOptions:
+class ReservationPodOptions:
     """``image``: of Windlass itself. ``runtime_class``: in which a container sees its cards; empty: the nodes' own.
     ``seconds``: so long may a card take to be named. ``cdi``: cards are named to containers as CDI names them."""
 
@@ -60,7 +60,7 @@ class SchedulerOptions:
     own_namespace: str = OWN_NAMESPACE
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
-    beside: tuple[Peer, ...] = ()
+    beside: tuple[OtherScheduler, ...] = ()
     debounce_seconds: float = 0.003
     assume_seconds: float = 30.0
     gang_seconds: float = 30.0
@@ -74,7 +74,7 @@ class SchedulerOptions:
     turn_seconds: float = 11.0
     turn_most_seconds: float = 40.0
     bind_guard: bool = False
-    card_pods: CardPodOptions | None = None
+    card_pods: ReservationPodOptions | None = None
     sync_warning_seconds: float = 30.0
     estimate_seconds: float = 15.0
     estimate_samples: int = 10

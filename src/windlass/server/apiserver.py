@@ -14,7 +14,7 @@ from windlass.client.transport import Request, Response
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.server import authorization, pages
-from windlass.server.core import Admitter, Call, Core, ServerOptions
+from windlass.server.core import Admitter, Call, ServerCore, ServerOptions
 from windlass.server.log_source import LogSource
 from windlass.server.presentation import responses
 from windlass.server.request.negotiation import negotiate
@@ -33,7 +33,7 @@ from windlass.server.verbs.watch import watch
 from windlass.store.store import Store
 
 _log = logging.getLogger("windlass.server")
-_Handler = Callable[[Core, Call], Awaitable[Response]]
+_Handler = Callable[[ServerCore, Call], Awaitable[Response]]
 register_write_only(BINDINGS)
 
 _COLLECTION: Mapping[str, _Handler] = {
@@ -73,7 +73,7 @@ class ApiServer:
         control: Path | None = None,
     ) -> None:
         """``control``: the socket on which scheduler and controllers tell their metrics."""
-        self.core = Core(
+        self.core = ServerCore(
             store,
             clock,
             rng,
@@ -108,14 +108,14 @@ class ApiServer:
         except NotServed:
             response = responses.text(404, "404 page not found\n")
         except StatusError as error:
-            response = responses.refusal(error, call.form if call is not None else None)
+            response = responses.rejection(error, call.form if call is not None else None)
         except WindlassError as error:
             _log.error("%s: %s (%s)", error.code, error.message, error.evidence)
-            response = responses.refusal(failure(500, "InternalError", f"{error.code}: {error.message}"))
+            response = responses.rejection(failure(500, "InternalError", f"{error.code}: {error.message}"))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
             message = "Internal error occurred: see the server's log"
-            response = responses.refusal(failure(500, "InternalError", message))
+            response = responses.rejection(failure(500, "InternalError", message))
         if call is not None and call.warnings:
             response = responses.with_warnings(response, call.warnings)
         seconds = None if response.stream is not None else self.core.clock.monotonic() - begin

@@ -26,7 +26,7 @@ from windlass.kits.rng import Random
 from windlass.server.log_source import LogSource
 from windlass.server.request.negotiation import PLAIN, Representation
 from windlass.server.request.params import parse_query
-from windlass.server.request.routing import Target
+from windlass.server.request.routing import RequestTarget
 from windlass.server.request.users import UserInfo
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry
@@ -52,7 +52,7 @@ class ServerOptions:
     body_limit_bytes: int = 3 * 2**20
 
 
-class Reviewed(Protocol):
+class AdmissionResult(Protocol):
     """What admission returns: the object as it shall be stored, and warnings for the caller."""
 
     @property
@@ -72,7 +72,7 @@ class Admitter(Protocol):
         new: dict[str, Any] | None,
         old: dict[str, Any] | None,
         context: AdmissionContext,
-    ) -> Reviewed: ...
+    ) -> AdmissionResult: ...
 
 
 class AdmissionContext(msgspec.Struct, frozen=True):
@@ -89,14 +89,14 @@ class Call(msgspec.Struct):
     """One request on its way through the server."""
 
     request: Request
-    target: Target
+    target: RequestTarget
     user: UserInfo
     params: dict[str, str] = msgspec.field(default_factory=dict)
     form: Representation = PLAIN
     warnings: list[str] = msgspec.field(default_factory=list)
 
     @staticmethod
-    def of(request: Request, target: Target, user: UserInfo) -> Call:
+    def of(request: Request, target: RequestTarget, user: UserInfo) -> Call:
         return Call(request, target, user, parse_query(request.query))
 
     @property
@@ -105,7 +105,7 @@ class Call(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Core:
+class ServerCore:
     """The parts, and the helpers that most verbs share."""
 
     store: Store
@@ -164,7 +164,7 @@ class Core:
         call.warnings.extend(reviewed.warnings)
         return reviewed.object
 
-    def head(self, target: Target) -> Entry | None:
+    def head(self, target: RequestTarget) -> Entry | None:
         return self.store.head(target.table, target.namespace, target.name)
 
 

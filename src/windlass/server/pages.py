@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass.client.errors import Unreachable
 from windlass.client.transport import Request, Response
-from windlass.server.core import Core
+from windlass.server.core import ServerCore
 from windlass.server.presentation import responses
 from windlass.server.telemetry import Telemetry
 
@@ -15,7 +15,7 @@ _CONTROL_SECONDS = 5.0
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
-def health(core: Core, path: str) -> Response | None:
+def health(core: ServerCore, path: str) -> Response | None:
     """Health pages; ``None`` for other paths. Bad when the store has failed or the server stops."""
     page = next((page for page in _HEALTH if path == page or path.startswith(f"{page}/")), None)
     if page is None:
@@ -28,7 +28,7 @@ def health(core: Core, path: str) -> Response | None:
     return responses.text(200, "ok")
 
 
-def version(core: Core) -> Response:
+def version(core: ServerCore) -> Response:
     git = core.options.git_version
     major, minor, *_ = git.lstrip("v").split(".")
     return responses.json(

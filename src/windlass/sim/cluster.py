@@ -11,7 +11,7 @@ from windlass.spi.objects import Device, Node
 
 GPU = "nvidia.com/gpu"
 PODS = 1 << 20
-MOST_CARDS = MOST_NODES = 1 << 20
+MAX_DEVICES = MOST_NODES = 1 << 20
 """No cluster has more."""
 _SHAPE = re.compile(r"(?P<count>[1-9]\d{0,5})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?P<gpus>\d{1,3})")
 
@@ -37,9 +37,9 @@ def parse(text: str) -> tuple[NodeShape, ...]:
                 f"{part.strip()!r} is not COUNTxGPUS or COUNTxMODEL:GPUS, such as 60x8 or 4xH100:8"
             )
         found.append(NodeShape(int(match["count"]), int(match["gpus"]), match["model"] or ""))
-    if sum(s.count for s in found) > MOST_NODES or sum(s.count * s.gpus for s in found) > MOST_CARDS:
+    if sum(s.count for s in found) > MOST_NODES or sum(s.count * s.gpus for s in found) > MAX_DEVICES:
         raise ValueError(
-            f"{text!r} is more than the {MOST_NODES} nodes or {MOST_CARDS} GPUs that a cluster may have"
+            f"{text!r} is more than the {MOST_NODES} nodes or {MAX_DEVICES} GPUs that a cluster may have"
         )
     return tuple(found)
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What happens, in the order in which it is looked at within one moment."""
 
     END = 0
@@ -36,7 +36,7 @@ class Agenda:
         self._line: deque[_Event] = deque()
         self._numbers = 0
 
-    def add(self, moment: float, kind: Kind, what: Any) -> None:
+    def add(self, moment: float, kind: EventKind, what: Any) -> None:
         """Have it happen at ``moment`` seconds; at once if that is past."""
         self._numbers += 1
         event = (max(moment, self.now), int(kind), self._numbers, what)

@@ -15,7 +15,7 @@ class Budgets(Protocol):
 
 
 @runtime_checkable
-class HearsBudgets(Protocol):
+class TakesBudgets(Protocol):
     """A policy that is given the budgets, once, before anything else."""
 
     def hear_budgets(self, budgets: Budgets) -> None: ...

@@ -118,7 +118,7 @@ class PluginOption:
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class PluginTier:
     plugins: tuple[PluginOption, ...] = ()
 
 
@@ -132,7 +132,7 @@ class SchedulerConfig:
     """
 
     actions: tuple[str, ...] = ()
-    tiers: tuple[Tier, ...] = ()
+    tiers: tuple[PluginTier, ...] = ()
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compatibility: str = ""
     plugins: tuple[PluginOption, ...] = ()

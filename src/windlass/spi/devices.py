@@ -27,14 +27,15 @@ Draws = tuple[tuple[str, int, int], ...]
 """What is taken of things that are counted by name: name, units, how many there are in all."""
 
 
-class CardMode(StrEnum):
+class DeviceMode(StrEnum):
     """How a card may be handed out.
 
     * ``PLAIN``: whole or in shares.
     * ``WHOLE``: whole only: a device plug-in has made it of a part of a card (time-sliced, by MPS, a MIG slice).
     * ``SLICED``: it is in MIG mode and stays so: only in slices. It counts for nothing in its resource.
     * ``EITHER``: whole, in shares or in slices; whoever runs the node switches MIG mode while it is free.
-    * ``NAMED``: whole, and only to who names it (:class:`Joint`, or by UUID): a part of a device that the node
+    * ``NAMED``: whole, and only to who names it (:class:`JointDeviceNeed`, or by UUID): a part of a device that the
+    node
       lists, too, or one that is tainted. It counts for nothing in its resource.
     """
 
@@ -87,7 +88,7 @@ class DeviceNeed:
     pack: bool | None = None
     listed: str = ""
     draws: Draws = ()
-    joint: Joint | None = None
+    joint: JointDeviceNeed | None = None
 
     @property
     def by_name(self) -> bool:
@@ -135,7 +136,7 @@ class DeviceRule:
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointDeviceNeed:
     """What the claims of a pod ask of one node: by claim, by request, the options in order of preference, and the
     rules that tie devices of a claim together (:mod:`windlass.engine.devices.dra_allocator`)."""
 
@@ -155,7 +156,7 @@ def kind_key(resource: str, model: str, memory_mib: int, compute: tuple[int, int
     return f"{resource}|{model}|{memory_mib}|{compute[0]}.{compute[1]}"
 
 
-class CardView(Protocol):
+class DeviceView(Protocol):
     """The cards of the nodes of a view, as they are for new work now (or, in a view of the future, will
     be). Arrays are nodes × slots; ``exists`` is false where a node has fewer cards. Read-only.
     """
@@ -219,7 +220,7 @@ class CardView(Protocol):
 
 
 @runtime_checkable
-class CardChoice(Protocol):
+class DeviceChoice(Protocol):
     """A policy that chooses among the cards of a node. Asked once per need of a pod, after its node is known;
     also asked of cards that are imagined to be fuller, to count how many pods a node takes.
 
@@ -232,14 +233,16 @@ class CardChoice(Protocol):
     name: str
     weight: float
 
-    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+    def prefer(
+        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+    ) -> Sequence[float] | None:
         """One number per card: a card never gets less by getting fuller while it still takes the pod, if
         ``needs`` are placed by counting."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class CardState:
+class CandidateDevice:
     """One card that takes the pod, as it would be without it."""
 
     resource: str

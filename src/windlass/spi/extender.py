@@ -17,17 +17,17 @@ from windlass.spi.objects import Needs
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class NodeVerdict:
     """On one node: why it is refused (empty: it is not), and its points."""
 
     refusal: str = ""
     points: float = 0.0
 
 
-class NodeJudge(Protocol):
+class NodeExtender(Protocol):
     """Knows what the judge said. It never blocks: what it does not know it finds out meanwhile."""
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, Opinion]:
+    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
         """What is known about these nodes for such pods. Nodes that are missing are being asked about."""
         ...
 
@@ -36,7 +36,7 @@ class NodeJudge(Protocol):
         ...
 
 
-class Matter(StrEnum):
+class ExtenderCall(StrEnum):
     """What a consultant is asked, or told."""
 
     OPEN = "onSessionOpen"
@@ -62,7 +62,7 @@ class Matter(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class ExtenderEndpoints:
     """Where it is, and what is asked: ``predicate``, ``prioritize`` and ``verbs`` are the last parts of the
     paths, empty or not there for what is not asked. ``ignorable``: if it fails, it counts as not there.
     ``managed``: only pods that ask for one of these resources are its business; empty for all pods."""
@@ -72,7 +72,7 @@ class Hooks:
     prioritize: str = ""
     timeout_seconds: float = 1.0
     ignorable: bool = False
-    verbs: Mapping[Matter, str] = field(default_factory=dict)
+    verbs: Mapping[ExtenderCall, str] = field(default_factory=dict)
     managed: frozenset[str] = frozenset()
 
     def concerned(self, needs: Needs) -> bool:
@@ -81,21 +81,21 @@ class Hooks:
 
 
 @runtime_checkable
-class TakesJudge(Protocol):
+class TakesNodeExtender(Protocol):
     """A policy that asks a judge."""
 
-    hooks: Hooks
+    hooks: ExtenderEndpoints
 
-    def take_judge(self, judge: NodeJudge) -> None:
+    def take_judge(self, extender: NodeExtender) -> None:
         """From now on this one is asked; before, the policy has nothing to say."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExtenderRequest:
     """Tasks, groups and queues by their keys. ``seats``: tasks with the nodes that they would get."""
 
-    matter: Matter
+    matter: ExtenderCall
     task: str = ""
     others: tuple[str, ...] = ()
     group: str = ""
@@ -104,7 +104,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExtenderReply:
     """What was said; which parts of it mean anything depends on the matter. ``status``: above 0 for, below 0
     against, 0 for no opinion. ``named``: uids of tasks. ``refusal``: why not, in words."""
 
@@ -115,21 +115,21 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class NoReply:
+class ExtenderUnavailable:
     """Why there is none. ``later``: the round's time was up, so it was not even asked; it can be in the next."""
 
     why: str
     later: bool = False
 
 
-class Consultant(Protocol):
+class ExtenderClient(Protocol):
     """Answers in the middle of a decision. Rounds do not nest; questions are asked inside of rounds."""
 
     def open(self) -> None:
         """A round begins."""
         ...
 
-    def ask(self, question: Question) -> Reply | NoReply: ...
+    def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable: ...
 
     def close(self) -> None:
         """The round is over."""
@@ -137,11 +137,11 @@ class Consultant(Protocol):
 
 
 @runtime_checkable
-class TakesConsultant(Protocol):
+class TakesExtenderClient(Protocol):
     """A policy that asks a consultant."""
 
-    hooks: Hooks
+    hooks: ExtenderEndpoints
 
-    def take_consultant(self, consultant: Consultant) -> None:
+    def take_consultant(self, client: ExtenderClient) -> None:
         """From now on this one is asked; before, the policy has nothing to say."""
         ...

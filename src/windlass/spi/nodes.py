@@ -14,7 +14,7 @@ from typing import Protocol
 from windlass.spi.arrays import BoolArray as BoolArray
 from windlass.spi.arrays import FloatArray as FloatArray
 from windlass.spi.arrays import IntArray as IntArray
-from windlass.spi.devices import CardView
+from windlass.spi.devices import DeviceView
 from windlass.spi.objects import Taint
 
 
@@ -116,7 +116,7 @@ class NodeView(Protocol):
         """Nodes whose agent reports them ready."""
         ...
 
-    def cards(self) -> CardView:
+    def cards(self) -> DeviceView:
         """The accelerator cards of the covered rows."""
         ...
 

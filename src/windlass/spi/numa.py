@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 Amounts = tuple[tuple[str, int], ...]
 
-MOST_ZONES = 8
+MAX_NUMA_ZONES = 8
 """A kubelet with a policy other than ``none`` does not start on more (``max-allowable-numa-nodes``)."""
 CPU = "cpu"
 MEMORY = "memory"
@@ -38,7 +38,7 @@ class ContainerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class NumaZone:
     """``number``: of the NUMA node. ``capacity``: all there is of each resource, what the system keeps
     included: by it, and not by what is free, it is told how few zones would do. ``allocatable``: what pods
     may hold. ``free``: what none of them held when the node said so; ``None``: it does not say.
@@ -53,7 +53,7 @@ class Zone:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeZones:
+class NumaTopology:
     """The zones of a node, by number, and how its kubelet serves pods from them.
 
     ``pod_scope``: all containers of a pod from the same zones. ``exclusive_cpus``: the static CPU manager
@@ -63,7 +63,7 @@ class NodeZones:
     that the pod names, where it names one. ``cards``: (resource, index of a device, zone).
     """
 
-    zones: tuple[Zone, ...]
+    zones: tuple[NumaZone, ...]
     policy: AlignmentPolicy = AlignmentPolicy.NONE
     pod_scope: bool = False
     exclusive_cpus: bool = True
@@ -82,7 +82,7 @@ class ContainerNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneNeed:
+class NumaNeed:
     """What a pod asks of zones. ``guaranteed``: its quality of service, on which whole processors and pinned
     memory depend. ``policy``: one that the pod names itself; the node must follow it."""
 
@@ -92,7 +92,7 @@ class ZoneNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneHolding:
+class NumaHolding:
     """What a pod holds: zone number → amounts; the set of zones that each pinned piece of memory spans; and
     its devices by (resource, index), as far as it is known which."""
 
@@ -101,11 +101,11 @@ class ZoneHolding:
     cards: tuple[tuple[str, int], ...] = ()
 
 
-NO_HOLDING = ZoneHolding()
+NO_HOLDING = NumaHolding()
 
 
 @runtime_checkable
-class ZoneBooks(Protocol):
+class NumaAccounting(Protocol):
     """A policy that keeps the books of zones. Only one counts in an engine.
 
     The engine tells it of every single task that comes to a node with zones, or is promised room there; it
@@ -114,11 +114,11 @@ class ZoneBooks(Protocol):
 
     name: str
 
-    def open(self, row: int, zones: NodeZones | None) -> None:
+    def open(self, row: int, zones: NumaTopology | None) -> None:
         """The zones of a node are these now (``None``: it has none), and nobody holds any of them yet."""
         ...
 
-    def plan(self, number: int, row: int) -> ZoneHolding | None:
+    def plan(self, number: int, row: int) -> NumaHolding | None:
         """What a task of class ``number`` would get of the node's zones now; ``None`` if it would be refused."""
         ...
 
@@ -127,16 +127,16 @@ class ZoneBooks(Protocol):
         ...
 
     def take(
-        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: ZoneHolding | None
-    ) -> ZoneHolding:
+        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: NumaHolding | None
+    ) -> NumaHolding:
         """A task is on the node, whether it would be let in or not. ``cards``: its devices, where they are
         known; ``reported``: what the world says that it holds. Returns what is booked for it."""
         ...
 
-    def hold(self, row: int, holding: ZoneHolding) -> None:
+    def hold(self, row: int, holding: NumaHolding) -> None:
         """Book exactly that."""
         ...
 
-    def give(self, row: int, holding: ZoneHolding) -> None:
+    def give(self, row: int, holding: NumaHolding) -> None:
         """What was booked is free."""
         ...

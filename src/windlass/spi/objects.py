@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from windlass.spi.devices import CardMode, DeviceNeed, SliceProfile
-from windlass.spi.numa import NodeZones, ZoneHolding, ZoneNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed, SliceProfile
+from windlass.spi.numa import NumaHolding, NumaNeed, NumaTopology
 from windlass.spi.quantities import is_device
 from windlass.spi.topology import TopologyNeed
 
@@ -154,7 +154,7 @@ class NodeGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleWishes:
+class RolePreferences:
     """With pods of which roles of its own gang a pod wants to share a node, and with which not; itself where
     its own role is meant. ``place``: of its role in the order in which roles are placed."""
 
@@ -204,7 +204,7 @@ class Device:
     healthy: bool = True
     numa: int = -1
     link_group: int = -1
-    mode: CardMode = CardMode.PLAIN
+    mode: DeviceMode = DeviceMode.PLAIN
     compute: tuple[int, int] = (0, 0)
     geometry: tuple[SliceProfile, ...] = ()
     slots: int = 0
@@ -232,7 +232,7 @@ class Node:
     ready: bool = True
     devices: tuple[Device, ...] = ()
     """Empty: one anonymous healthy device per whole unit of each device resource."""
-    zones: NodeZones | None = None
+    zones: NumaTopology | None = None
     """Its NUMA zones, where they are known."""
     quota: Resources = field(default_factory=dict)
     """What queues divide beside ``allocatable``, though no pod can take it here as such: a card's worth of MIG
@@ -310,7 +310,7 @@ _BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
 """Actions that take room inside a queue for who is more important."""
 
 
-class Past(msgspec.Struct, frozen=True):
+class AttainedService(msgspec.Struct, frozen=True):
     """What a group that shares time has behind it, as far as its object says: for how many seconds it has had its room
     in all up to ``at`` (Unix seconds), and how often it was suspended. ``since``: where its object was made anew, since
     when the first one was there (Unix seconds)."""
@@ -372,7 +372,7 @@ class Group(msgspec.Struct, frozen=True):
     run_bound: float | None = None
     runs: tuple[float, ...] = ()
     guest: bool = False
-    past: Past | None = None
+    past: AttainedService | None = None
 
     def yields_to(self, action: str, priority: int) -> bool:
         """Whether it goes for a claim of this action and priority, as far as it is a guest."""
@@ -416,7 +416,7 @@ class Needs:
     host_ports: tuple[HostPort, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     """The pod's own labels: those that an affinity term of any pod could select on, and those that a
-    policy reads (:class:`~windlass.spi.plugins.Reads`)."""
+    policy reads (:class:`~windlass.spi.plugins.ReadsLabels`)."""
     namespace: str = ""
     dialect: Dialect = Dialect.WINDLASS
     """Whose placement rules (scores) hold for the pod."""
@@ -435,9 +435,9 @@ class Needs:
     by_card: tuple[str, ...] = ()
     """Names in ``request`` that only queues are charged for, beside the resources of ``devices``: on the
     node, ``devices`` says what is taken."""
-    zones: ZoneNeed | None = None
+    zones: NumaNeed | None = None
     """What its containers ask of NUMA zones, if any of it could be given from one."""
-    roles: RoleWishes | None = None
+    roles: RolePreferences | None = None
     """Near which roles of its gang it wants to be."""
     images: tuple[str, ...] = ()
     """The images of its containers and init containers, with a tag or a digest, sorted, as often as they are used;
@@ -524,7 +524,7 @@ class Task(msgspec.Struct, frozen=True):
     """Only those that a policy reads (cooldown time, disruption budgets)."""
     slices: tuple[HeldSlice, ...] = ()
     """The MIG instances it has, as far as the world says."""
-    zones: ZoneHolding | None = None
+    zones: NumaHolding | None = None
     """What it holds of NUMA zones, as far as the world says."""
     budgets: tuple[str, ...] = ()
     """The PodDisruptionBudgets that protect it, ``namespace/name``."""

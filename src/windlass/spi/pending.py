@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 
-class Waiting(Protocol):
+class PendingTasks(Protocol):
     """What groups wait with, at any moment."""
 
     def waiting(self, group: str) -> Mapping[int, int]:
@@ -15,7 +15,7 @@ class Waiting(Protocol):
 
 
 @runtime_checkable
-class HearsWaiting(Protocol):
+class TakesPendingTasks(Protocol):
     """A policy that is given that, once, before anything else."""
 
-    def hear_waiting(self, waiting: Waiting) -> None: ...
+    def hear_waiting(self, waiting: PendingTasks) -> None: ...

@@ -54,7 +54,7 @@ class Trend(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class NodeBlocker:
     """One obstacle over the nodes of a view. ``blocked`` is true where it holds.
 
     ``needed`` and ``available`` are amounts of ``resource`` in engine units; ``available`` has one
@@ -74,7 +74,7 @@ class Finding:
         return 0 if self.available is None else max(0, int(self.available[self.blocked].max(initial=0)))
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """A policy's no to a whole step. ``queue`` is the queue (the group's or an ancestor) that says it.
 
     The step is tried again when that queue gives something back or is changed; with an empty
@@ -95,7 +95,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Reads(Protocol):
+class ReadsLabels(Protocol):
     """For any policy that looks at labels of pods: ``reads`` names their keys. They then stand in
     ``Needs.labels``, for every pod that carries them."""
 
@@ -140,10 +140,10 @@ class Capacity(Protocol):
 
 
 @runtime_checkable
-class Findings(Protocol):
+class NodeBlockers(Protocol):
     """Why nodes are refused. For a plugin with :class:`Filter`, :class:`Capacity` or :class:`Domain`."""
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         """All obstacles. A node is blocked by at least one of them exactly if the plugin refuses it."""
         ...
 
@@ -195,7 +195,7 @@ class Domain(Protocol):
 
 
 @runtime_checkable
-class Stepwise(Protocol):
+class PlacementEffect(Protocol):
     """For a :class:`Domain`: what one placement can change, so that the rest is not asked again."""
 
     def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
@@ -206,7 +206,7 @@ class Stepwise(Protocol):
 
 
 @runtime_checkable
-class Minds(Protocol):
+class IsInterested(Protocol):
     """For a :class:`Domain` or a :class:`RelativeScore`: which classes are nothing to it, so that it is spared
     most of what happens."""
 
@@ -217,7 +217,7 @@ class Minds(Protocol):
 
 
 @runtime_checkable
-class Overheard(Protocol):
+class Listeners(Protocol):
     """For a :class:`Domain`: its :meth:`Domain.listens` from the other side, so that what moves finds those
     that wait for it without asking everyone."""
 
@@ -249,7 +249,7 @@ class RelativeScore(Protocol):
 
 
 @runtime_checkable
-class Varies(Protocol):
+class TimeVarying(Protocol):
     """A filter or a score whose answers change by themselves: with the time, or with what it is fed."""
 
     def changed(self, now: float) -> bool:
@@ -353,19 +353,19 @@ class TaskOrder(Protocol):
 
 
 @runtime_checkable
-class Admits(Protocol):
+class Admit(Protocol):
     """Whether a queue and its ancestors let a group take its next step."""
 
     name: str
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         """``path`` runs from the group's queue to the root; ``nodes`` are all nodes. ``None`` means yes."""
         ...
 
 
 @runtime_checkable
-class Concerns(Protocol):
-    """An :class:`Admits` that can say at once that it has nothing against any step. Optional: a matter of
+class AdmitUnconditionally(Protocol):
+    """An :class:`Admit` that can say at once that it has nothing against any step. Optional: a matter of
     speed alone."""
 
     def concerns(self, path: Sequence[QueueView]) -> bool:

@@ -5,10 +5,10 @@ A score of footprint ``ROW`` that looks at :meth:`~windlass.spi.nodes.NodeView.c
 ``reads_cards`` that is true: its answer for a node is then kept only as long as the node's cards stay as they
 are, too. One that looks at them only for pods with parts of cards need not say so. A score that learns may
 have an attribute ``silent``: as long as it is true the score has no word on anything, and nobody asks; it may
-change with what :class:`Learns` answers.
+change with what :class:`LearningScore` answers.
 
-What looks at cards may be asked about one node in plain values as well (:class:`PlainCardScore`,
-:class:`PlainCardRanks`): optional, and a matter of speed alone. The answers must be those of the arrays, to the
+What looks at cards may be asked about one node in plain values as well (:class:`PlainDeviceScore`,
+:class:`PlainDeviceRanks`): optional, and a matter of speed alone. The answers must be those of the arrays, to the
 last bit.
 """
 
@@ -23,7 +23,7 @@ from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Needs
 
 
-class Stock(Protocol):
+class ClusterTotals(Protocol):
     """What there is, for scores that learn. Nothing is counted before it is asked for."""
 
     def empty(self) -> bool:
@@ -48,7 +48,7 @@ class Stock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CardKinds:
+class DeviceKinds:
     """What does not change about the cards of a node, by slot. One object for all nodes with equal cards."""
 
     resources: tuple[str, ...]
@@ -60,24 +60,24 @@ class CardKinds:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeCards:
+class NodeDevices:
     """The cards of one node as :meth:`~windlass.spi.nodes.NodeView.cards` shows them now, by slot. One object
     for all nodes whose cards are equal and in equal states, and it never changes: so what follows from it may
     be remembered by it."""
 
-    kinds: CardKinds
+    kinds: DeviceKinds
     free_milli: tuple[int, ...]
     free_mib: tuple[int, ...]
 
 
-CardScorer = Callable[[Sequence[int], Sequence[int], NodeCards], float]
+CardScorer = Callable[[Sequence[int], Sequence[int], NodeDevices], float]
 """The score of one node by what is available and what is used of each resource, and by its cards."""
-CardRanker = Callable[[Sequence[int], NodeCards], Sequence[float]]
+CardRanker = Callable[[Sequence[int], NodeDevices], Sequence[float]]
 """Points per slot of one node, by what is available of each resource, and by its cards."""
 
 
 @runtime_checkable
-class PlainCardScore(Protocol):
+class PlainDeviceScore(Protocol):
     """A :class:`~windlass.spi.plugins.Score` of footprint ``ROW`` that looks at cards, about one node."""
 
     def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
@@ -86,8 +86,8 @@ class PlainCardScore(Protocol):
 
 
 @runtime_checkable
-class PlainCardRanks(Protocol):
-    """:class:`CardRanks` about one node."""
+class PlainDeviceRanks(Protocol):
+    """:class:`DeviceRanks` about one node."""
 
     def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> CardRanker | None:
         """For one kind of pods and one of their needs. ``None``: no opinion."""
@@ -95,7 +95,7 @@ class PlainCardRanks(Protocol):
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class RemembersState(Protocol):
     """A policy that has learned something which a dumped state is to keep."""
 
     name: str
@@ -110,10 +110,10 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
-class Learns(Remembers, Protocol):
+class LearningScore(RemembersState, Protocol):
     """A score that goes by what pods usually ask for."""
 
-    def take_stock(self, now: float, stock: Stock) -> bool:
+    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
         """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend`` and
         ``silent`` included. To be quick where nothing is to be learned."""
         ...
@@ -130,7 +130,7 @@ class ScoreParts(Protocol):
 
 
 @runtime_checkable
-class CardRanks(Protocol):
+class DeviceRanks(Protocol):
     """Which card of a node is best, by the state of the whole node."""
 
     name: str
@@ -138,6 +138,6 @@ class CardRanks(Protocol):
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
         """Points per node and slot of ``nodes.cards()``; what it says of cards that do not take the pod does
-        not matter. ``None``: no opinion. Counts beside :class:`~windlass.spi.devices.CardChoice`, before the
+        not matter. ``None``: no opinion. Counts beside :class:`~windlass.spi.devices.DeviceChoice`, before the
         lowest index."""
         ...

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # not at run time: commands read shares and have no use for n
     from windlass.spi.plugins import QueueView
 
 
-class Cause(StrEnum):
+class ShareCause(StrEnum):
     """Why a part of a share was given."""
 
     GUARANTEED = "guaranteed"
@@ -34,23 +34,23 @@ class Cause(StrEnum):
     """What the queues of the other API leave over."""
 
 
-class Part(msgspec.Struct, frozen=True, eq=False):
+class SharePart(msgspec.Struct, frozen=True, eq=False):
     """``units`` of a share, given for one ``cause``. ``weight`` of ``weights``: the queue's weight and
     that of all it shared with, where the cause is the surplus; parts that differ in these are equal."""
 
-    cause: Cause
+    cause: ShareCause
     units: int
     weight: float = 0.0
     weights: float = 0.0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Part) and self.units == other.units and self.cause is other.cause
+        return isinstance(other, SharePart) and self.units == other.units and self.cause is other.cause
 
     def __hash__(self) -> int:
         return hash((self.cause, self.units))
 
 
-class Share(msgspec.Struct, frozen=True):
+class QueueShare(msgspec.Struct, frozen=True):
     """What a queue is due. All mappings are resource → engine units.
 
     ``fair``: the fair share; a resource that is not named has none. ``allocatable``: up to where the
@@ -62,7 +62,7 @@ class Share(msgspec.Struct, frozen=True):
     fair: Mapping[str, int] = {}
     allocatable: Mapping[str, int] = {}
     real_capability: Mapping[str, int] = {}
-    parts: Mapping[str, tuple[Part, ...]] = {}
+    parts: Mapping[str, tuple[SharePart, ...]] = {}
 
 
 @runtime_checkable
@@ -83,7 +83,7 @@ class Division(Protocol):
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
-    ) -> Sequence[Share]:
+    ) -> Sequence[QueueShare]:
         """One share for each of ``queues``, in their order. ``parent`` is ``None`` for the top level and
         for a flat division; ``total`` is the parent's fair share, at the top what there is."""
         ...

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Group, NamespaceQuota, Node, Resources, Task
-from windlass.spi.plugins import GroupView, QueueView, Refusal
+from windlass.spi.plugins import GroupView, QueueView, Rejection
 
 
 class Vote(IntEnum):
@@ -95,7 +95,7 @@ class TaskView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class EnqueueRequest:
     """A group that asks to be let in: may its controller create pods and may it be placed.
 
     ``booked``: by queue, what groups that were let in and do not run yet have reserved beyond what they
@@ -115,18 +115,18 @@ class Admission:
 
 
 @runtime_checkable
-class Starves(Protocol):
+class JobStarving(Protocol):
     """Whether a group lacks so much that others may be evicted for it."""
 
     def starving(self, gang: GangView) -> bool: ...
 
 
 @runtime_checkable
-class Admitting(Protocol):
+class JobEnqueueable(Protocol):
     """Whether a group is let in."""
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
-        """A :class:`Refusal` is a ``REJECT`` that says why.
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
+        """A :class:`Rejection` is a ``REJECT`` that says why.
 
         Groups of one queue and namespace that ask for the same share a refusal, unless the voter has an
         attribute ``personal`` that is true.
@@ -135,14 +135,14 @@ class Admitting(Protocol):
 
 
 @runtime_checkable
-class HearsAdmitted(Protocol):
-    """An :class:`Admitting` that is told who was let in, with or without a vote."""
+class JobEnqueued(Protocol):
+    """An :class:`JobEnqueueable` that is told who was let in, with or without a vote."""
 
     def admitted(self, gang: GangView) -> None: ...
 
 
 @runtime_checkable
-class Spares(Protocol):
+class Evictable(Protocol):
     """Which of the candidates may be evicted for a claimer. ``candidates`` come in the order in which
     they would go. A voter with an attribute ``timed`` that is true may say otherwise later; one with an attribute
     ``protects`` that is true says of candidates alone whether they stay, and weighs none against the claimer."""
@@ -155,28 +155,28 @@ class Spares(Protocol):
 
 
 @runtime_checkable
-class Claims(Protocol):
+class PreemptionVote(Protocol):
     """Whether a queue may take back room from other queues for a task."""
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
 
 @runtime_checkable
-class Overuse(Protocol):
+class Overused(Protocol):
     """Whether a queue has so much that it is passed over."""
 
     def overused(self, queue: QueueView) -> bool: ...
 
 
 @runtime_checkable
-class Allots(Protocol):
+class Allocatable(Protocol):
     """Whether a queue and its ancestors may hold a request on top of what they hold."""
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
 
 @runtime_checkable
-class VictimQueues(Protocol):
+class VictimQueueOrder(Protocol):
     """The order in which queues give room back."""
 
     def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any:
@@ -185,7 +185,7 @@ class VictimQueues(Protocol):
 
 
 @runtime_checkable
-class Evicts(Protocol):
+class VictimTasks(Protocol):
     """Pods that are to go for their own sake, without a claimer (``shuffle``)."""
 
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
@@ -196,16 +196,16 @@ class Evicts(Protocol):
 
 
 @runtime_checkable
-class SaysWhy(Protocol):
-    """An :class:`Evicts` that says why a pod that it has just named is to go."""
+class EvictionReason(Protocol):
+    """An :class:`VictimTasks` that says why a pod that it has just named is to go."""
 
     def why(self, task: TaskView) -> str:
         """In words that follow ``evicted by shuffle:``."""
         ...
 
 
-class Relief(Protocol):
-    """What is wanted at one moment by a policy that :class:`Relieves` nodes. Rows are those of the view that it was
+class LoadRelief(Protocol):
+    """What is wanted at one moment by a policy that :class:`RelievesLoad` nodes. Rows are those of the view that it was
     made with; it counts with what was moved since."""
 
     @property
@@ -227,10 +227,10 @@ class Relief(Protocol):
 
 
 @runtime_checkable
-class Relieves(Protocol):
+class RelievesLoad(Protocol):
     """Pods that are to leave their nodes for others, as far as those take them (``shuffle``)."""
 
-    def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> Relief | None:
+    def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> LoadRelief | None:
         """``None``: nobody is to move."""
         ...
 
@@ -266,7 +266,7 @@ class Tiers(Protocol):
 
     def starving(self, gang: GangView) -> bool: ...
 
-    def admit(self, admission: Admission) -> Refusal | None: ...
+    def admit(self, admission: EnqueueRequest) -> Rejection | None: ...
 
     @property
     def personal(self) -> bool:
@@ -285,15 +285,15 @@ class Tiers(Protocol):
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]: ...
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
     def overused(self, queue: QueueView) -> bool: ...
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None: ...
 
     def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any: ...
 
     @property
-    def evicting(self) -> Sequence[Evicts | Relieves]:
+    def evicting(self) -> Sequence[VictimTasks | RelievesLoad]:
         """Those who name pods that are to go, tier by tier."""
         ...

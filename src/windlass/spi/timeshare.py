@@ -22,7 +22,7 @@ from windlass.spi.plugins import QueueView
 
 
 @dataclass(slots=True)
-class Stint:
+class RunSegment:
     """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``: plain values
     that JSON knows, as they are part of a dumped state. ``None``: what it attained so far, somebody else has seen.
 
@@ -54,7 +54,7 @@ class Rank(msgspec.Struct, frozen=True):
     rests: float = 0.0
 
 
-class Crowd(Protocol):
+class QueueContention(Protocol):
     """The groups of a claim's queue that share time: how many run, and how many wait, the claimer among them."""
 
     @property
@@ -78,16 +78,18 @@ class TimeSharing(Protocol):
         """Whether the group opted in. ``path``: its queue up to the root."""
         ...
 
-    def rank(self, stint: Stint) -> Rank:
+    def rank(self, segment: RunSegment) -> Rank:
         """The group's rank from now on, and how it changes by itself."""
         ...
 
-    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+    def spared_until(
+        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    ) -> float:
         """Until when ``victim``, which runs and is of that rank now, is left alone by ``claimer``, as far as ranks and
         the crowd stay as they are; infinite for always. Not after ``now``: it may be stopped."""
         ...
 
-    def ended(self, stint: Stint) -> None:
+    def ended(self, segment: RunSegment) -> None:
         """The group needs its room no more, however it ended."""
         ...
 
@@ -96,7 +98,7 @@ Tally = tuple[list[float], list[float]]
 """By stretch: how many runs ended in it, how many outlived it."""
 
 
-class Counts(msgspec.Struct, frozen=True):
+class RunTimeCounts(msgspec.Struct, frozen=True):
     """What a policy has counted of runs. ``divisions``: where the stretches begin, in seconds of a run: counts mean
     nothing where these are others. ``every``: of all runs; ``sizes``: of those of about one size."""
 
@@ -106,7 +108,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Counting(TimeSharing, Protocol):
+class PersistentCounts(TimeSharing, Protocol):
     """A policy whose counts outlast the process."""
 
     @property
@@ -114,11 +116,11 @@ class Counting(TimeSharing, Protocol):
         """So much it has counted; more with every count."""
         ...
 
-    def counts(self) -> Counts:
+    def counts(self) -> RunTimeCounts:
         """All of them."""
         ...
 
-    def resume(self, counts: Counts) -> None:
+    def resume(self, counts: RunTimeCounts) -> None:
         """Go on with these instead of its own. Raises ``ValueError``, and keeps its own, where they cannot be gone
         on with."""
         ...

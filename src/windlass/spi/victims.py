@@ -3,18 +3,18 @@
 A *claim* is a waiting group's next step together with the action that looks for room for it (``preempt``:
 inside its queue; ``reclaim``: from other queues; ``consolidation``: by moving others). The engine asks
 
-1. :class:`Claims`: may it, and on which terms. Nobody speaking for it means no.
+1. :class:`PreemptionPolicy`: may it, and on which terms. Nobody speaking for it means no.
 2. :class:`VictimFilter`: which queues and which *units* are spared. A unit is what goes together: one
    task beyond a gang's minimum, or all that makes up the minimum.
 3. :class:`VictimOrder`: which unit goes first. This order is the measure of "cheapest": the engine finds
    the set of units that spares the dearest one that can be spared, then the next dearest, and so on.
-4. :class:`Validates`: whether a set, in its order, is within the rules. Units that get another place are
+4. :class:`VictimSetRule`: whether a set, in its order, is within the rules. Units that get another place are
    not counted in it, where the terms allow for that.
 
 Nothing is evicted unless the whole step is proven to fit afterwards. Work that is not preemptible, system
 critical pods and the claimer itself are never offered.
 
-What a queue had for keeps (:attr:`QueueView.committed`) when the claim was made says :meth:`Claim.held`: the
+What a queue had for keeps (:attr:`QueueView.committed`) when the claim was made says :meth:`Preemption.held`: the
 queue's own sums move while the engine tries something out.
 """
 
@@ -31,7 +31,7 @@ from windlass.spi.objects import Group, Resources, Task
 from windlass.spi.plugins import QueueView
 
 
-class Scope(StrEnum):
+class VictimScope(StrEnum):
     """In which queues victims are looked for."""
 
     OWN_QUEUE = "own-queue"
@@ -39,7 +39,7 @@ class Scope(StrEnum):
     ALL_QUEUES = "all-queues"
 
 
-class Move(StrEnum):
+class RelocationMode(StrEnum):
     """Whether evicted tasks are to get another place in the same decision."""
 
     NEVER = "never"
@@ -49,7 +49,7 @@ class Move(StrEnum):
     """All of them, or nothing is done."""
 
 
-class Standing:
+class HeldAtStart:
     """What queues held when a claim was made."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Standing:
         return found
 
 
-class Rival(msgspec.Struct, frozen=True):
+class CompetingGroup(msgspec.Struct, frozen=True):
     """A group of another queue that waits, could be where the claimer could be, and has been promised nothing.
     ``request``: of its next step; ``path``: its queue, its parent, … up to the root."""
 
@@ -72,11 +72,11 @@ class Rival(msgspec.Struct, frozen=True):
     path: tuple[QueueView, ...]
 
 
-def no_rivals() -> Iterable[Rival]:
+def no_competitors() -> Iterable[CompetingGroup]:
     return ()
 
 
-class Claim(msgspec.Struct, frozen=True, eq=False):
+class Preemption(msgspec.Struct, frozen=True, eq=False):
     """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
     queue, its parent, … up to the root. ``extra``: a task beyond the gang's minimum. ``now`` in Unix
     seconds. ``rivals``: who may take back from the claimer what it takes, where groups of other queues can; one for all
@@ -89,15 +89,15 @@ class Claim(msgspec.Struct, frozen=True, eq=False):
     path: tuple[QueueView, ...]
     extra: bool
     now: float
-    standing: Standing = msgspec.field(default_factory=Standing)
-    rivals: Callable[[], Iterable[Rival]] = no_rivals
+    held_at_start: HeldAtStart = msgspec.field(default_factory=HeldAtStart)
+    rivals: Callable[[], Iterable[CompetingGroup]] = no_competitors
 
     def held(self, queue: QueueView) -> Mapping[str, int]:
         """What a queue had for keeps when the claim was made."""
-        return self.standing.of(queue)
+        return self.held_at_start.of(queue)
 
 
-class VictimUnit(msgspec.Struct, frozen=True):
+class VictimSet(msgspec.Struct, frozen=True):
     """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
     tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
     now. ``members``: how many of its tasks hold something before this unit goes, ``size``: how many it has in
@@ -117,15 +117,15 @@ class VictimUnit(msgspec.Struct, frozen=True):
     finished: int = 0
 
 
-class Terms(msgspec.Struct, frozen=True):
+class PreemptionTerms(msgspec.Struct, frozen=True):
     """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
     only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
     moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
     after them for the first ones. ``None``: those near the room that lacks least. ``places``: to which node each of
     them goes (empty: to the one with the best score); who has no room there goes elsewhere."""
 
-    scope: Scope
-    move: Move = Move.NEVER
+    scope: VictimScope
+    move: RelocationMode = RelocationMode.NEVER
     groups: int = 0
     below: int | None = None
     only: tuple[str, ...] | None = None
@@ -137,7 +137,7 @@ class Terms(msgspec.Struct, frozen=True):
         return {group: place for group, place in zip(self.only or (), self.places, strict=False) if place}
 
 
-class Denied(msgspec.Struct, frozen=True):
+class PreemptionDenied(msgspec.Struct, frozen=True):
     """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand.
     ``personal``: this group only; others of its queue and priority that ask for the same may. ``stands``: as long as
     it says yes, every claim for the same would be denied, of any group of that queue, API and priority that is as
@@ -155,17 +155,17 @@ Taken = Mapping[str, Mapping[str, int]]
 """Queue → resource → what the units chosen so far give back, at each queue and at its ancestors."""
 
 
-class Loot(msgspec.Struct, frozen=True):
+class FreedResources(msgspec.Struct, frozen=True):
     """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go. ``going``:
     these and those that get another place."""
 
-    units: Sequence[VictimUnit] = ()
+    units: Sequence[VictimSet] = ()
     taken: Taken = msgspec.field(default_factory=dict[str, Mapping[str, int]])
-    going: Sequence[VictimUnit] = ()
+    going: Sequence[VictimSet] = ()
 
 
 @runtime_checkable
-class Claims(Protocol):
+class PreemptionPolicy(Protocol):
     """Whether a claim may look for victims. The first plugin that grants sets the terms; any denial ends it.
 
     A plugin may have a method ``may_grant(action, dialect)``: false promises that it grants nothing to claims under
@@ -174,7 +174,7 @@ class Claims(Protocol):
 
     name: str
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
         """``None``: nothing to say."""
         ...
 
@@ -196,20 +196,20 @@ class VictimFilter(Protocol):
 
     name: str
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         """Whether nothing of a queue may be taken; ``path`` from that queue to the root."""
         ...
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool: ...
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool: ...
 
 
 @runtime_checkable
-class SparesBranches(Protocol):
+class QueueVictimFilter(Protocol):
     """A :class:`VictimFilter` whose ``spares_queue`` looks at no more than the two queues at which the paths
     of claimer and victim part (:func:`parting`). Optional, and a matter of speed alone: it is then asked
     once for all queues below."""
 
-    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool: ...
+    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool: ...
 
 
 @runtime_checkable
@@ -218,40 +218,41 @@ class VictimOrder(Protocol):
 
     name: str
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
         """Any totally ordered value of one type, or ``None`` for no opinion; the smaller goes first.
 
         ``taken``: what units chosen before give back of this queue.
         """
         ...
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
         """The same for units of one queue. ``None`` for no opinion on any unit of this claim. Sorted units are kept for
-        claims of one action and queue, of groups of one API and priority: whoever goes by more is a :class:`GoesBy`."""
+        claims of one action and queue, of groups of one API and priority: whoever goes by more is a
+        :class:`VictimKeyInputs`."""
         ...
 
 
 @runtime_checkable
-class GoesBy(Protocol):
+class VictimKeyInputs(Protocol):
     """For a :class:`VictimOrder` whose ``victim_key`` goes by more of a claim than its action and queue, and its
     group's API and priority: by what it asks for, or the time."""
 
-    def goes_by(self, claim: Claim) -> Hashable:
+    def goes_by(self, preemption: Preemption) -> Hashable:
         """Equal for claims for which it says the same of every unit. The fewer there are, the more is kept."""
         ...
 
 
 @runtime_checkable
-class Validates(Protocol):
+class VictimSetRule(Protocol):
     """The rules for sets of units."""
 
     name: str
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         """Whether a unit may go after those in ``taken`` went."""
         ...
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
         """Whether a whole set may go."""
         ...
 

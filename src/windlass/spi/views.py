@@ -145,7 +145,7 @@ class QueueView(Protocol):
 
     @property
     def fair_share(self) -> Mapping[str, int]:
-        """What the queue is due, of all that is divided (:class:`~windlass.spi.shares.Share`). It stands
+        """What the queue is due, of all that is divided (:class:`~windlass.spi.shares.QueueShare`). It stands
         still during a cycle: evictions and binds do not move it."""
         ...
 

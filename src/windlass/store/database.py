@@ -66,7 +66,7 @@ class ReplayRow(NamedTuple):
     previous_data: bytes | None
 
 
-class Batch(NamedTuple):
+class FamilyBatch(NamedTuple):
     """What one family gets in one transaction, in order of versions."""
 
     family: str
@@ -174,7 +174,7 @@ class Database:
 
     # -- writing
 
-    def write(self, batches: Iterable[Batch], meta: Iterable[tuple[str, int]] = ()) -> None:
+    def write(self, batches: Iterable[FamilyBatch], meta: Iterable[tuple[str, int]] = ()) -> None:
         """All of it in one transaction, durable when this returns."""
         if self._checkpointer is not None:
             self._checkpointer.raise_failure()
@@ -204,7 +204,7 @@ class Database:
         if self._checkpointer is not None:
             self._checkpointer.written(pages, self._connection)
 
-    def _inserts(self, batch: Batch) -> Iterator[tuple[str, Sequence[Any]]]:
+    def _inserts(self, batch: FamilyBatch) -> Iterator[tuple[str, Sequence[Any]]]:
         family, changes = batch
         for start in range(0, len(changes), _ROWS_PER_STATEMENT):
             chunk = changes[start : start + _ROWS_PER_STATEMENT]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class StoreFamily:
     """``log_*`` bound the watch log: whatever is older *or* beyond the count goes, but never the newest
     ``log_keep_rows``. ``ttl_seconds``: objects vanish that long after their last write."""
 
@@ -21,9 +21,9 @@ class Family:
     ttl_seconds: float | None = None
 
 
-MAIN = Family("main")
-EVENTS = Family("events", log_rows=20_000, ttl_seconds=3600.0)
-LEASES = Family("leases", log_age_seconds=60.0, log_rows=5_000, log_keep_rows=200)
+MAIN = StoreFamily("main")
+EVENTS = StoreFamily("events", log_rows=20_000, ttl_seconds=3600.0)
+LEASES = StoreFamily("leases", log_age_seconds=60.0, log_rows=5_000, log_keep_rows=200)
 
 _OF = {"events": "events", "leases.coordination.k8s.io": "leases"}
 
@@ -36,7 +36,7 @@ class StoreOptions:
     read from the log); ``lag_bytes`` is how far a live watcher may fall behind before it is ended.
     """
 
-    families: tuple[Family, ...] = (MAIN, EVENTS, LEASES)
+    families: tuple[StoreFamily, ...] = (MAIN, EVENTS, LEASES)
     ring_bytes: int = 96 * 2**20
     ring_events: int = 100_000
     lag_bytes: int = 64 * 2**20
@@ -49,6 +49,6 @@ class StoreOptions:
     synchronous: str = "FULL"
     """``OFF`` is for throw-away servers of tests: a power loss may then run the history backwards."""
 
-    def family_of(self, resource: str) -> Family:
+    def family_of(self, resource: str) -> StoreFamily:
         wanted = _OF.get(resource, "main")
         return next(family for family in self.families if family.name == wanted)

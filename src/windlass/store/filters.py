@@ -22,7 +22,7 @@ class UnknownField(ValueError):
         self.path = path
 
 
-class Filter(msgspec.Struct, frozen=True):
+class StoreFilter(msgspec.Struct, frozen=True):
     """All parts must hold. ``terms``: position in the index (or name, namespace), value, wanted equality."""
 
     namespace: str | None = None
@@ -30,7 +30,9 @@ class Filter(msgspec.Struct, frozen=True):
     terms: tuple[tuple[int, str, bool], ...] = ()
 
     @staticmethod
-    def build(resource: str, namespace: str | None, labels: Selector, fields: Sequence[FieldTerm]) -> Filter:
+    def build(
+        resource: str, namespace: str | None, labels: Selector, fields: Sequence[FieldTerm]
+    ) -> StoreFilter:
         """Raises :class:`UnknownField`."""
         terms = []
         for term in fields:
@@ -45,7 +47,7 @@ class Filter(msgspec.Struct, frozen=True):
                     raise UnknownField(term.path)
                 position = found
             terms.append((position, term.value, term.equal))
-        return Filter(namespace, labels, tuple(terms))
+        return StoreFilter(namespace, labels, tuple(terms))
 
     @property
     def name(self) -> str | None:
@@ -79,4 +81,4 @@ class Filter(msgspec.Struct, frozen=True):
         return not self.labels.requirements or self.labels.matches(entry.labels)
 
 
-ALL = Filter()
+ALL = StoreFilter()

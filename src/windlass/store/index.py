@@ -18,7 +18,7 @@ from windlass.store.errors import Unindexable
 Fields = tuple[str, ...]
 
 
-class Index(NamedTuple):
+class FieldIndex(NamedTuple):
     """``fields`` are in the order of :data:`SELECTABLE` of the resource."""
 
     labels: dict[str, str]
@@ -208,7 +208,7 @@ _SHAPES: Mapping[str, tuple[type[Any], Callable[[Any], Fields]]] = {
 }
 
 
-def indexer(resource: str) -> Callable[[bytes], Index]:
+def indexer(resource: str) -> Callable[[bytes], FieldIndex]:
     """The function that reads the index out of an encoded object of ``resource`` (its qualified name).
 
     The function raises :class:`Unindexable` when a label or selectable field has the wrong type.
@@ -216,17 +216,17 @@ def indexer(resource: str) -> Callable[[bytes], Index]:
     shape, extract = _SHAPES.get(resource, (_Any, _none))
     decode = msgspec.json.Decoder(shape).decode
 
-    def index(data: bytes) -> Index:
+    def index(data: bytes) -> FieldIndex:
         try:
             found = decode(data)
         except msgspec.ValidationError as error:
             raise Unindexable(str(error)) from error
-        return Index(found.metadata.labels or _NO_LABELS, extract(found))
+        return FieldIndex(found.metadata.labels or _NO_LABELS, extract(found))
 
     return index
 
 
 def field_position(resource: str, name: str) -> int | None:
-    """Where field ``name`` lies in :attr:`Index.fields`; ``None`` when it is not selectable."""
+    """Where field ``name`` lies in :attr:`FieldIndex.fields`; ``None`` when it is not selectable."""
     names: Sequence[str] = SELECTABLE.get(resource, ())
     return names.index(name) if name in names else None

@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, eq=False):
         )
 
 
-class Event(msgspec.Struct, gc=False, eq=False):
+class StoreEvent(msgspec.Struct, gc=False, eq=False):
     """One committed change. ``entry`` is the new state; of a deletion the last one, with the new version.
 
     ``reindexed``: labels or selectable fields differ from before. ``previous`` is absent for ADDED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from windlass.store.families import Family
+from windlass.store.families import StoreFamily
 
 _MARK_EVERY_ROWS = 100
 
@@ -23,7 +23,7 @@ class _Mark(NamedTuple):
 class Retention:
     """One family's bookkeeping. ``total`` counts rows logged by this process and found at its start."""
 
-    def __init__(self, family: Family, now: float, last_rv: int, rows: int, compacted: int) -> None:
+    def __init__(self, family: StoreFamily, now: float, last_rv: int, rows: int, compacted: int) -> None:
         self.family = family
         self.compacted = compacted
         """The log up to this version is forgotten."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from windlass.store.records import Event
+from windlass.store.records import StoreEvent
 
 
 class Ring:
@@ -17,7 +17,7 @@ class Ring:
     __slots__ = ("_base", "_events", "_held", "_max_bytes", "_max_events", "appended", "start_rv")
 
     def __init__(self, max_bytes: int, max_events: int, start_rv: int = 0) -> None:
-        self._events: list[Event] = []
+        self._events: list[StoreEvent] = []
         self._base = 0
         self._held = 0
         self._max_bytes = max_bytes
@@ -39,7 +39,7 @@ class Ring:
         """Position that the next event will have."""
         return self._base + len(self._events)
 
-    def append(self, event: Event) -> None:
+    def append(self, event: StoreEvent) -> None:
         event.offset = self.appended
         self.appended += len(event.entry.data)
         if event.previous is not None:
@@ -65,10 +65,10 @@ class Ring:
         """Position of the first event newer than ``rv``. Only meaningful for ``rv >= start_rv``."""
         return self._base + bisect_right(self._events, rv, key=lambda event: event.rv)
 
-    def slice(self, position: int, count: int) -> list[Event]:
+    def slice(self, position: int, count: int) -> list[StoreEvent]:
         index = position - self._base
         return self._events[index : index + count]
 
-    def newer(self, rv: int) -> list[Event]:
+    def newer(self, rv: int) -> list[StoreEvent]:
         """Events after ``rv``, newest first."""
         return self._events[self.after(rv) - self._base :][::-1]

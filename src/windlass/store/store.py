@@ -22,14 +22,14 @@ from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
 from windlass.store import errors
 from windlass.store.database import MEMORY, Database
-from windlass.store.families import Family, StoreOptions
-from windlass.store.filters import ALL, Filter
-from windlass.store.records import Entry, Event, Op, encode, key_of, restamp, version_of
+from windlass.store.families import StoreFamily, StoreOptions
+from windlass.store.filters import ALL, StoreFilter
+from windlass.store.records import Entry, Op, StoreEvent, encode, key_of, restamp, version_of
 from windlass.store.retention import Retention
 from windlass.store.ring import Ring
 from windlass.store.table import Table
 from windlass.store.watch import Watcher
-from windlass.store.writer import Write, Writer
+from windlass.store.writer import StoreWrite, Writer
 
 _COMPACT_ROWS = 1_000
 _EXPIRE_AT_ONCE = 500
@@ -95,7 +95,7 @@ class Store:
         self.epoch = meta.get("epoch", 0) + 1
         database.write((), [("clean", 0), ("epoch", self.epoch), ("rv", self.rv)])
 
-    def _load_family(self, family: Family, meta: Mapping[str, int], now: float) -> int:
+    def _load_family(self, family: StoreFamily, meta: Mapping[str, int], now: float) -> int:
         database, wall = self._database, self._clock.now()
         rows, last = 0, database.last_rv(family.name)
         # What an earlier process forgot may concern any kind, also one that has no objects now.
@@ -157,11 +157,11 @@ class Store:
         """Open watches per resource."""
         return {resource: len(table.watchers) for resource, table in self._tables.items() if table.watchers}
 
-    def select(self, resource: str, wanted: Filter = ALL) -> Iterator[Entry]:
+    def select(self, resource: str, wanted: StoreFilter = ALL) -> Iterator[Entry]:
         """Committed versions that match, in key order. Use it up before the next ``await``."""
         return filter(wanted.matches, self._table(resource).candidates(wanted))
 
-    def candidates(self, resource: str, wanted: Filter) -> list[Entry]:
+    def candidates(self, resource: str, wanted: StoreFilter) -> list[Entry]:
         """A snapshot of committed versions among which all matches are; the caller filters, at leisure."""
         return self._table(resource).candidates(wanted)
 
@@ -191,7 +191,7 @@ class Store:
         """The newest submitted version. Who answers with it must wait for its commit (:meth:`settled`)."""
         return self._table(resource).head(key_of(namespace, name))
 
-    def heads(self, resource: str, wanted: Filter = ALL) -> list[Entry]:
+    def heads(self, resource: str, wanted: StoreFilter = ALL) -> list[Entry]:
         """The newest submitted versions that match, in no particular order."""
         table = self._table(resource)
         pending = table.heads()
@@ -251,7 +251,7 @@ class Store:
         data = encode(obj, rv)
         labels, fields = table.index(data)
         entry = Entry(namespace, name, rv, rv, data, labels, fields)
-        return self._submit(table, Event(rv, Op.ADDED, entry, None, True))
+        return self._submit(table, StoreEvent(rv, Op.ADDED, entry, None, True))
 
     def update(
         self,
@@ -272,7 +272,7 @@ class Store:
         labels, fields = table.index(data, head)
         entry = Entry(namespace, name, rv, head.row, data, labels, fields)
         reindexed = labels is not head.labels or fields is not head.fields
-        return self._submit(table, Event(rv, Op.MODIFIED, entry, head, reindexed))
+        return self._submit(table, StoreEvent(rv, Op.MODIFIED, entry, head, reindexed))
 
     def delete(
         self,
@@ -293,7 +293,7 @@ class Store:
         labels, fields = (head.labels, head.fields) if last is None else table.index(data, head)
         entry = Entry(namespace, name, rv, head.row, data, labels, fields)
         reindexed = labels is not head.labels or fields is not head.fields
-        return self._submit(table, Event(rv, Op.DELETED, entry, head, reindexed))
+        return self._submit(table, StoreEvent(rv, Op.DELETED, entry, head, reindexed))
 
     def _require_working(self) -> None:
         if self.failure is not None:
@@ -311,14 +311,14 @@ class Store:
             raise errors.Conflict(f"{head.key} is at version {head.rv}, not {expected}")
         return table, head
 
-    def _submit(self, table: Table, event: Event) -> asyncio.Future[Entry]:
+    def _submit(self, table: Table, event: StoreEvent) -> asyncio.Future[Entry]:
         self._assigned = event.rv
         future: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         table.submitted(event)
-        self._writer.submit(Write(table.family.name, table.resource, event, self._clock.now(), future))
+        self._writer.submit(StoreWrite(table.family.name, table.resource, event, self._clock.now(), future))
         return future
 
-    def _committed(self, writes: Sequence[Write], failure: BaseException | None) -> None:
+    def _committed(self, writes: Sequence[StoreWrite], failure: BaseException | None) -> None:
         """On the event loop, in order: make a commit visible, then tell everybody."""
         if failure is not None:
             self._fail(writes, failure)
@@ -371,7 +371,7 @@ class Store:
                 still.append((rv, future))
         self._waiting_for = still
 
-    def _fail(self, writes: Sequence[Write], cause: BaseException) -> None:
+    def _fail(self, writes: Sequence[StoreWrite], cause: BaseException) -> None:
         first = self.failure is None
         if first:
             if isinstance(cause, sqlite3.Error):
@@ -394,7 +394,7 @@ class Store:
 
     # -- following
 
-    def watch(self, resource: str, wanted: Filter = ALL, *, since: int) -> Watcher:
+    def watch(self, resource: str, wanted: StoreFilter = ALL, *, since: int) -> Watcher:
         """Follow changes after version ``since``. Raises :class:`~windlass.store.errors.Expired`."""
         table = self._table(resource)
         self.require_history(table, since)
@@ -435,7 +435,7 @@ class Store:
             if target > retention.compacted:
                 await self._compact(retention, target)
 
-    def _renew(self, table: Table, event: Event, until: float) -> None:
+    def _renew(self, table: Table, event: StoreEvent, until: float) -> None:
         key = (table.resource, event.entry.key)
         if event.op is Op.DELETED:
             self._expiry.pop(key, None)

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
 
-from windlass.store.families import Family
-from windlass.store.filters import Filter
-from windlass.store.index import Index, indexer
-from windlass.store.records import Entry, Event, Op, key_of
+from windlass.store.families import StoreFamily
+from windlass.store.filters import StoreFilter
+from windlass.store.index import FieldIndex, indexer
+from windlass.store.records import Entry, Op, StoreEvent, key_of
 from windlass.store.ring import Ring
 
 _FEW = 64
@@ -65,7 +65,7 @@ class KeyOrder:
 class Table:
     """Everything about one resource, by its qualified name."""
 
-    def __init__(self, resource: str, family: Family, ring: Ring) -> None:
+    def __init__(self, resource: str, family: StoreFamily, ring: Ring) -> None:
         self.resource = resource
         self.family = family
         self.ring = ring
@@ -75,16 +75,16 @@ class Table:
         self.quiet_until = 0.0
         """Moment of the event loop before which watchers are not woken again."""
         self.wake_planned = False
-        self._heads: dict[str, Event] = {}
+        self._heads: dict[str, StoreEvent] = {}
         self._index = indexer(resource)
 
-    def index(self, data: bytes, like: Entry | None = None) -> Index:
+    def index(self, data: bytes, like: Entry | None = None) -> FieldIndex:
         """The index of ``data``, sharing what equals ``like``'s. Raises ``Unindexable``."""
         found = self._index(data)
         if like is not None:
             labels = like.labels if like.labels == found.labels else found.labels
             fields = like.fields if like.fields == found.fields else found.fields
-            return Index(labels, fields)
+            return FieldIndex(labels, fields)
         return found
 
     @property
@@ -103,10 +103,10 @@ class Table:
         """What is submitted and not yet committed, by key; ``None`` for deletions."""
         return {key: None if event.op is Op.DELETED else event.entry for key, event in self._heads.items()}
 
-    def submitted(self, event: Event) -> None:
+    def submitted(self, event: StoreEvent) -> None:
         self._heads[event.entry.key] = event
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: StoreEvent) -> None:
         """The event is durable: make it visible."""
         entry = event.entry
         key = entry.key
@@ -177,7 +177,7 @@ class Table:
             if entry is not None:
                 yield entry
 
-    def candidates(self, wanted: Filter) -> list[Entry]:
+    def candidates(self, wanted: StoreFilter) -> list[Entry]:
         """Committed versions among which all matches of ``wanted`` are (one lookup where a name is given)."""
         if not self.current:
             return []

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from windlass.store.database import Database, ReplayRow
 from windlass.store.errors import Expired, TooSlow
-from windlass.store.filters import Filter
-from windlass.store.records import Entry, Event, Op
+from windlass.store.filters import StoreFilter
+from windlass.store.records import Entry, Op, StoreEvent
 from windlass.store.table import Table, Wakeable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SCAN = 1_000
 _REPLAY_ROWS = 1_000
 
 
-class Change(NamedTuple):
+class WatchChange(NamedTuple):
     """What a watcher is told. ``op`` is as its selection sees it. ``shared``: every watcher that
     is told of this event with this ``op`` gets the very same ``entry``."""
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
     shared: bool
 
 
-def judge(wanted: Filter, event: Event) -> Change | None:
+def judge(wanted: StoreFilter, event: StoreEvent) -> WatchChange | None:
     """How ``event`` looks through ``wanted``: objects enter it as ADDED and leave it as DELETED.
 
     Raises :class:`Expired` if that depends on an older version that the log no longer knows.
@@ -44,11 +44,11 @@ def judge(wanted: Filter, event: Event) -> Change | None:
             raise Expired(event.rv - 1, event.rv)
         before = wanted.matches(event.previous)
         if now:
-            return Change(Op.MODIFIED if before else Op.ADDED, entry, True)
-        return Change(Op.DELETED, event.previous.at(event.rv), False) if before else None
+            return WatchChange(Op.MODIFIED if before else Op.ADDED, entry, True)
+        return WatchChange(Op.DELETED, event.previous.at(event.rv), False) if before else None
     if op is Op.DELETED and event.reindexed and event.previous is not None:
-        return Change(op, entry, True) if wanted.matches(event.previous) else None
-    return Change(op, entry, True) if wanted.matches(entry) else None
+        return WatchChange(op, entry, True) if wanted.matches(event.previous) else None
+    return WatchChange(op, entry, True) if wanted.matches(entry) else None
 
 
 class Watcher(Wakeable):
@@ -67,7 +67,7 @@ class Watcher(Wakeable):
         "wanted",
     )
 
-    def __init__(self, store: Store, table: Table, wanted: Filter, since: int) -> None:
+    def __init__(self, store: Store, table: Table, wanted: StoreFilter, since: int) -> None:
         self._store = store
         self._table = table
         self.wanted = wanted
@@ -112,7 +112,7 @@ class Watcher(Wakeable):
             return None
         return max(self._since, self._store.rv)
 
-    async def batch(self) -> list[Change]:
+    async def batch(self) -> list[WatchChange]:
         """The next changes; waits for one. An empty list: interrupted, or closed.
 
         Raises :class:`Expired` (history is gone) or :class:`TooSlow`.
@@ -134,7 +134,7 @@ class Watcher(Wakeable):
             await self._waiting
         return []
 
-    def poll(self) -> list[Change]:
+    def poll(self) -> list[WatchChange]:
         """Changes that are in memory, up to :data:`_SCAN` events. Raises as :meth:`batch` does."""
         ring = self._table.ring
         if self._position < ring.start:
@@ -149,10 +149,10 @@ class Watcher(Wakeable):
             events = [event for event in events if event.rv > self._since]
         wanted = self.wanted
         if wanted.everything:
-            return [Change(event.op, event.entry, True) for event in events]
+            return [WatchChange(event.op, event.entry, True) for event in events]
         return [change for event in events if (change := judge(wanted, event)) is not None]
 
-    async def _replay(self) -> list[Change]:
+    async def _replay(self) -> list[WatchChange]:
         """One step through the log on the disk, until the ring takes over."""
         ring, table = self._table.ring, self._table
         if self._cursor_rv >= ring.start_rv:
@@ -176,11 +176,11 @@ class Watcher(Wakeable):
         return changes
 
 
-def _event(table: Table, row: ReplayRow) -> Event:
+def _event(table: Table, row: ReplayRow) -> StoreEvent:
     labels, fields = table.index(row.data)
     entry = Entry(row.namespace, row.name, row.rv, row.id, row.data, labels, fields)
     previous = None
     if row.previous_data is not None:
         labels, fields = table.index(row.previous_data, entry)
         previous = Entry(row.namespace, row.name, row.previous, row.id, row.previous_data, labels, fields)
-    return Event(row.rv, Op(row.op), entry, previous, bool(row.reindexed))
+    return StoreEvent(row.rv, Op(row.op), entry, previous, bool(row.reindexed))

@@ -12,31 +12,31 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from windlass.store.database import Batch, ChangeRow, Database
-from windlass.store.records import Entry, Event
+from windlass.store.database import ChangeRow, Database, FamilyBatch
+from windlass.store.records import Entry, StoreEvent
 
 _MAX_BATCH = 1_024
 
 
-class Write(NamedTuple):
+class StoreWrite(NamedTuple):
     """One change to be made durable."""
 
     family: str
     resource: str
-    event: Event
+    event: StoreEvent
     written_at: float
     future: asyncio.Future[Entry]
 
 
-class Task(NamedTuple):
+class WriterTask(NamedTuple):
     """Something else to be done with the database, between two commits."""
 
     run: Callable[[Database], Any]
     future: asyncio.Future[Any]
 
 
-Outcome = Callable[[Sequence[Write], BaseException | None], None]
-_Job = list[Write] | Task | None
+Outcome = Callable[[Sequence[StoreWrite], BaseException | None], None]
+_Job = list[StoreWrite] | WriterTask | None
 
 
 class Writer:
@@ -46,13 +46,13 @@ class Writer:
         self._database = database
         self._committed = committed
         self._queue: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._gathered: list[Write] = []
+        self._gathered: list[StoreWrite] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="windlass-store", daemon=True)
         self._thread.start()
 
-    def submit(self, write: Write) -> None:
+    def submit(self, write: StoreWrite) -> None:
         """Writes of one turn of the event loop are handed over together."""
         if not self._gathered:
             self._loop = loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._flush()
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._queue.put(Task(run, future))
+        self._queue.put(WriterTask(run, future))
         return await future
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class Writer:
             job = backlog.pop(0)
             if job is None:
                 return
-            if isinstance(job, Task):
+            if isinstance(job, WriterTask):
                 self._perform(job)
                 continue
             while backlog and isinstance(backlog[0], list) and len(job) < _MAX_BATCH:
@@ -103,7 +103,7 @@ class Writer:
         except queue.Empty:
             return
 
-    def _commit(self, writes: list[Write]) -> None:
+    def _commit(self, writes: list[StoreWrite]) -> None:
         if self._failure is None:
             try:
                 self._database.write(_batches(writes))
@@ -111,7 +111,7 @@ class Writer:
                 self._failure = error
         self._post(self._committed, writes, self._failure)
 
-    def _perform(self, task: Task) -> None:
+    def _perform(self, task: WriterTask) -> None:
         result, failure = None, self._failure
         if failure is None:
             try:
@@ -139,7 +139,7 @@ def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | N
         future.set_result(result)
 
 
-def _batches(writes: Sequence[Write]) -> list[Batch]:
+def _batches(writes: Sequence[StoreWrite]) -> list[FamilyBatch]:
     """Rows per family, in order."""
     by_family: dict[str, list[ChangeRow]] = {}
     for family, resource, event, written_at, _ in writes:
@@ -161,4 +161,4 @@ def _batches(writes: Sequence[Write]) -> list[Batch]:
                 written_at,
             )
         )
-    return [Batch(family, rows) for family, rows in by_family.items()]
+    return [FamilyBatch(family, rows) for family, rows in by_family.items()]

@@ -15,7 +15,7 @@ Everything here is the scheduler itself, without a server.
 
 from __future__ import annotations
 
-from windlass.testing.contract import BrokenPromise, check
+from windlass.testing.contract import ContractViolation, check
 from windlass.testing.scene import Scene
 
-__all__ = ["BrokenPromise", "Scene", "check"]
+__all__ = ["ContractViolation", "Scene", "check"]

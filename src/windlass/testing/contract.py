@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from windlass.engine.deltas import NodeUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.nodes.view import TableView
-from windlass.engine.placement.topology_domains import DomainSums, Tree
+from windlass.engine.placement.topology_domains import DomainSums, DomainTree
 from windlass.spi import plugins as spi
-from windlass.spi.devices import CardChoice, CardState, DeviceNeed
+from windlass.spi.devices import CandidateDevice, DeviceChoice, DeviceNeed
 from windlass.spi.objects import Group, Needs, Node, Task, TaskState
 from windlass.spi.topology import Level
 
@@ -23,38 +23,38 @@ _Random = np.random.Generator
 _Ask = Callable[[TableView], Any]
 
 
-class BrokenPromise(AssertionError):
+class ContractViolation(AssertionError):
     """The policy does something that its Protocol rules out; the text says what, and on which input."""
 
 
 def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
-    """Ask the policy about ``trials`` random clusters. Raises :class:`BrokenPromise`.
+    """Ask the policy about ``trials`` random clusters. Raises :class:`ContractViolation`.
 
     Held against it: a name; answers of the right shape and kind; the same answer to the same question, and
     for some nodes the same as for all; scores from 0 to 100, and moving as its trend says; findings that
     block exactly the nodes that it refuses. A policy that implements no Protocol at all fails as well.
     """
     if not isinstance(getattr(policy, "name", None), str):
-        raise BrokenPromise("a policy has a name")
+        raise ContractViolation("a policy has a name")
     facets = [
         protocol
         for protocol in (
             spi.Filter,
             spi.Capacity,
             spi.Score,
-            spi.Admits,
+            spi.Admit,
             spi.QueueOrder,
             spi.GroupOrder,
             spi.TaskOrder,
             spi.Domain,
             spi.RelativeScore,
             spi.DomainScore,
-            CardChoice,
+            DeviceChoice,
         )
         if isinstance(policy, protocol)
     ]
     if not facets and not any(hasattr(policy, method) for method in _OTHER_METHODS):
-        raise BrokenPromise(f"{_name(policy)} implements no extension point of windlass.spi")
+        raise ContractViolation(f"{_name(policy)} implements no extension point of windlass.spi")
     labels = list(getattr(policy, "reads", ()))
     random = np.random.default_rng(seed)
     for _ in range(trials):
@@ -63,9 +63,9 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
         _check_nodes(policy, engine, needs)
         if isinstance(policy, spi.DomainScore):
             _check_domains(policy, engine, needs)
-        if isinstance(policy, CardChoice):
+        if isinstance(policy, DeviceChoice):
             _check_choice(policy, needs, random)
-        if isinstance(policy, spi.Admits):
+        if isinstance(policy, spi.Admit):
             _check_admits(policy, engine, needs)
         if isinstance(policy, spi.TaskOrder):
             _check_keys(policy, [policy.task_key(_task(n, needs, random)) for n in range(4)])
@@ -84,11 +84,13 @@ _OTHER_METHODS = (
 )
 
 
-def _check_choice(policy: CardChoice, needs: Needs, random: np.random.Generator) -> None:
+def _check_choice(policy: DeviceChoice, needs: Needs, random: np.random.Generator) -> None:
     """One number for each card, or nothing, the same at the second time."""
     free = random.integers(500, 1001, size=4).tolist()
     cards = [
-        CardState("nvidia.com/gpu", at, "Some-GPU", 81_920, milli, milli * 81_920 // 1000, int(milli < 1000))
+        CandidateDevice(
+            "nvidia.com/gpu", at, "Some-GPU", 81_920, milli, milli * 81_920 // 1000, int(milli < 1000)
+        )
         for at, milli in enumerate(free)
     ]
     need = DeviceNeed("nvidia.com/gpu", milli=500, memory_milli=500)
@@ -96,27 +98,31 @@ def _check_choice(policy: CardChoice, needs: Needs, random: np.random.Generator)
     if first is None and second is None:
         return
     if first is None or second is None or list(first) != list(second):
-        raise BrokenPromise(f"{_name(policy)}: prefer answers otherwise the second time, for {needs}")
+        raise ContractViolation(f"{_name(policy)}: prefer answers otherwise the second time, for {needs}")
     if len(first) != len(cards) or not all(np.isfinite(first)):
-        raise BrokenPromise(f"{_name(policy)}: prefer gives one number for each card, for {needs}")
+        raise ContractViolation(f"{_name(policy)}: prefer gives one number for each card, for {needs}")
 
 
 def _check_domains(policy: spi.DomainScore, engine: Engine, needs: Needs) -> None:
     """One number for each domain, the same at the second time."""
-    table = engine.world.table
-    tree = Tree(table, (Level("kubernetes.io/hostname"),), nested=True)
+    table = engine.state.table
+    tree = DomainTree(table, (Level("kubernetes.io/hostname"),), nested=True)
     codes = np.arange(1, len(tree.names[0]), dtype=np.int64)
     first, second = (
         policy.domain_scores(dict(needs.request), DomainSums(table, tree, 0, codes)) for _ in range(2)
     )
     if first.shape != codes.shape or not np.isfinite(first).all():
-        raise BrokenPromise(f"{_name(policy)}: domain_scores gives one number for each domain, for {needs}")
+        raise ContractViolation(
+            f"{_name(policy)}: domain_scores gives one number for each domain, for {needs}"
+        )
     if (first != second).any():
-        raise BrokenPromise(f"{_name(policy)}: domain_scores answers otherwise the second time, for {needs}")
+        raise ContractViolation(
+            f"{_name(policy)}: domain_scores answers otherwise the second time, for {needs}"
+        )
 
 
 def _check_nodes(policy: object, engine: Engine, needs: Needs) -> None:
-    table = engine.world.table
+    table = engine.state.table
     some = np.arange(0, table.height, 2, dtype=np.int64)
     everything, few = TableView(table), TableView(table, some)
     refused: NDArray[np.bool_] = np.zeros(table.height, dtype=np.bool_)
@@ -128,14 +134,14 @@ def _check_nodes(policy: object, engine: Engine, needs: Needs) -> None:
         count = _steady(policy, lambda view: policy.capacity(needs, view), everything, few, some, np.integer)
         if count is not None:
             if (count < 0).any():
-                raise BrokenPromise(f"{_name(policy)}: a capacity is at least 0, for {needs}")
+                raise ContractViolation(f"{_name(policy)}: a capacity is at least 0, for {needs}")
             refused |= count == 0
-    if isinstance(policy, spi.Findings) and not isinstance(policy, spi.Domain):
+    if isinstance(policy, spi.NodeBlockers) and not isinstance(policy, spi.Domain):
         blocked = np.zeros(table.height, dtype=np.bool_)
-        for finding in policy.findings(needs, everything):
-            blocked |= finding.blocked
+        for blocker in policy.findings(needs, everything):
+            blocked |= blocker.blocked
         if (blocked != refused).any():
-            raise BrokenPromise(f"{_name(policy)}: findings and refusals differ, for {needs}")
+            raise ContractViolation(f"{_name(policy)}: findings and refusals differ, for {needs}")
     if isinstance(policy, spi.Score):
         _check_score(policy, engine, needs, (everything, few, some))
 
@@ -148,18 +154,18 @@ def _check_score(
     if score is None:
         return
     if not np.isfinite(score).all() or (score < 0).any() or (score > 100).any():
-        raise BrokenPromise(f"{_name(policy)}: scores are from 0 to 100, for {needs}")
+        raise ContractViolation(f"{_name(policy)}: scores are from 0 to 100, for {needs}")
     trend = policy.trend(needs)
     if trend is spi.Trend.ANY or policy.footprint is spi.Footprint.STATIC:
         return
     before = score.copy()
-    for row in range(engine.world.table.height):
-        node = engine.world.table.names[row]
+    for row in range(engine.state.table.height):
+        node = engine.state.table.names[row]
         task = Task(f"ns/more-{row}", f"more-{row}", "", needs, state=TaskState.RUNNING, node=node)
         engine.apply([TaskUpserted(task)])
-    after = policy.score(needs, TableView(engine.world.table))
+    after = policy.score(needs, TableView(engine.state.table))
     if after is None or ((after - before) * int(trend) < -1e-9).any():
-        raise BrokenPromise(f"{_name(policy)}: scores do not move as its trend says, for {needs}")
+        raise ContractViolation(f"{_name(policy)}: scores do not move as its trend says, for {needs}")
 
 
 def _steady(
@@ -174,37 +180,37 @@ def _steady(
     first, again, part = ask(everything), ask(everything), ask(few)
     if first is None:
         if again is not None or part is not None:
-            raise BrokenPromise(f"{_name(policy)}: once an answer, once none, to the same question")
+            raise ContractViolation(f"{_name(policy)}: once an answer, once none, to the same question")
         return None
     if not isinstance(first, np.ndarray) or first.shape != (everything.size,):
-        raise BrokenPromise(f"{_name(policy)}: the answer has one entry per node of the view")
+        raise ContractViolation(f"{_name(policy)}: the answer has one entry per node of the view")
     if not np.issubdtype(first.dtype, kind):
-        raise BrokenPromise(f"{_name(policy)}: the answer is of {first.dtype}, not of {kind.__name__}")
+        raise ContractViolation(f"{_name(policy)}: the answer is of {first.dtype}, not of {kind.__name__}")
     if not np.array_equal(first, again):
-        raise BrokenPromise(f"{_name(policy)}: two answers to the same question")
+        raise ContractViolation(f"{_name(policy)}: two answers to the same question")
     if part is None or not np.array_equal(first[some], part):
-        raise BrokenPromise(
+        raise ContractViolation(
             f"{_name(policy)}: some nodes are judged otherwise when they are asked about alone"
         )
     return first
 
 
-def _check_admits(policy: spi.Admits, engine: Engine, needs: Needs) -> None:
-    queue = engine.world.queues.get("queue")
+def _check_admits(policy: spi.Admit, engine: Engine, needs: Needs) -> None:
+    queue = engine.state.queues.get("queue")
     step = spi.StepView(Group("ns/group", queue="queue"), dict(needs.request), 1, needs=(needs,))
-    nodes = TableView(engine.world.table)
+    nodes = TableView(engine.state.table)
     first = policy.admits(step, queue.path, nodes)
     if first != policy.admits(step, queue.path, nodes):
-        raise BrokenPromise(f"{_name(policy)}: two answers to the same question")
-    if first is not None and not isinstance(first, spi.Refusal):
-        raise BrokenPromise(f"{_name(policy)}: a refusal is a Refusal, not {first!r}")
+        raise ContractViolation(f"{_name(policy)}: two answers to the same question")
+    if first is not None and not isinstance(first, spi.Rejection):
+        raise ContractViolation(f"{_name(policy)}: a refusal is a Refusal, not {first!r}")
 
 
 def _check_keys(policy: object, keys: Sequence[Any]) -> None:
     try:
         sorted(keys)
     except TypeError as error:
-        raise BrokenPromise(f"{_name(policy)}: keys cannot be put in order: {error}") from error
+        raise ContractViolation(f"{_name(policy)}: keys cannot be put in order: {error}") from error
 
 
 # ---------------------------------------------------------------------- clusters

@@ -10,15 +10,20 @@ from windlass.api.devices.assignment_annotations import (
     DEVICES,
     SHARES,
     SLICES,
-    Part,
-    PartsError,
+    AssignmentError,
+    DeviceAssignment,
     from_annotations,
     to_annotations,
 )
 
 
 def test_words_of_each_kind() -> None:
-    parts = [Part(3), Part(0, 500, 10240), Part(1, 0, 0, "1g.10gb", 6), Part(1, 0, 0, "1g.10gb+me", 5)]
+    parts = [
+        DeviceAssignment(3),
+        DeviceAssignment(0, 500, 10240),
+        DeviceAssignment(1, 0, 0, "1g.10gb", 6),
+        DeviceAssignment(1, 0, 0, "1g.10gb+me", 5),
+    ]
     assert to_annotations(parts) == {
         DEVICES: "0,1,3",
         SHARES: "0:500/10240",
@@ -46,15 +51,15 @@ def test_the_order_of_the_cards_is_kept() -> None:
     ],
 )
 def test_words_that_cannot_be_meant(annotations: dict[str, str], words: str) -> None:
-    with pytest.raises(PartsError, match=words):
+    with pytest.raises(AssignmentError, match=words):
         from_annotations(annotations)
 
 
 PARTS = st.one_of(
-    st.builds(Part, st.integers(0, 9)),
-    st.builds(Part, st.integers(10, 19), st.integers(0, 999), st.integers(0, 90000)),
+    st.builds(DeviceAssignment, st.integers(0, 9)),
+    st.builds(DeviceAssignment, st.integers(10, 19), st.integers(0, 999), st.integers(0, 90000)),
     st.builds(
-        Part,
+        DeviceAssignment,
         st.integers(20, 29),
         st.just(0),
         st.just(0),
@@ -66,5 +71,5 @@ PARTS = st.one_of(
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(PARTS, max_size=8, unique_by=lambda part: (part.index, part.profile, part.start)))
-def test_there_and_back(parts: list[Part]) -> None:
+def test_there_and_back(parts: list[DeviceAssignment]) -> None:
     assert sorted(from_annotations(to_annotations(parts))) == sorted(parts)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from windlass.api.devices import request_parser
 from windlass.api.devices.annotations_read import ANNOTATIONS
-from windlass.api.devices.request_parser import GPU, Ask, Asked
+from windlass.api.devices.request_parser import GPU, ContainerDeviceRequest, PodDeviceRequest
 
 
 def limits(**amounts: str) -> dict[str, Any]:
@@ -18,19 +18,19 @@ def limits(**amounts: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "resources": {"limits": amounts}}]}
 
 
-def read(spec: dict[str, Any] | None = None, **annotations: str) -> Asked:
+def read(spec: dict[str, Any] | None = None, **annotations: str) -> PodDeviceRequest:
     spec = spec or {"containers": [{"name": "main"}]}
     return request_parser.read(request_parser.amounts_of(spec), request_parser.annotation_words(annotations))
 
 
-def one(spec: dict[str, Any] | None = None, **annotations: str) -> Ask:
+def one(spec: dict[str, Any] | None = None, **annotations: str) -> ContainerDeviceRequest:
     asked = read(spec, **annotations)
     assert asked.problems == ()
     assert len(asked.asks) == 1
     return asked.asks[0]
 
 
-def amounts(ask: Ask) -> tuple[int, int, int, int]:
+def amounts(ask: ContainerDeviceRequest) -> tuple[int, int, int, int]:
     return ask.count, ask.milli, ask.memory_mib, ask.memory_milli
 
 
@@ -107,8 +107,8 @@ def test_hamis_count_of_cards_is_no_amount_of_whole_ones() -> None:
 
 
 def test_nothing_but_whole_cards_asks_for_no_part() -> None:
-    assert read(limits(**{GPU: "2", "cpu": "1"})) == Asked()
-    assert read() == Asked()
+    assert read(limits(**{GPU: "2", "cpu": "1"})) == PodDeviceRequest()
+    assert read() == PodDeviceRequest()
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_claim_on_memory_alone_may_be_a_slice_or_a_share() -> None:
 
 
 def test_wishes_about_the_card() -> None:
-    wishes = read(
+    requirements = read(
         limits(**{GPU: "1"}),
         **{
             "nvidia.com/use-gputype": "A100,H100",
@@ -258,14 +258,14 @@ def test_wishes_about_the_card() -> None:
             "windlass.dev/gpu-min-capability": "8.0",
             "hami.io/gpu-scheduler-policy": "spread",
         },
-    ).wishes
-    assert wishes.models == ("A100", "H100")
-    assert wishes.models_not == ("PCIe",)
-    assert wishes.uuids == ("GPU-1", "GPU-2")
-    assert wishes.uuids_not == ("GPU-2",)
-    assert wishes.min_memory_mib == 40960
-    assert wishes.min_compute == (8, 0)
-    assert wishes.pack is False
+    ).requirements
+    assert requirements.models == ("A100", "H100")
+    assert requirements.models_not == ("PCIe",)
+    assert requirements.uuids == ("GPU-1", "GPU-2")
+    assert requirements.uuids_not == ("GPU-2",)
+    assert requirements.min_memory_mib == 40960
+    assert requirements.min_compute == (8, 0)
+    assert requirements.pack is False
 
 
 def test_two_containers_ask_each_for_itself() -> None:
@@ -347,21 +347,27 @@ def test_which_container_asks_for_cards(pod: dict[str, Any], asking: dict[str, i
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask("", milli=500, memory_milli=500), "0.5 of a GPU"),
-        (Ask("", count=2, milli=500, memory_milli=500), "0.5 of each of 2 GPUs"),
-        (Ask("", memory_mib=10240), "10240 MiB of a GPU"),
-        (Ask("", memory_mib=10240, milli=300), "10240 MiB and 30% of the compute of a GPU"),
-        (Ask("", memory_milli=250, milli=100), "25% of the memory and 10% of the compute of a GPU"),
-        (Ask("", milli=300), "30% of the compute of a GPU"),
+        (ContainerDeviceRequest("", milli=500, memory_milli=500), "0.5 of a GPU"),
+        (ContainerDeviceRequest("", count=2, milli=500, memory_milli=500), "0.5 of each of 2 GPUs"),
+        (ContainerDeviceRequest("", memory_mib=10240), "10240 MiB of a GPU"),
         (
-            Ask("", "huawei.com/Ascend910B3", milli=250, memory_mib=16384),
+            ContainerDeviceRequest("", memory_mib=10240, milli=300),
+            "10240 MiB and 30% of the compute of a GPU",
+        ),
+        (
+            ContainerDeviceRequest("", memory_milli=250, milli=100),
+            "25% of the memory and 10% of the compute of a GPU",
+        ),
+        (ContainerDeviceRequest("", milli=300), "30% of the compute of a GPU"),
+        (
+            ContainerDeviceRequest("", "huawei.com/Ascend910B3", milli=250, memory_mib=16384),
             "16384 MiB and 25% of the compute of a huawei.com/Ascend910B3",
         ),
-        (Ask("", profile="1g.10gb"), "MIG slice 1g.10gb"),
-        (Ask("", profile="1g.10gb", count=2), "2 MIG slices 1g.10gb"),
+        (ContainerDeviceRequest("", profile="1g.10gb"), "MIG slice 1g.10gb"),
+        (ContainerDeviceRequest("", profile="1g.10gb", count=2), "2 MIG slices 1g.10gb"),
     ],
 )
-def test_in_words(ask: Ask, words: str) -> None:
+def test_in_words(ask: ContainerDeviceRequest, words: str) -> None:
     assert request_parser.described(ask) == words
 
 

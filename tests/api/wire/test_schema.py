@@ -10,7 +10,7 @@ import pytest
 from windlass.api import resources
 from windlass.api.resources import Resource
 from windlass.api.wire import schema, schema_crd
-from windlass.api.wire.schema import CORE, META, Node, Struct
+from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 
 
 @pytest.mark.parametrize("resource", resources.ALL, ids=lambda r: f"{r.qualified}/{r.version}")
@@ -51,7 +51,7 @@ def _walk(struct: Struct, seen: set[str]) -> None:
         _check(f"{struct.name}.{name}", node, seen)
 
 
-def _check(where: str, node: Node, seen: set[str]) -> None:
+def _check(where: str, node: SchemaNode, seen: set[str]) -> None:
     assert node.kind in {*schema.KINDS.values(), "struct", "list", "map"}, where
     assert node.go, where
     if node.kind == "struct":

@@ -29,7 +29,7 @@ from windlass.cli.doctor.box_checks import FAIL, OK, WARN
 from windlass.cli.errors import translate
 from windlass.cli.install import gpu_sharing
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS
-from windlass.cli.invocation import Invocation, Surroundings, Target
+from windlass.cli.invocation import Invocation, InvocationContext, ServerTarget
 from windlass.cli.jobs.jobs import OTHER_GROUPS
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
@@ -147,8 +147,10 @@ def cluster() -> Cluster:
 @pytest.fixture
 def found(cluster: Cluster, tmp_path: Path) -> Callable[[], list[tuple[str, str, str]]]:
     def look() -> list[tuple[str, str, str]]:
-        around = Surroundings(connect=lambda _: cast(BlockingClient, cluster), clock=Clock())
-        invocation = Invocation(around, Target(StateFolder(tmp_path), context="there"), namespace="team")
+        context = InvocationContext(connect=lambda _: cast(BlockingClient, cluster), clock=Clock())
+        invocation = Invocation(
+            context, ServerTarget(StateFolder(tmp_path), context="there"), namespace="team"
+        )
         return [(one.name, one.level, one.text) for one in cluster_checks.all_checks(invocation)]
 
     return look

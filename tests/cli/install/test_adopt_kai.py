@@ -17,7 +17,7 @@ from windlass.cli.install import adopt, installed_settings
 from windlass.cli.install import objects as install_objects
 from windlass.cli.install.adopt_common import NOTE, Report
 from windlass.cli.install.adopt_kai import CONFIGS, SHARDS, preflight
-from windlass.cli.install.objects import DEPLOYMENTS, Wishes
+from windlass.cli.install.objects import DEPLOYMENTS, InstallOptions
 from windlass.client.blocking import BlockingClient
 from windlass.client.responses import ListResult
 from windlass.model import scheduler_config
@@ -146,7 +146,7 @@ def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
         cluster.stored[resource][0]["metadata"]["name"] = "batch-default"  # the operator's others keep theirs
     report = cluster.report()
     assert report.stops == []
-    beside = adopt.wishes_beside(Wishes(), report)
+    beside = adopt.wishes_beside(InstallOptions(), report)
     assert (beside.scheduler_names, beside.beside) == (("windlass", "batch"), ("kai:batch",))
     alone = adopt.wishes_alone(beside, report)
     assert (alone.beside, alone.grouped) == ((), ("batch",))
@@ -154,7 +154,7 @@ def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
 
 def test_what_is_installed_says_who_is_beside_and_who_groups(cluster: KaiCluster) -> None:
     report = cluster.report()
-    beside = adopt.wishes_beside(Wishes(image="windlass:1"), report)
+    beside = adopt.wishes_beside(InstallOptions(image="windlass:1"), report)
     for wishes in (beside, adopt.wishes_alone(beside, report)):
         objects = install_objects.objects(wishes)
         cluster.stored[DEPLOYMENTS] = [obj for obj in objects if obj["kind"] == "Deployment"]
@@ -274,8 +274,8 @@ def test_where_there_is_nothing_to_take_over_that_is_said_first(cluster: KaiClus
 
 
 def test_windlass_stands_beside_one_at_a_time() -> None:
-    wishes = Wishes(beside=("volcano",))
-    adopt.check_alone(wishes, "volcano")
+    options = InstallOptions(beside=("volcano",))
+    adopt.check_alone(options, "volcano")
     for kind in ("", "kai"):
         with pytest.raises(WindlassError, match="stands beside volcano"):
-            adopt.check_alone(wishes, kind)
+            adopt.check_alone(options, kind)

@@ -11,7 +11,7 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
 from windlass.cli.install import adopt_kueue
 from windlass.client.blocking import BlockingClient
-from windlass.model.queues.kueue_import import Translation
+from windlass.model.queues.kueue_import import KueueImport
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ def queue(name: str, *managers: str) -> Json:
 
 def test_a_queue_that_somebody_else_made_is_told() -> None:
     cluster = Cluster(queue("mine", "kubectl"), queue("again", "kubectl", adopt_kueue.MANAGER))
-    found = Translation([queue("mine"), queue("again"), queue("fresh")], [], [], [])
+    found = KueueImport([queue("mine"), queue("again"), queue("fresh")], [], [], [])
     said = list(adopt_kueue.apply(cast(BlockingClient, cluster), found, dry_run=False))
     assert said == [
         "queue mine applied, over one that was there already",

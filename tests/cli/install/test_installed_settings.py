@@ -9,14 +9,14 @@ import pytest
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS, PODS, Resource
 from windlass.app import settings
-from windlass.app.scheduler_extras import card_pods_of
+from windlass.app.scheduler_extras import reservation_pod_options
 from windlass.cli import errors
 from windlass.cli.install import bind_guard, deploy, gpu_sharing, installed_settings, objects, remove
-from windlass.cli.install.objects import DEPLOYMENTS, NAMESPACE, SECRETS, Part, Wishes
-from windlass.cli.invocation import Surroundings
+from windlass.cli.install.objects import DEPLOYMENTS, NAMESPACE, SECRETS, InstalledComponent, InstallOptions
+from windlass.cli.invocation import InvocationContext
 from windlass.client.blocking import BlockingClient
 from windlass.client.responses import ListResult
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.options import ReservationPodOptions
 
 Json = dict[str, Any]
 PROOF = bind_guard.Proof("authority", "certificate", "key", "token")
@@ -25,19 +25,19 @@ PROOF = bind_guard.Proof("authority", "certificate", "key", "token")
 class Installed:
     """A cluster in which ``wishes`` are installed; nothing can be written."""
 
-    def __init__(self, wishes: Wishes) -> None:
-        self.objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects.objects(wishes)}
+    def __init__(self, options: InstallOptions) -> None:
+        self.objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in objects.objects(options)}
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
         assert (resource, namespace) in {(kind, NAMESPACE) for kind in (DEPLOYMENTS, CONFIG_MAPS, SECRETS)}
         return self.objects.get((resource.kind, name))
 
-    def read(self) -> Wishes:
+    def read(self) -> InstallOptions:
         return installed_settings.as_installed(cast(BlockingClient, self), NAMESPACE)
 
 
 def test_everything_that_was_said_is_found_again() -> None:
-    said = Wishes(
+    said = InstallOptions(
         image="r/w:2",
         replicas=3,
         scheduler_names=("windlass", "volcano"),
@@ -48,21 +48,23 @@ def test_everything_that_was_said_is_found_again() -> None:
         proof=PROOF,
     )
     found = Installed(said).read()
-    assert found.parts == {name: Part("r/w:2", 3) for name in objects.DEPLOYED}
-    again = objects.objects(installed_settings.keep(Wishes(), found))
+    assert found.parts == {name: InstalledComponent("r/w:2", 3) for name in objects.DEPLOYED}
+    again = objects.objects(installed_settings.keep(InstallOptions(), found))
     assert again == objects.objects(said)
-    assert installed_settings.kept_words(Wishes(), found, guard=True, sharing=True) == (
+    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == (
         "image r/w:2; instances 3; scheduler names windlass, volcano; scheduler configuration; settings; bind guard"
     )
 
 
 def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
-    found = Installed(Wishes()).read()
-    assert installed_settings.kept_words(Wishes(), found, guard=True, sharing=True) == ""
+    found = Installed(InstallOptions()).read()
+    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == ""
     assert found.parts["windlass-scheduler"].image == ""  # of a newer version it will be that one's
-    told = Wishes(image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n")
+    told = InstallOptions(
+        image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n"
+    )
     kept = installed_settings.keep(
-        told, Installed(Wishes(image="r/w:2", replicas=3, scheduler_names=("b",))).read()
+        told, Installed(InstallOptions(image="r/w:2", replicas=3, scheduler_names=("b",))).read()
     )
     (scheduler,) = (
         o
@@ -78,15 +80,17 @@ def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
 
 
 def test_a_default_image_goes_along_with_the_version() -> None:
-    old = Installed(Wishes())
+    old = Installed(InstallOptions())
     for (kind, _), obj in old.objects.items():
         if kind == DEPLOYMENTS.kind:
             obj["metadata"]["labels"]["app.kubernetes.io/version"] = "0.0.1"
             obj["spec"]["template"]["spec"]["containers"][0]["image"] = "windlass:0.0.1"
             obj["spec"]["replicas"] = 0  # somebody has stopped it
     found = old.read()
-    assert objects.objects(installed_settings.keep(Wishes(replicas=2), found)) == objects.objects(Wishes())
-    assert installed_settings.kept_words(Wishes(), found, guard=True, sharing=True) == "instances 0"
+    assert objects.objects(installed_settings.keep(InstallOptions(replicas=2), found)) == objects.objects(
+        InstallOptions()
+    )
+    assert installed_settings.kept_words(InstallOptions(), found, guard=True, sharing=True) == "instances 0"
 
 
 class Refusing:
@@ -120,7 +124,7 @@ def test_what_is_to_go_is_asked_about_before_anything_is_written() -> None:
             return {}
 
     cluster = cast(BlockingClient, Guarded(StatusError({"code": 500})))
-    wanted = objects.objects(Wishes(crds=False))
+    wanted = objects.objects(InstallOptions(crds=False))
     deploy.rehearse(cluster, wanted, force=False)
     with pytest.raises(WindlassError, match="nothing was written") as caught:
         deploy.rehearse(cluster, wanted, remove.of_guard("team"), force=False)
@@ -152,7 +156,7 @@ def test_a_binding_may_come_before_its_role_is_looked_at() -> None:
             return {}
 
     cluster = Strict(StatusError({"code": 404, "message": "no such role"}))
-    wanted = [obj for obj in objects.objects(Wishes()) if obj["kind"] in ("Role", "RoleBinding")]
+    wanted = [obj for obj in objects.objects(InstallOptions()) if obj["kind"] in ("Role", "RoleBinding")]
     deploy.rehearse(cast(BlockingClient, cluster), wanted, force=False)
     cluster.there = frozenset({"Role"})
     with pytest.raises(StatusError, match="no such role"):
@@ -201,7 +205,7 @@ def test_what_two_share_stays_when_one_goes() -> None:
 
 
 def test_fields_that_are_as_the_user_says_are_no_conflict() -> None:
-    wanted = [obj for obj in objects.objects(Wishes()) if obj["kind"] == DEPLOYMENTS.kind]
+    wanted = [obj for obj in objects.objects(InstallOptions()) if obj["kind"] == DEPLOYMENTS.kind]
     image = '.spec.template.spec.containers[name="scheduler"].image'
     own = Refusing(conflict(".spec.replicas", image))
     deploy.rehearse(cast(BlockingClient, own), wanted, force=False)
@@ -226,7 +230,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass --context b ps",
     )
     gone = WindlassError("WL-X-404", "gone", evidence="why", remedies=remedies)
-    told = errors.aimed(gone, Surroundings(aim="--context a"))
+    told = errors.aimed(gone, InvocationContext(aim="--context a"))
     assert told.remedies == (
         "windlass --context a install",
         "kubectl --context a get pods",
@@ -248,22 +252,24 @@ SETTINGS = "# by hand\nlog: {level: debug}\nscheduler: {reservationRuntimeClass:
 
 
 def test_shared_cards_are_kept_with_what_the_user_says_of_them() -> None:
-    said = Wishes(image="r/w:2", settings=SETTINGS, scheduler_names=("windlass", "volcano"), gpu_sharing=True)
+    said = InstallOptions(
+        image="r/w:2", settings=SETTINGS, scheduler_names=("windlass", "volcano"), gpu_sharing=True
+    )
     first = Installed(said)
     text = first.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
     values = {**settings.defaults(), **settings.read(text, "settings.yaml")}
-    assert card_pods_of(values) == CardPodOptions("r/w:2", runtime_class="")
+    assert reservation_pod_options(values) == ReservationPodOptions("r/w:2", runtime_class="")
     policy = first.objects[(gpu_sharing.POLICIES.kind, gpu_sharing.SPACE)]["spec"]
     assert (
         policy["matchConditions"][0]["expression"] == 'object.spec.schedulerName in ["windlass", "volcano"]'
     )
     found = first.read()
-    assert objects.objects(installed_settings.keep(Wishes(), found)) == objects.objects(said)
+    assert objects.objects(installed_settings.keep(InstallOptions(), found)) == objects.objects(said)
     assert "settings; shared cards" in installed_settings.kept_words(
-        Wishes(), found, guard=True, sharing=True
+        InstallOptions(), found, guard=True, sharing=True
     )
     # The holders' image goes along with the scheduler's, and nothing else is touched where it is switched off.
-    newer = Installed(installed_settings.keep(Wishes(image="r/w:3"), found))
+    newer = Installed(installed_settings.keep(InstallOptions(image="r/w:3"), found))
     assert "r/w:3" in newer.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
     off = gpu_sharing.switched(text, "")
     assert settings.read(off, "settings.yaml") == settings.read(SETTINGS, "settings.yaml")
@@ -272,7 +278,7 @@ def test_shared_cards_are_kept_with_what_the_user_says_of_them() -> None:
 
 
 def test_shared_cards_with_another_namespace_and_without_the_policy() -> None:
-    whole = objects.objects(Wishes(namespace="team", gpu_sharing=True, crds=False))
+    whole = objects.objects(InstallOptions(namespace="team", gpu_sharing=True, crds=False))
     of_sharing = [obj for obj in whole if "reservations" in str(obj["metadata"])]
     assert {obj["kind"] for obj in of_sharing} >= {"Namespace", "Role", "RoleBinding", "PodDisruptionBudget"}
     assert {obj["metadata"].get("namespace", gpu_sharing.SPACE) for obj in of_sharing} == {gpu_sharing.SPACE}
@@ -281,9 +287,9 @@ def test_shared_cards_with_another_namespace_and_without_the_policy() -> None:
     assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "team.windlass-reservations"
     (rights,) = (obj for obj in of_sharing if obj["kind"] == "RoleBinding")
     assert rights["subjects"][0]["namespace"] == "team"
-    without = objects.objects(Wishes(gpu_sharing=True, inject=False, crds=False))
+    without = objects.objects(InstallOptions(gpu_sharing=True, inject=False, crds=False))
     assert not {obj["kind"] for obj in without} & {policy["kind"], binding["kind"]}
-    plain = objects.objects(Wishes(crds=False))
+    plain = objects.objects(InstallOptions(crds=False))
     assert "reservation" not in str(plain)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.cli.jobs.log_lines import LogOptions
+from windlass.cli.jobs.log_lines import LogView
 from windlass.cli.jobs.log_stream import LogFeed
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import FakeClock
@@ -39,7 +39,7 @@ class Log:
 
 
 def read(log: Log, **options: Any) -> list[str]:
-    feed = LogFeed("ns", "pod", "c", LogOptions(**options))
+    feed = LogFeed("ns", "pod", "c", LogView(**options))
     clock = FakeClock()
     return [line.text for lines in feed.lines(log, clock) for line in lines]  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ import clusterscenes
 import pytest
 from fakecluster import FakeCluster
 
-from windlass.api.reasons import Blocker, Explanation, NodesAsked, Reason
+from windlass.api.reasons import Blocker, Explanation, NodesRequested, Reason
 from windlass.api.resources import EVENTS, NAMESPACES, PODS
 from windlass.cli import tables, terminal
 from windlass.cli.commands.ps import give_way
@@ -167,7 +167,7 @@ def test_the_time_to_the_start_counts_from_now_and_not_from_when_it_was_written(
 
 def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, windlass):
     now = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
-    asked = NodesAsked("4 x 8 GPUs", "accepted", now - 12, "not found yet", "windlass-big-1", "atomic", 1)
+    asked = NodesRequested("4 x 8 GPUs", "accepted", now - 12, "not found yet", "windlass-big-1", "atomic", 1)
     told = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", position=2, asked=asked)
     clusterscenes.explain(cluster, "big", told)
     assert "nodes asked for: 4 x 8 GPUs, accepted 12s ago, #2" in windlass("ps", "-o", "wide").out
@@ -179,7 +179,7 @@ def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, win
     clusterscenes.explain(cluster, "big", replace(told, asked=failed))
     text = " ".join(windlass("explain", "big").out.split())
     assert "windlass-big-1, attempt 2, atomic asked for anew in 1m30s" in text
-    refused = NodesAsked("4 x 8 GPUs", "not asked", detail="the cluster has none")
+    refused = NodesRequested("4 x 8 GPUs", "not asked", detail="the cluster has none")
     clusterscenes.explain(cluster, "big", replace(told, asked=refused))
     assert "4 x 8 GPUs, not asked the cluster has none" in " ".join(windlass("explain", "big").out.split())
 

@@ -14,7 +14,7 @@ from fakecluster import FakeCluster, box, node, queue
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import bootstrap
 from windlass.cli.jobs import follow
-from windlass.cli.jobs.job_builder import Wish, base_name, job_of, literal
+from windlass.cli.jobs.job_builder import JobRequest, base_name, job_of, literal
 from windlass.cli.jobs.job_index import refresh
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
@@ -341,10 +341,10 @@ def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):
             self.time += seconds
 
     from windlass.cli import main
-    from windlass.cli.invocation import Surroundings
+    from windlass.cli.invocation import InvocationContext
 
-    around = Surroundings(connect=cluster.client, clock=Hurried())  # type: ignore[arg-type]
-    assert main.run(["run", "--name", "n", "--", "true"], around) == 6
+    context = InvocationContext(connect=cluster.client, clock=Hurried())  # type: ignore[arg-type]
+    assert main.run(["run", "--name", "n", "--", "true"], context) == 6
     assert (VOLCANO_JOBS, "default", "n") in cluster.objects
 
 
@@ -456,7 +456,7 @@ def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypa
 
 def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict[str, Any]:
     return job_of(
-        Wish(words or ("true",), **wish), "n", namespace="default", on_box=True, environ=environ or {}
+        JobRequest(words or ("true",), **wish), "n", namespace="default", on_box=True, environ=environ or {}
     )
 
 

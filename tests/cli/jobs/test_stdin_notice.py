@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.invocation import Invocation, Surroundings, target
+from windlass.cli.invocation import Invocation, InvocationContext, target
 from windlass.cli.jobs import stdin_notice
 
 TOLD = "Warning: a job has no standard input"
@@ -32,7 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> bool:
-    stdin_notice.tell(Invocation(Surroundings(), target(None, None, None)))
+    stdin_notice.tell(Invocation(InvocationContext(), target(None, None, None)))
     return TOLD in capsys.readouterr().err
 
 

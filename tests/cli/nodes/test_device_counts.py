@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakecluster import FakeCluster, node
 
-from windlass.api.devices.plugin_units import more_than_cards, unit_of
+from windlass.api.devices.plugin_units import more_units_than_devices, unit_of
 from windlass.api.resources import NODES, PODS
 
 GPU = "nvidia.com/gpu"
@@ -263,5 +263,5 @@ def test_a_pod_that_asks_for_more_units_than_there_are_cards_is_told(cluster, wi
 )  # fmt: skip
 def test_more_units_than_cards(said, asked, listed, told):
     thousandths = [{name: 1000 * n for name, n in amounts.items()} for amounts in (asked, listed)]
-    words = more_than_cards(*thousandths, said)
+    words = more_units_than_devices(*thousandths, said)
     assert (told in words) if told else not words

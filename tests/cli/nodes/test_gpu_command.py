@@ -11,25 +11,25 @@ from fakecluster import FakeCluster, node
 
 from windlass.api import annotations
 from windlass.api.devices import node_annotation
-from windlass.api.devices.assignment_annotations import Part, to_annotations
-from windlass.api.devices.node_annotation import Card, SliceInstance
+from windlass.api.devices.assignment_annotations import DeviceAssignment, to_annotations
+from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
 from windlass.api.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from windlass.cli import resources
 from windlass.cli.nodes import device_table
 from windlass.cli.terminal import Terminal
-from windlass.node.devices.simulated import simulated_cards
+from windlass.node.devices.simulated import simulated_devices
 
 
-def node_with(name: str, found: tuple[Card, ...], **amounts: str) -> dict[str, Any]:
+def node_with(name: str, found: tuple[DeviceRecord, ...], **amounts: str) -> dict[str, Any]:
     made = node(name, gpus=0, **{})
-    made["metadata"]["annotations"] = {node_annotation.CARDS: node_annotation.write(found)}
+    made["metadata"]["annotations"] = {node_annotation.NODE_DEVICES: node_annotation.write(found)}
     made["metadata"]["labels"] = {annotations.BOX: "true"}
     made["status"]["allocatable"] |= amounts
     return made
 
 
 def pod(
-    name: str, where: str, limits: dict[str, str], *parts: Part, phase: str = "Running"
+    name: str, where: str, limits: dict[str, str], *parts: DeviceAssignment, phase: str = "Running"
 ) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": "default", "annotations": to_annotations(parts)},
@@ -41,21 +41,23 @@ def pod(
 @pytest.fixture
 def cluster() -> FakeCluster:
     made = FakeCluster()
-    sick = Card(1, "GPU-1", model="T4", memory_mib=15360, healthy=False, reason="XID 79")
-    shared = Card(0, "GPU-0", model="T4", memory_mib=15360, numa=1, pci="0000:17:00.0")
+    sick = DeviceRecord(1, "GPU-1", model="T4", memory_mib=15360, healthy=False, reason="XID 79")
+    shared = DeviceRecord(0, "GPU-0", model="T4", memory_mib=15360, numa=1, pci="0000:17:00.0")
     made.add(NODES, node_with("box", (shared, sick), **{"nvidia.com/gpu": "2"}))
-    cut = simulated_cards("simulated:1xA100-40GB+mig,1xMI300X", "mig")
+    cut = simulated_devices("simulated:1xA100-40GB+mig,1xMI300X", "mig")
     made.add(NODES, node_with("mig", cut, **{"amd.com/gpu": "1"}))
     made.add(
         NODES, node("plain", 2, **{"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "23034"})
     )
     memory = {"aliyun.com/gpu-mem": "5"}
-    made.add(PODS, pod("one", "box", memory, Part(0, 300, 5120)))
-    made.add(PODS, pod("two", "box", memory, Part(0, 0, 5120)))
-    made.add(PODS, pod("over", "box", memory, Part(0, 300, 5120), phase="Succeeded"))
-    made.add(PODS, pod("cut", "mig", {"nvidia.com/mig-3g.20gb": "1"}, Part(0, 0, 0, "3g.20gb", 4)))
-    made.add(PODS, pod("amd", "mig", {"amd.com/gpu": "1"}, Part(0)))
-    made.add(PODS, pod("whole", "plain", {"nvidia.com/gpu": "1"}, Part(1)))
+    made.add(PODS, pod("one", "box", memory, DeviceAssignment(0, 300, 5120)))
+    made.add(PODS, pod("two", "box", memory, DeviceAssignment(0, 0, 5120)))
+    made.add(PODS, pod("over", "box", memory, DeviceAssignment(0, 300, 5120), phase="Succeeded"))
+    made.add(
+        PODS, pod("cut", "mig", {"nvidia.com/mig-3g.20gb": "1"}, DeviceAssignment(0, 0, 0, "3g.20gb", 4))
+    )
+    made.add(PODS, pod("amd", "mig", {"amd.com/gpu": "1"}, DeviceAssignment(0)))
+    made.add(PODS, pod("whole", "plain", {"nvidia.com/gpu": "1"}, DeviceAssignment(1)))
     return made
 
 
@@ -107,10 +109,10 @@ def test_records(windlass: Any) -> None:
 def test_slices_that_are_only_counted(windlass: Any, cluster: FakeCluster) -> None:
     instances = tuple(SliceInstance("1g.5gb", start, 1, f"MIG-{start}") for start in (5, 6))
     made = node_with(
-        "static", (Card(0, "GPU-9", mig=True, instances=instances),), **{"nvidia.com/mig-1g.5gb": "2"}
+        "static", (DeviceRecord(0, "GPU-9", mig=True, instances=instances),), **{"nvidia.com/mig-1g.5gb": "2"}
     )
     cluster.add(NODES, made)
-    cluster.add(PODS, pod("small", "static", {"nvidia.com/mig-1g.5gb": "1"}, Part(1)))
+    cluster.add(PODS, pod("small", "static", {"nvidia.com/mig-1g.5gb": "1"}, DeviceAssignment(1)))
     (item,) = json.loads(windlass("gpu", "static", "-o", "json").out)["items"]
     assert [(s["start"], s["pod"]) for s in item["slices"]] == [(5, None), (6, "default/small")]
     assert item["free"]["slices"] == {"1g.5gb": 1}
@@ -164,9 +166,9 @@ def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
 
 def test_shares_count_by_the_card_that_they_are_of() -> None:
     """Not by the smallest card of the node."""
-    mixed = node_with("mixed", simulated_cards("simulated:1xA100-40GB,1xT4"), **{"nvidia.com/gpu": "2"})
-    large = pod("large", "mixed", {"aliyun.com/gpu-mem": "10"}, Part(0, 0, 10240))
-    small = pod("small", "mixed", {"aliyun.com/gpu-mem": "5"}, Part(1, 0, 5120))
+    mixed = node_with("mixed", simulated_devices("simulated:1xA100-40GB,1xT4"), **{"nvidia.com/gpu": "2"})
+    large = pod("large", "mixed", {"aliyun.com/gpu-mem": "10"}, DeviceAssignment(0, 0, 10240))
+    small = pod("small", "mixed", {"aliyun.com/gpu-mem": "5"}, DeviceAssignment(1, 0, 5120))
     assert resources.devices(resources.of_pod(large, mixed)) == 250
     assert resources.devices(resources.of_pod(small, mixed)) == 334
     waiting = {**large, "metadata": {"name": "waiting"}}
@@ -177,9 +179,9 @@ def test_on_a_narrow_terminal_models_are_short_and_holders_whole(
     windlass: Any, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(
-        NODES, node_with("a-node", simulated_cards("simulated:1xH100-80GB"), **{"nvidia.com/gpu": "1"})
+        NODES, node_with("a-node", simulated_devices("simulated:1xH100-80GB"), **{"nvidia.com/gpu": "1"})
     )
-    cluster.add(PODS, pod("tiny", "a-node", {"aliyun.com/gpu-mem": "5"}, Part(0, 300, 5120)))
+    cluster.add(PODS, pod("tiny", "a-node", {"aliyun.com/gpu-mem": "5"}, DeviceAssignment(0, 300, 5120)))
     piped = windlass("gpu").out
     assert "NVIDIA-H100-80GB-HBM3" in piped
     assert max(map(len, piped.splitlines())) > 80
@@ -315,7 +317,9 @@ def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluste
     mixed["status"]["allocatable"] |= {"nvidia.com/mig-1g.5gb": "3"}
     for one in (amd, mixed, mps):
         cluster.add(NODES, one)
-    cluster.add(PODS, pod("cut", "mixed", {"nvidia.com/mig-1g.5gb": "2"}, Part(0), Part(2)))
+    cluster.add(
+        PODS, pod("cut", "mixed", {"nvidia.com/mig-1g.5gb": "2"}, DeviceAssignment(0), DeviceAssignment(2))
+    )
     assert lines(windlass("gpu", "amd-node", "mixed", "mps").out)[1:] == [
         ["amd-node", "0", "MI300X", "192G", "ok", "all", "-"],
         ["mixed", "0", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "1g.5gb", "cut"],

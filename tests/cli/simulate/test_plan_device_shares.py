@@ -15,7 +15,7 @@ from windlass.cli.simulate import live_cluster
 from windlass.cli.simulate import plan as simulate_plan
 from windlass.model import scheduler_config
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, KINDS, Counted, load
 
 GPU = "nvidia.com/gpu"
@@ -42,7 +42,7 @@ def planned(*objects: dict[str, Any]) -> tuple[dict[str, Any], ClusterModel]:
     model = ClusterModel(EVERY_SCHEDULER)
     counted = Counted()
     load(model, ((str(at), obj) for at, obj in enumerate(objects)), strict=True, counted=counted)
-    request = simulate_plan.Request(files=(), now=1_800_000_000.0, cycles=1, until_stable=True)
+    request = simulate_plan.PlanRequest(files=(), now=1_800_000_000.0, cycles=1, until_stable=True)
     return simulate_plan.run(model, parsed, request, lambda _text: None, counted), model
 
 
@@ -280,7 +280,7 @@ def test_no_card_is_given_beyond_what_it_has(
         nodes[-1]["metadata"]["name"] = "c"
     pods = [asking(f"p{at}", notes, **limits) for at, (notes, limits) in enumerate(wished)]
     found, model = planned(*nodes, *pods)
-    ledger = Ledger()
+    ledger = NodeUsage()
     for one in model.pods.values():
         ledger.change(None, one)
     for one in model.pods.values():

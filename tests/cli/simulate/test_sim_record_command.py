@@ -13,7 +13,7 @@ from kubeobjects import group, node, pod, queue
 
 from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES
 from windlass.predict.history import History
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import CompletedRun, Traits
 from windlass.sim.traces import formats, sacct
 
 Run_: TypeAlias = Any
@@ -48,7 +48,7 @@ def learned(seconds: float, namespace: str = "kube-system") -> dict[str, Any]:
     """What the scheduler keeps of three runs of ``works``."""
     history = History()
     for number in range(3):
-        history.observe(Run(f"w{number}", Traits("default", "default", "works"), seconds))
+        history.observe(CompletedRun(f"w{number}", Traits("default", "default", "works"), seconds))
     text = msgspec.json.encode(history.as_record()).decode()
     return {"metadata": {"name": "windlass-run-times", "namespace": namespace}, "data": {"history": text}}
 

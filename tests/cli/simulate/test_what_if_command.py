@@ -15,7 +15,7 @@ from kubeobjects import node, pod, queue
 from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from windlass.cli.simulate.what_if import NAMED
 from windlass.predict.history import History
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import CompletedRun, Traits
 
 Run_: TypeAlias = Any
 """Of the fixture ``windlass``, whose clock says 2026-01-01T12:00:00Z."""
@@ -278,7 +278,7 @@ def test_run_times_are_drawn_from_earlier_runs(windlass: Run_, cluster: FakeClus
     cluster.add(PODS, work("a", 8, "", "n1"))
     history = History()
     for number in range(10):
-        history.observe(Run(f"w{number}", Traits("default", "default", "a"), 3600.0 + 600 * number))
+        history.observe(CompletedRun(f"w{number}", Traits("default", "default", "a"), 3600.0 + 600 * number))
     text = msgspec.json.encode(history.as_record()).decode()
     kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
     cluster.add(CONFIG_MAPS, kept)
@@ -303,7 +303,7 @@ def test_what_is_learned_decides_who_passes_as_on_the_cluster(windlass: Run_, cl
     assert middle(asked(windlass, "--add", "1x1", "--run-time", "10m")["d"], "before") == 7200.0
     history = History()
     for number in range(10):
-        history.observe(Run(f"w{number}", Traits("default", "default", "d"), 600.0))
+        history.observe(CompletedRun(f"w{number}", Traits("default", "default", "d"), 600.0))
     text = msgspec.json.encode(history.as_record()).decode()
     kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
     cluster.add(CONFIG_MAPS, kept)

@@ -44,7 +44,7 @@ def test_what_is_written_on_a_group_as_it_goes_is_seen_before_it_goes() -> None:
     world.take_away("train-worker-1")
     decided = asyncio.run(world.controller.look(KEY))
     world.api.change(POD_GROUPS, world.group_key, metadata={"annotations": ATTAINED})
-    outcome = asyncio.run(world.performer.perform(decided))
+    outcome = asyncio.run(world.executor.perform(decided))
     assert [failure.conflict for failure in outcome.failures] == [True]
     assert (world.phase, "windlass.dev/attained" in world.status["controlledResources"]) == (
         "Restarting",

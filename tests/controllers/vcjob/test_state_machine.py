@@ -14,9 +14,9 @@ from windlass.controllers.vcjob.state_machine import (
     RESTARTABLE,
     TARGETED,
     TRANSITIONS,
+    JobTrigger,
     Phase,
-    Scope,
-    Trigger,
+    RestartScope,
     follow,
 )
 
@@ -66,8 +66,8 @@ def expected() -> dict[tuple[str, str], tuple[str, bool, str]]:
     return table
 
 
-@pytest.mark.parametrize(("phase", "trigger"), list(itertools.product(Phase, Trigger)))
-def test_every_pair(phase: Phase, trigger: Trigger) -> None:
+@pytest.mark.parametrize(("phase", "trigger"), list(itertools.product(Phase, JobTrigger)))
+def test_every_pair(phase: Phase, trigger: JobTrigger) -> None:
     wanted = expected().get((str(phase), str(trigger)))
     found = follow(phase, trigger)
     if wanted is None:
@@ -81,11 +81,11 @@ def test_the_expectation_speaks_of_real_pairs_only() -> None:
     assert len(expected()) == len(TRANSITIONS)
     for phase, trigger in expected():
         assert phase in [str(p) for p in Phase]
-        assert trigger in [str(t) for t in Trigger]
+        assert trigger in [str(t) for t in JobTrigger]
 
 
 def test_no_way_leads_out_of_an_end() -> None:
-    assert all(follow(phase, trigger) is None for phase in FINAL for trigger in Trigger)
+    assert all(follow(phase, trigger) is None for phase in FINAL for trigger in JobTrigger)
 
 
 def test_every_phase_can_be_reached_and_every_other_can_be_left() -> None:
@@ -97,9 +97,9 @@ def test_every_phase_can_be_reached_and_every_other_can_be_left() -> None:
 def test_only_what_restarts_aims_at_pods() -> None:
     for (_, trigger), transition in TRANSITIONS.items():
         restarts = transition.phase is Phase.RESTARTING
-        assert restarts == (transition.scope is not Scope.NONE)
+        assert restarts == (transition.scope is not RestartScope.NONE)
         if trigger in TARGETED:
-            assert transition.scope is Scope.TARGET
+            assert transition.scope is RestartScope.TARGET
 
 
 def test_the_named_sets_do_not_overlap() -> None:

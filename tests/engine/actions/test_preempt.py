@@ -16,7 +16,7 @@ from windlass.engine.actions.retry_backoff import BURST_SECONDS, LONGEST_PAUSE
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
 from windlass.engine.engine import Engine
-from windlass.engine.preemption.solver import Solver
+from windlass.engine.preemption.solver import PreemptionSolver
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 
@@ -222,11 +222,11 @@ def test_a_protected_core_is_taken_once_its_time_is_over() -> None:
 
 
 def test_nothing_is_looked_at_twice_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windlass.engine.preemption.solver import Solver
+    from windlass.engine.preemption.solver import PreemptionSolver
 
     calls = []
-    solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
+    solve = PreemptionSolver.solve
+    monkeypatch.setattr(PreemptionSolver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
     a = preempting(2).runs("firm", "q", "n0:2", preemptible=False).runs("low", "q", "n0:0", priority=1)
     for i in range(20):
         a.waits(f"high{i}", "q", 2, priority=60)
@@ -407,7 +407,7 @@ def test_cooldown_and_disruption_budgets() -> None:
 def test_an_action_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="no action 'dance'"):
         Engine(EngineConfig(actions=("dance",)), default_plugins())
-    assert make_actions((), Cluster().engine._machinery) == ()
+    assert make_actions((), Cluster().engine._context) == ()
 
 
 def test_without_allocate_what_waits_is_told_why() -> None:
@@ -415,8 +415,10 @@ def test_without_allocate_what_waits_is_told_why() -> None:
     a.cycle()
     assert a.bound == {}
     assert a.world.code("job")
-    assert a.world.engine.lot.buckets
-    assert all(bucket.parked for bucket in a.world.engine.lot.buckets.values())
+    assert a.world.engine.scheduling_queue.pending_classes
+    assert all(
+        pending_class.parked for pending_class in a.world.engine.scheduling_queue.pending_classes.values()
+    )
 
 
 def test_an_engine_that_was_written_down_goes_on_as_it_would_have() -> None:
@@ -424,8 +426,8 @@ def test_an_engine_that_was_written_down_goes_on_as_it_would_have() -> None:
     copy = Engine.load(a.world.engine.dump(), default_plugins())
     assert copy.cycle(1001.0) == a.cycle(follow=False)
     assert a.evicted == {"low-0"}
-    assert copy.world.tasks["ns/low-0"].state is TaskState.RELEASING
-    assert f"{NAMESPACE}/high" in copy.world.groups
+    assert copy.state.tasks["ns/low-0"].state is TaskState.RELEASING
+    assert f"{NAMESPACE}/high" in copy.state.groups
 
 
 def test_more_claims_than_one_cycle_serves_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,12 +461,12 @@ def test_victims_that_came_while_nobody_claimed_are_known() -> None:
 def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of several classes are placed to be judged; that disturbs nobody, however many there are."""
     from windlass.engine.actions import preempt
-    from windlass.engine.preemption.solver import Solver
+    from windlass.engine.preemption.solver import PreemptionSolver
 
     monkeypatch.setattr(preempt, "AGAIN", 2)
     calls = []
-    solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
+    solve = PreemptionSolver.solve
+    monkeypatch.setattr(PreemptionSolver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
     a = Arena().node("n0", 2).queue("q", deserved=9).queue("o", deserved=0)
     a.runs("firm", "q", "n0:1", preemptible=False).runs("low", "o", "n0:1", priority=1)
     for i in range(5):
@@ -492,8 +494,10 @@ def test_the_first_few_of_a_bucket_are_asked_for_one_that_may_claim() -> None:
     for i in range(MEMBERS + 3):
         a.waits(f"high{i:02}", "q", 1, priority=60, never_preempts=True)
     a.cycle()
-    (bucket,) = a.world.engine.lot.buckets.values()
-    assert [group.key for group in _first_members(bucket)] == [f"ns/high{i:02}" for i in range(MEMBERS)]
+    (pending_class,) = a.world.engine.scheduling_queue.pending_classes.values()
+    assert [group.key for group in _first_members(pending_class)] == [
+        f"ns/high{i:02}" for i in range(MEMBERS)
+    ]
     a.world.remove("high01")
     a.world.change_group("high05", priority=60, never_preempts=False)
     a.cycle()
@@ -501,11 +505,13 @@ def test_the_first_few_of_a_bucket_are_asked_for_one_that_may_claim() -> None:
 
 
 def test_a_share_that_is_used_up_is_found_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    from windlass.plugins.kai.victims import KaiClaims
+    from windlass.plugins.kai.victims import KaiPreemptionPolicy
 
     asked = []
-    claims = KaiClaims.claims
-    monkeypatch.setattr(KaiClaims, "claims", lambda self, claim: asked.append(1) or claims(self, claim))
+    claims = KaiPreemptionPolicy.claims
+    monkeypatch.setattr(
+        KaiPreemptionPolicy, "claims", lambda self, claim: asked.append(1) or claims(self, claim)
+    )
     a = reclaiming(2, busy=2, claims=0).runs("job", "busy", "n0:2")
     for i in range(9):
         a.waits(f"mine{i}", "claims", 1)
@@ -534,10 +540,10 @@ def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
     for i in range(5):
         a.waits(f"cpu{i}", "q", 0, priority=99).cycle()  # something changes each time
     action = a.world.engine._actions[1]
-    assert [moment for moment, _, _ in action.tries.moments] == [1490.0]
+    assert [moment for moment, _, _ in action.retries.moments] == [1490.0]
     a.cycle(seconds=1490.0 - a.world.now)
     assert a.evicted == {"low-0"}
-    assert action.tries.moments == []
+    assert action.retries.moments == []
 
 
 # ---------------------------------------------------------------------- patience
@@ -567,8 +573,8 @@ def bustle(world: Cluster, a: Arena, cycles: int, seconds: float) -> None:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When room was looked for, on the clock of the cluster that ``in_vain`` made."""
     found: list[float] = []
-    solve = Solver.solve
-    monkeypatch.setattr(Solver, "solve", lambda *a: found.append(a[0].time) or solve(*a))
+    solve = PreemptionSolver.solve
+    monkeypatch.setattr(PreemptionSolver, "solve", lambda *a: found.append(a[0].time) or solve(*a))
     return found
 
 
@@ -581,7 +587,7 @@ def test_who_claims_in_vain_pauses(pause: float, least: int, most: int, tried: l
     world.change_group("firm", preemptible=True)
     world.change_task("firm-0", preemptible=True)
     world.cycle(9.0)
-    assert world.engine.world.tasks["ns/high-0"].promised >= 0
+    assert world.engine.state.tasks["ns/high-0"].promised >= 0
 
 
 def test_pauses_last_as_long_as_it_was_in_vain_so_far(tried: list[float]) -> None:

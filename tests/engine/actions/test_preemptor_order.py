@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster_dsl import GPU, Cluster
 
-from windlass.engine.actions.preemptor_order import Lines
+from windlass.engine.actions.preemptor_order import PreemptorOrder
 from windlass.spi.plugins import QueueView, StepView
 
 
@@ -18,8 +18,8 @@ class ByName:
         return queue.name == "root" and step.request[GPU] > 1000, queue.name
 
 
-def lines(c: Cluster) -> Lines:
-    return Lines(c.engine.lot.buckets.values(), [ByName()])
+def lines(c: Cluster) -> PreemptorOrder:
+    return PreemptorOrder(c.engine.scheduling_queue.pending_classes.values(), [ByName()])
 
 
 def waiting() -> Cluster:
@@ -59,4 +59,4 @@ def test_who_was_given_last_is_left_with_the_others() -> None:
 
 
 def test_nobody_claims() -> None:
-    assert list(Lines([], [ByName()])) == []
+    assert list(PreemptorOrder([], [ByName()])) == []

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 from arena import Arena
 
-from windlass.engine.actions.retry_backoff import Tries
-from windlass.engine.preemption.solver import Solver
+from windlass.engine.actions.retry_backoff import RetryBackoff
+from windlass.engine.preemption.solver import PreemptionSolver
 
 
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The actions under which room was looked for, in order."""
     found: list[str] = []
-    solve = Solver.solve
+    solve = PreemptionSolver.solve
 
     def watched(self, claim, *args):
         found.append(claim.action)
         return solve(self, claim, *args)
 
-    monkeypatch.setattr(Solver, "solve", watched)
+    monkeypatch.setattr(PreemptionSolver, "solve", watched)
     return found
 
 
@@ -93,22 +93,22 @@ def test_what_stands_in_the_way_of_several_is_looked_at_once() -> None:
         a.waits(f"high{gpus}", "q", gpus, priority=60)
     a.cycle()
     (action,) = a.world.engine.claimants.values()
-    assert [len(behind) for behind in action.tries._behind.values()] == [3]
+    assert [len(behind) for behind in action.retries._behind.values()] == [3]
 
 
 def test_a_dump_tells_who_pauses_in_the_order_in_which_that_began() -> None:
     names = [f"low{i}" for i in range(12)]
     a = Arena("allocate", "preempt").node("n0", 1).queue("q", deserved=9)
     a.runs("peer", "q", "n0:1", priority=1).cycle()
-    lot = a.world.engine.lot
+    scheduling_queue = a.world.engine.scheduling_queue
     for at, name in enumerate(names):
         a.waits(name, "q", 2, priority=at).cycle()
-    tries = Tries(lot, 10.0)
+    retries = RetryBackoff(scheduling_queue, 10.0)
     for name in names:
-        bucket = a.world.engine.world.groups[f"ns/{name}"].bucket
-        assert bucket is not None
-        tries.fail(bucket, 0.0, None, None)
-    tries.change()
-    assert tries.again(1.0, 99) == []
-    records = tries.as_records("preempt", lambda _: ())
+        pending_class = a.world.engine.state.groups[f"ns/{name}"].bucket
+        assert pending_class is not None
+        retries.fail(pending_class, 0.0, None, None)
+    retries.change()
+    assert retries.again(1.0, 99) == []
+    records = retries.as_records("preempt", lambda _: ())
     assert [record.group for record in records] == [f"ns/{name}" for name in names]

@@ -167,8 +167,8 @@ def test_an_engine_that_begins_anew_knows_who_has_run_long() -> None:
         a.world.change_task("old-0", started=a.world.now - seconds)
         a.waits("new", "q", 4, annotations=YES).cycle()
         assert a.evicted == goes
-        account = a.world.engine.world.sharing.accounts[f"{NAMESPACE}/old"]
-        had = account.stint.attained if goes else a.world.now - (account.started or 0.0)
+        time_account = a.world.engine.state.time_sharing.accounts[f"{NAMESPACE}/old"]
+        had = time_account.segment.attained if goes else a.world.now - (time_account.started or 0.0)
         assert had == pytest.approx(seconds, abs=2.0)
 
 
@@ -250,7 +250,7 @@ def test_who_says_that_it_has_just_saved_its_work_may_go_at_once() -> None:
     a.cycle(9000.0)
     a.waits("new", "q", 4, annotations=YES).cycle()
     assert a.evicted == set()
-    known = a.world.engine.world.groups[f"{NAMESPACE}/old"].group
+    known = a.world.engine.state.groups[f"{NAMESPACE}/old"].group
     assert known is not None
     notes = {TIME_SHARE: "true", CHECKPOINTED: timestamps.rfc3339(a.world.now)}
     a.world.group(altered(known, annotations=notes))

@@ -22,7 +22,7 @@ from windlass.engine.deltas import (
 )
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import (
     Dialect,
@@ -33,7 +33,7 @@ from windlass.spi.objects import (
     Task,
     TaskState,
 )
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Rejection, StepView
 from windlass.spi.tiers import Tiers
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
@@ -156,13 +156,13 @@ def test_room_that_needs_nobody_to_go_is_taken_first() -> None:
 def test_a_pod_of_the_same_group_goes_for_one_of_higher_priority() -> None:
     """Phase 2: with gang silent on starving, any missing replica starves."""
     tiers = (
-        Tier(
+        PluginTier(
             (
                 PluginOption("priority"),
                 PluginOption("gang", {"enableJobStarving": False, "enablePreemptable": False}),
             )
         ),
-        Tier((PluginOption("predicates"), PluginOption("proportion"))),
+        PluginTier((PluginOption("predicates"), PluginOption("proportion"))),
     )
     scene = Scene(config=SchedulerConfig(("allocate", "preempt"), tiers))
     scene.node("n0", gpu=1)
@@ -310,7 +310,7 @@ def test_reclaim_needs_the_whole_gang_within_what_is_deserved() -> None:
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
     scene = shared()
-    rich = scene.engine.world.queues.get("rich").spec
+    rich = scene.engine.state.queues.get("rich").spec
     scene.engine.apply([QueueUpserted(replace(rich, reclaimable=False))])
     scene.gang("p", gpu=1, queue="poor")
     assert scene.cycle().evictions == ()
@@ -343,9 +343,9 @@ class TwoAtMost:
 
     name = "two-at-most"
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         held = path[0].committed.get(GPU, 0) + step.request.get(GPU, 0)
-        return None if held <= 2000 else Refusal(Reason.WAITING_FOR_QUOTA)
+        return None if held <= 2000 else Rejection(Reason.WAITING_FOR_QUOTA)
 
 
 def test_policies_of_the_sites_own_are_asked_before_anybody_goes() -> None:
@@ -536,12 +536,12 @@ def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             scene.cycle()
     for _ in range(90):
-        before = {key: group.held_members for key, group in scene.engine.world.groups.items()}
+        before = {key: group.held_members for key, group in scene.engine.state.groups.items()}
         decision = scene.cycle()
         served = {n.task.rpartition("-")[0] for n in (*decision.nominations, *decision.binds)}
         for eviction in decision.evictions:
             assert eviction.claimer in served
-            assert scene.engine.world.groups[eviction.claimer].held_members >= before[eviction.claimer]
+            assert scene.engine.state.groups[eviction.claimer].held_members >= before[eviction.claimer]
         done = decision.binds or decision.evictions or decision.nominations
         if not done and not may_claim(decision, scene.now):
             break
@@ -619,7 +619,7 @@ def test_volcanos_roots_divide_what_kais_leave_over() -> None:
     for n in range(3):
         scene.gang(f"g{n}", gpu=1, queue="va")
         scene.cycle()
-        assert scene.engine.world.queues.get("va").fair_share[GPU] == 1000
+        assert scene.engine.state.queues.get("va").fair_share[GPU] == 1000
 
 
 @pytest.mark.parametrize(
@@ -639,7 +639,7 @@ def test_among_how_many_nodes_the_cheapest_victims_are_looked_for(
     for n in range(100):
         scene.node(f"n{n}", gpu=1)
     (action,) = [a for a in scene.engine._actions if a.name == "volcano-preempt"]
-    (tiers,) = [p for p in scene.engine.world.policies.plugins if isinstance(p, Tiers)]
+    (tiers,) = [p for p in scene.engine.state.plugins.plugins if isinstance(p, Tiers)]
     assert action._compared(tiers) == compared
 
 
@@ -649,7 +649,7 @@ def test_a_copy_pauses_as_long_as_the_original() -> None:
     scene.gang("equal", gpu=1)
     scene.cycle()
     original = scene.engine
-    group = original.world.groups["default/a"].spec
+    group = original.state.groups["default/a"].spec
     original.apply([GroupUpserted(altered(group, priority=-1))])  # now it is less than equal
     copy = Engine.load(original.dump(), registry.build(config("allocate preempt"), lambda _: None)[0])
     pausing = original.cycle(scene.now + 0.1)

@@ -134,11 +134,11 @@ def test_neither_who_is_held_nor_whose_queue_is_closed_stands_in_line() -> None:
     waiting(scene, "away", 2, queue="shut")
     waiting(scene, "first", 4)
     assert admitted(scene, scene.cycle()) == {"held": False, "away": False, "first": True}
-    assert scene.engine.world.gate.lines == {}
+    assert scene.engine.state.gate.lines == {}
     waiting(scene, "held", 0)
     scene.engine.apply([QueueUpserted(replace(shut, state=QueueState.OPEN))])
     scene.cycle()
-    assert scene.engine.world.gate.lines.keys() == {f"{NAMESPACE}/away"}
+    assert scene.engine.state.gate.lines.keys() == {f"{NAMESPACE}/away"}
 
 
 def test_who_goes_away_leaves_the_line() -> None:
@@ -165,7 +165,7 @@ def test_a_namespaces_quota_has_room_for_whom_is_let_in() -> None:
     waiting(scene, "third", 1, created=3.0)
     scene.cycle()
     assert scene.where("first") == {"n0": 2}
-    assert scene.engine.world.gate.let_in == {f"{NAMESPACE}/first", f"{NAMESPACE}/second"}
+    assert scene.engine.state.gate.let_in == {f"{NAMESPACE}/first", f"{NAMESPACE}/second"}
     assert scene.code("third") == "NamespaceQuota"
     assert "ResourceQuota default/gpus of 4" in scene.message("third")
     assert admitted(scene, scene.cycle()) == {}
@@ -193,9 +193,9 @@ def test_who_is_let_in_stays_so_after_a_restart() -> None:
     scene.cycle()
     plugins, _ = registry.build(wanted)
     engine = Engine.load(dump(scene.engine), plugins)
-    assert engine.world.gate.let_in == {f"{NAMESPACE}/in"}
+    assert engine.state.gate.let_in == {f"{NAMESPACE}/in"}
     assert engine.cycle(scene.now + 1).groups == ()
-    assert not engine.reporter.admitted(engine.world.groups[f"{NAMESPACE}/out"])
+    assert not engine.reporter.admitted(engine.state.groups[f"{NAMESPACE}/out"])
 
 
 def test_who_has_run_and_holds_nothing_any_more_asks_to_be_let_in_anew() -> None:
@@ -205,7 +205,7 @@ def test_who_has_run_and_holds_nothing_any_more_asks_to_be_let_in_anew() -> None
     scene.node("n0", gpu=10)
     waiting(scene, "first", 4, created=1.0)
     assert admitted(scene, scene.cycle()) == {"first": True}
-    (group,) = [entry.spec for entry in scene.engine.world.groups.values()]
+    (group,) = [entry.spec for entry in scene.engine.state.groups.values()]
     scene.engine.apply([GroupUpserted(altered(group, admitted=True))])
     waiting(scene, "second", 4, created=0.5)
     assert admitted(scene, scene.cycle())["second"] is False

@@ -78,7 +78,7 @@ def test_a_group_of_the_same_name_waits_from_when_it_was_made(scene: Cluster) ->
 def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
     scene.cycle(HOUR)
     (slot,) = scene.engine.reservations.slots.values()
-    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     assert len(chosen) == 2
     there = [f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen]
     elsewhere = [f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") not in chosen]
@@ -102,7 +102,7 @@ def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
 def test_short_work_may_not_pass_as_nobody_knows_the_start(scene: Cluster) -> None:
     scene.cycle(HOUR)
     (slot,) = scene.engine.reservations.slots.values()
-    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
     scene.gang("short", 1, "gpu=1")
     scene.change_group("short", run_estimate=1.0)
@@ -113,7 +113,7 @@ def test_short_work_may_not_pass_as_nobody_knows_the_start(scene: Cluster) -> No
 def test_a_higher_priority_takes_what_is_kept(scene: Cluster) -> None:
     scene.cycle(HOUR)
     (slot,) = scene.engine.reservations.slots.values()
-    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    chosen = {scene.engine.state.table.names[row] for row in slot.rows}
     scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
     scene.gang("urgent", 1, "gpu=1", priority=5)
     scene.cycle()
@@ -133,7 +133,7 @@ def test_the_nodes_with_most_room_are_emptied() -> None:
     c.cycle()
     c.cycle(HOUR)
     (slot,) = c.engine.reservations.slots.values()
-    assert {c.engine.world.table.names[row] for row in slot.rows} == {half}
+    assert {c.engine.state.table.names[row] for row in slot.rows} == {half}
 
 
 def test_who_can_never_run_has_nothing_emptied() -> None:
@@ -189,7 +189,7 @@ def test_an_elastic_group_has_nothing_emptied_by_its_own_leaving() -> None:
     c.gang("grows", 5, "gpu=1", min=2).cycle()
     c.change_task("goes-0", state=TaskState.RELEASING)
     c.cycle()
-    group = c.engine.world.groups["ns/grows"]
+    group = c.engine.state.groups["ns/grows"]
     assert (c.placed("grows"), group.promises) == (3, 1)
     c.cycle(HOUR)
     (slot,) = c.engine.reservations.slots.values()

@@ -132,7 +132,7 @@ def test_who_was_promised_room_and_finds_some_sooner_ends_once(box: Cluster) -> 
     box.cycle(0.0)
     box.gang("all", 3, "gpu=4")
     box.cycle(0.0)
-    assert box.engine.world.groups["ns/next"].promises == 1
+    assert box.engine.state.groups["ns/next"].promises == 1
     box.remove_task("other-0")
     before = state_of(box)
     assert estimate(box, "all") == 500.0
@@ -145,7 +145,7 @@ def test_who_was_promised_room_and_finds_some_sooner_ends_once(box: Cluster) -> 
 
 def test_what_terminates_ends_now_and_what_is_stuck_never(box: Cluster) -> None:
     running(box, "busy", 1, "gpu=1", seconds=100)
-    entry = box.engine.world.tasks["ns/busy-0"]
+    entry = box.engine.state.tasks["ns/busy-0"]
     assert end_of(entry, box.now) == box.now + 100
     box.change_task("busy-0", state=TaskState.RELEASING)
     assert end_of(entry, box.now) == box.now
@@ -163,4 +163,4 @@ def test_without_an_estimate_the_limits_of_all_its_tasks_are_one(box: Cluster) -
     box.change_task("limited-7", run_limit=40.0)
     box.cycle(0.0)
     assert estimate(box, "g") == 60.0
-    assert box.engine.world.groups["ns/limited"].timed
+    assert box.engine.state.groups["ns/limited"].timed

@@ -13,14 +13,14 @@ from cluster_dsl import GPU, NAMESPACE, Cluster
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node, TaskState
 
 HOUR = 3600.0
 
 
 def cluster(
-    backfill: str = "easy", cards: int = 8, nodes: int = 2, mode: CardMode = CardMode.PLAIN
+    backfill: str = "easy", cards: int = 8, nodes: int = 2, mode: DeviceMode = DeviceMode.PLAIN
 ) -> Cluster:
     c = Cluster(EngineConfig(backfill=backfill, aging_seconds=HOUR)).queues("default")
     devices = tuple(Device(i, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=mode) for i in range(cards))
@@ -106,7 +106,7 @@ def test_the_room_of_an_ill_card_does_not_cover_what_is_kept() -> None:
 
 def test_nor_does_that_of_an_ill_card_that_others_share() -> None:
     """The head needs the whole card that is free beside the one that becomes free and is well."""
-    c = cluster(cards=3, nodes=1, mode=CardMode.EITHER)
+    c = cluster(cards=3, nodes=1, mode=DeviceMode.EITHER)
     submit(c, "shared", part("cpu=1", gpu(milli=500, memory_milli=500)), 100)
     submit(c, "whole", "gpu=1", 100)
     run(c)

@@ -435,7 +435,7 @@ def test_who_has_a_reservation_keeps_it_when_another_joins() -> None:
 def test_a_reservation_that_cannot_be_is_planned_anew_when_another_joins() -> None:
     c = conservative_pair()
     (row,) = c.engine.reservations.slots["ns/one"].rows
-    node = c.engine.world.table.nodes[row]
+    node = c.engine.state.table.nodes[row]
     assert node is not None
     c.nodes(replace(node, unschedulable=True))
     submit(c, "three", 4, 50)
@@ -481,7 +481,7 @@ def test_whom_others_leave_for_is_reckoned_with_before_they_have_gone() -> None:
     c.gang("next", 1, "gpu=8")
     c.change_group("next", run_estimate=300.0)
     run(c)
-    assert c.engine.world.groups["ns/next"].promises == 1
+    assert c.engine.state.groups["ns/next"].promises == 1
     c.gang("head", 2, "gpu=8")
     c.change_group("head", run_estimate=500.0)
     run(c)
@@ -513,8 +513,8 @@ def test_who_is_promised_room_by_a_claim_leaves_the_reservation_to_the_next(scen
     assert kept_for(scene) == {"head": 100.0}
     for at in range(5):
         scene.change_task(f"first-{at}", state=TaskState.RELEASING)
-    engine, row = scene.engine, scene.engine.world.table.row("n1")
-    for entry in list(engine.world.groups["ns/head"].pending.values()):
+    engine, row = scene.engine, scene.engine.state.table.row("n1")
+    for entry in list(engine.state.groups["ns/head"].pending.values()):
         engine._statement.pipeline(entry, row)
     engine._statement.commit(Outbox.empty())
     run(scene)
@@ -534,12 +534,12 @@ def test_behind_one_who_begins_where_others_leave_room_is_kept_for_the_next() ->
     assert kept_for(c) == {"first": 1000.0}
     for at in range(16):
         c.change_task(f"leaves-{at}", state=TaskState.RELEASING)
-    engine, row = c.engine, c.engine.world.table.row("n1")
-    for entry in list(engine.world.groups["ns/first"].pending.values()):
+    engine, row = c.engine, c.engine.state.table.row("n1")
+    for entry in list(engine.state.groups["ns/first"].pending.values()):
         engine._statement.pipeline(entry, row)
     engine._statement.commit(Outbox.empty())
     run(c)
-    assert engine.world.groups["ns/second"].promises == 1
+    assert engine.state.groups["ns/second"].promises == 1
     run(c)
     assert kept_for(c) == {"both": 400.0}
 
@@ -625,7 +625,7 @@ def test_when_a_node_is_back_room_is_kept_again(beyond: bool) -> None:
     submit(c, "head", 16, 500)
     run(c)
     assert set(c.engine.reservations.slots) == {"ns/head"}
-    (left,) = {"n1", "n2", "n3"} & c.engine.world.table.rows.keys() - {n for r in runners for n in c.where(r)}
+    (left,) = {"n1", "n2", "n3"} & c.engine.state.table.rows.keys() - {n for r in runners for n in c.where(r)}
     c.remove_node(left)
     c.settle()
     assert (c.code("head") == "ExceedsCluster") is beyond

@@ -9,7 +9,7 @@ from cluster_dsl import GPU, NAMESPACE, Cluster, needs
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node, TaskState
 
 
@@ -28,7 +28,7 @@ def run(c: Cluster, seconds: float = 0.0) -> None:
         c.change_task(bind.task.removeprefix(f"{NAMESPACE}/"), state=TaskState.RUNNING, started=c.now)
 
 
-def one_card(mode: CardMode = CardMode.EITHER) -> Cluster:
+def one_card(mode: DeviceMode = DeviceMode.EITHER) -> Cluster:
     c = Cluster(EngineConfig(backfill="easy")).queues("default")
     device = Device(0, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=mode)
     return c.nodes(Node("n", {"cpu": 64_000, "pods": 110, GPU: 1000}, devices=(device,)))
@@ -97,7 +97,7 @@ def test_cards_that_plain_whole_pods_leave_are_kept(seconds: float | None, passe
 def test_a_place_on_the_card_is_kept_for_a_slice(profile: str, passes: bool) -> None:
     """4g@0 is waited for; 3g stands at 4 for ever, and two 2g at 0 and 2 go in 100 s: what remains are the
     places beside, none."""
-    c = one_card(CardMode.SLICED)
+    c = one_card(DeviceMode.SLICED)
     submit(c, "stays", part("cpu=1", gpu(profile="2g.20gb")), None)
     run(c)
     submit(c, "goes", part("cpu=1", gpu(profile="2g.20gb")), 100)
@@ -110,7 +110,7 @@ def test_a_place_on_the_card_is_kept_for_a_slice(profile: str, passes: bool) -> 
     run(c)
     assert c.placed("other") == passes
     if passes:
-        assert c.engine.world.tasks[f"{NAMESPACE}/other-0"].cuts[0].start == 6
+        assert c.engine.state.tasks[f"{NAMESPACE}/other-0"].cuts[0].start == 6
 
 
 def test_a_dump_keeps_what_is_kept(scene: Cluster) -> None:

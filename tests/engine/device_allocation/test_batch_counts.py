@@ -9,7 +9,7 @@ from engine_fuzz import LEAVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.device_allocation.allocator import DeviceAllocator
 from windlass.engine.devices.assignment import PLENTY
 
 
@@ -17,16 +17,16 @@ from windlass.engine.devices.assignment import PLENTY
 @settings(max_examples=25, deadline=None)
 def test_rows_with_equal_keys_say_the_same(arrivals) -> None:
     cluster = start_with_cards(Cluster())
-    world = cluster.engine.world
-    together = Seats(world.table, world.policies)
+    state = cluster.engine.state
+    together = DeviceAllocator(state.table, state.plugins)
     number = 0
     for wanted in arrivals:
         for needs in wanted:
             number += 1
             cluster.gang(f"g{number}", 1, needs, queue=LEAVES[0])
         cluster.cycle()
-        rows = np.flatnonzero(world.table.live[: world.table.height]).tolist()
-        alone = Seats(world.table, world.policies)
+        rows = np.flatnonzero(state.table.live[: state.table.height]).tolist()
+        alone = DeviceAllocator(state.table, state.plugins)
         for needs in PARTS:
             if not needs.devices:
                 continue

@@ -7,7 +7,7 @@ from cardscenes import GPU, Box, Cards, part, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.device_allocation.allocator import DeviceAllocator
 from windlass.engine.device_allocation.bulk_count import is_plain, plain_counts
 from windlass.engine.invariants import check
 from windlass.spi.devices import DeviceNeed
@@ -50,14 +50,14 @@ def test_counts_at_once_equal_counts_one_by_one(boxes, pods, needs: Needs):
         if node < len(boxes) and index < boxes[node][1]:
             cards.put(f"n{node}", needed, index, state=state)
     check(cards.engine, overcommitted=True)
-    world = cards.engine.world
+    world = cards.engine.state
     rows = np.arange(len(boxes), dtype=np.int64)
     if not needs.devices:
         return
     need = needs.devices[0]
     assert is_plain(need)
     found, known = plain_counts(world.table, rows, need)
-    one_by_one = Seats(world.table, world.policies)._counted(rows.tolist(), needs, later=False)
+    one_by_one = DeviceAllocator(world.table, world.plugins)._counted(rows.tolist(), needs, later=False)
     assert found[known].tolist() == one_by_one[known].tolist()
 
 
@@ -72,6 +72,6 @@ def test_what_is_not_plain_is_left_to_others():
 def test_free_cards_are_known_and_all_counted():
     cards = Cards(Box("a", 3), Box("b", 2))
     cards.put("b", part(700), 0)
-    found, known = plain_counts(cards.engine.world.table, np.arange(2), part(300).devices[0])
+    found, known = plain_counts(cards.engine.state.table, np.arange(2), part(300).devices[0])
     assert known.all()
     assert found.tolist() == [9, 4]

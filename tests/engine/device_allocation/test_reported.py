@@ -8,32 +8,32 @@ import pytest
 from card_fuzz import NPU, gpu, part
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs
 
-from windlass.engine.devices.share_table import Cut
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.engine.devices.share_table import TaskShare
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, HeldSlice, Needs, Node, TaskState
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 
 
-def node(n: int = 2, mode: CardMode = CardMode.EITHER, **rest: object) -> Node:
+def node(n: int = 2, mode: DeviceMode = DeviceMode.EITHER, **rest: object) -> Node:
     devices = tuple(Device(i, GPU, H100, 81_559, mode=mode) for i in range(n))
     return replace(Node("n", {"cpu": 64_000, "pods": 110, GPU: n * 1000}, devices=devices), **rest)
 
 
 def runs(
     c: Cluster, name: str, wants: Needs, *devices: int, slices: tuple[HeldSlice, ...] = ()
-) -> tuple[Cut, ...]:
+) -> tuple[TaskShare, ...]:
     c.gang(name, 1, wants)
     c.change_task(f"{name}-0", node="n", state=TaskState.RUNNING, devices=devices, slices=slices)
     return cuts(c, name)
 
 
-def cuts(c: Cluster, name: str) -> tuple[Cut, ...]:
-    return c.engine.world.tasks[f"{NAMESPACE}/{name}-0"].cuts
+def cuts(c: Cluster, name: str) -> tuple[TaskShare, ...]:
+    return c.engine.state.tasks[f"{NAMESPACE}/{name}-0"].cuts
 
 
 def used(c: Cluster) -> int:
-    table = c.engine.world.table
+    table = c.engine.state.table
     return int(table.planes[table.rows["n"], 1, table.resources.codes[GPU]])
 
 
@@ -47,7 +47,7 @@ def test_a_share_is_where_the_world_says(known: bool) -> None:
         c.nodes(node())
     runs(c, "a", HALF, 1)
     c.nodes(node())
-    assert cuts(c, "a") == (Cut(GPU, 1, 500, 40_779),)
+    assert cuts(c, "a") == (TaskShare(GPU, 1, 500, 40_779),)
     assert used(c) == 1000
     c.gang("b", 1, needs("gpu=1 cpu=1"))
     c.cycle()
@@ -58,13 +58,13 @@ def test_a_share_is_where_the_world_says(known: bool) -> None:
 def test_a_slice_stands_where_the_world_says(known: bool) -> None:
     c = Cluster().queues("default")
     if known:
-        c.nodes(node(1, CardMode.SLICED))
+        c.nodes(node(1, DeviceMode.SLICED))
     runs(c, "a", part("cpu=1", gpu(profile="3g.40gb")), 0, slices=(HeldSlice(0, "3g.40gb", 0),))
-    c.nodes(node(1, CardMode.SLICED))
-    assert cuts(c, "a") == (Cut(GPU, 0, profile="3g.40gb", start=0),)
+    c.nodes(node(1, DeviceMode.SLICED))
+    assert cuts(c, "a") == (TaskShare(GPU, 0, profile="3g.40gb", start=0),)
     c.gang("b", 2, part("cpu=1", gpu(profile="3g.40gb")), min=1)
     c.cycle()
-    assert [(s.profile, s.start) for s in c.engine.world.tasks[f"{NAMESPACE}/b-0"].devices] == [
+    assert [(s.profile, s.start) for s in c.engine.state.tasks[f"{NAMESPACE}/b-0"].devices] == [
         ("3g.40gb", 4)
     ]
     assert c.placed("b") == 1
@@ -74,17 +74,17 @@ def test_a_memory_claim_has_a_slice_if_the_world_says_so_and_else_a_share() -> N
     c = Cluster().queues("default").nodes(node())
     claim = part("cpu=1", gpu(memory_mib=9_000))
     assert runs(c, "a", claim, 0, slices=(HeldSlice(0, "1g.10gb", 3),)) == (
-        Cut(GPU, 0, profile="1g.10gb", start=3),
+        TaskShare(GPU, 0, profile="1g.10gb", start=3),
     )
-    assert runs(c, "b", claim, 1) == (Cut(GPU, 1, 0, 9_000),)
+    assert runs(c, "b", claim, 1) == (TaskShare(GPU, 1, 0, 9_000),)
 
 
 def test_who_reports_no_card_is_packed_and_else_counts_as_a_whole_one() -> None:
     c = Cluster().queues("default").nodes(node(1))
-    assert runs(c, "a", HALF) == (Cut(GPU, 0, 500, 40_779),)
-    assert runs(c, "b", HALF) == (Cut(GPU, 0, 500, 40_779),)
+    assert runs(c, "a", HALF) == (TaskShare(GPU, 0, 500, 40_779),)
+    assert runs(c, "b", HALF) == (TaskShare(GPU, 0, 500, 40_779),)
     c.overcommitted = True
-    assert runs(c, "d", HALF) == (Cut(GPU, -1, 1000),)
+    assert runs(c, "d", HALF) == (TaskShare(GPU, -1, 1000),)
     assert used(c) == 2000
     c.remove("d")
     assert used(c) == 1000
@@ -97,7 +97,7 @@ def test_cards_in_the_order_of_needs_plain_ones_first() -> None:
     wants = part("cpu=1 gpu=1", DeviceNeed(NPU, milli=500), DeviceNeed(NPU, milli=200, count=2))
     c.gang("a", 1, wants)
     c.cycle()
-    entry = c.engine.world.tasks[f"{NAMESPACE}/a-0"]
+    entry = c.engine.state.tasks[f"{NAMESPACE}/a-0"]
     told = [(s.resource, s.index, s.milli) for s in entry.devices]
     assert told[0][0] == GPU
     assert [(r, milli) for r, _, milli in told[1:]] == [(NPU, 500), (NPU, 200), (NPU, 200)]
@@ -124,7 +124,7 @@ def test_a_card_that_goes_while_it_is_shared_is_known_until_it_is_left() -> None
     c.cycle()
     c.overcommitted = True
     c.nodes(node(devices=(replace(node().devices[1]),), allocatable={"cpu": 64_000, "pods": 110, GPU: 1000}))
-    assert cuts(c, "a") == (Cut(GPU, 0, 500, 40_779),)
+    assert cuts(c, "a") == (TaskShare(GPU, 0, 500, 40_779),)
     c.remove("a")
     c.cycle()
     assert used(c) == 0

@@ -10,9 +10,9 @@ from card_fuzz import gpu, part
 from cluster_dsl import GPU, Cluster, needs
 
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.devices import CandidateDevice, DeviceNeed
 from windlass.spi.objects import Device, Needs, Node
-from windlass.spi.scoring import CardRanks
+from windlass.spi.scoring import DeviceRanks
 
 
 def node(links: Sequence[int] = (), zones: Sequence[int] = (), n: int = 8) -> Node:
@@ -57,7 +57,7 @@ def test_whole_cards_come_from_the_tightest_group(
 
 def plain() -> list[object]:
     """The default policy without those that choose cards."""
-    return [p for p in default_plugins() if not isinstance(p, CardRanks)]
+    return [p for p in default_plugins() if not isinstance(p, DeviceRanks)]
 
 
 class Last:
@@ -66,7 +66,7 @@ class Last:
     name = "last"
     weight = 1.0
 
-    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float]:
+    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]) -> Sequence[float]:
         return [float(card.index) for card in cards]
 
 
@@ -94,14 +94,14 @@ def test_shares_are_packed_unless_they_are_to_be_spread(pack: bool | None, expec
 def test_a_whole_pod_keeps_off_the_card_that_a_part_is_promised_of() -> None:
     """Where another card does."""
     c = Cluster().queues("default").nodes(node(n=2))
-    world = c.engine.world
+    state = c.engine.state
     c.gang("a", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
     c.engine.settle(c.now)
-    entry = next(iter(world.tasks.values()))
-    world.ledger.promise(entry, world.table.rows["n"])
+    entry = next(iter(state.tasks.values()))
+    state.ledger.promise(entry, state.table.rows["n"])
     assert entry.kept[0].index == 0
     c.gang("b", 1, needs("gpu=1 cpu=1"))
-    row = world.table.rows["n"]
-    assert world.table.devices.rows[row][GPU].pick(1) == 0b10
-    world.ledger.unpromise(entry)
-    assert world.table.devices.rows[row][GPU].pick(1) == 0b01
+    row = state.table.rows["n"]
+    assert state.table.devices.rows[row][GPU].pick(1) == 0b10
+    state.ledger.unpromise(entry)
+    assert state.table.devices.rows[row][GPU].pick(1) == 0b01

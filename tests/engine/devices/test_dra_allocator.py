@@ -8,9 +8,16 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.devices.dra_allocator import Given, Offer, Pick, allocate, allocations, part_of
+from windlass.engine.devices.dra_allocator import (
+    HeldDevice,
+    OfferedDevice,
+    PickedDevice,
+    allocate,
+    allocations,
+    part_of,
+)
 from windlass.engine.devices.matching import suits
-from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption, DeviceRule, Draws, Joint
+from windlass.spi.devices import DeviceMode, DeviceNeed, DeviceOption, DeviceRule, Draws, JointDeviceNeed
 from windlass.spi.objects import Device
 
 NAMES = tuple(f"d{at}" for at in range(6))
@@ -52,7 +59,7 @@ offers = st.lists(
 
 
 @st.composite
-def joints(draw: st.DrawFn) -> Joint:
+def joints(draw: st.DrawFn) -> JointDeviceNeed:
     found = draw(st.lists(claims, min_size=1, max_size=2).map(tuple))
     rules = []
     for _ in range(draw(st.integers(0, 2))):
@@ -61,18 +68,18 @@ def joints(draw: st.DrawFn) -> Joint:
         chosen = tuple(sorted(draw(st.sets(st.sampled_from(places), min_size=1))))
         values = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES)))
         rules.append(DeviceRule(claim, chosen, draw(st.booleans()), "a", tuple(sorted(values.items()))))
-    return Joint(found, tuple(rules))
+    return JointDeviceNeed(found, tuple(rules))
 
 
 Told = tuple[bool, Draws, bool]
 """Free, what it draws, shared."""
 
 
-def offered(told: Sequence[Told]) -> list[Offer]:
+def offered(told: Sequence[Told]) -> list[OfferedDevice]:
     """Devices; what others have of those that are shared stands in the books alone (:func:`taken`)."""
     return [
-        Offer(
-            Device(at, "r", uuid=NAMES[at], mode=CardMode.NAMED, draws=draws, shared=shared),
+        OfferedDevice(
+            Device(at, "r", uuid=NAMES[at], mode=DeviceMode.NAMED, draws=draws, shared=shared),
             NAMES[at],
             free or shared,
             begun=shared and not free,
@@ -92,11 +99,13 @@ def taken(told: Sequence[Told]) -> dict[str, int]:
     return used
 
 
-def ways(joint: Joint, offers: Sequence[Offer], used: Mapping[str, int]) -> Iterator[tuple[Pick, ...]]:
+def ways(
+    joint: JointDeviceNeed, offers: Sequence[OfferedDevice], used: Mapping[str, int]
+) -> Iterator[tuple[PickedDevice, ...]]:
     """Every choice of alternatives and of devices, the preferred first, good or not."""
     places = [(c, r) for c, every in enumerate(joint.claims) for r in range(len(every))]
 
-    def after(at: int, picks: tuple[Pick, ...]) -> Iterator[tuple[Pick, ...]]:
+    def after(at: int, picks: tuple[PickedDevice, ...]) -> Iterator[tuple[PickedDevice, ...]]:
         if at == len(places):
             yield picks
             return
@@ -112,13 +121,18 @@ def ways(joint: Joint, offers: Sequence[Offer], used: Mapping[str, int]) -> Iter
                 ]
             count = len(serving) if option.every else option.need.count
             for chosen in combinations(serving, count) if count else ():
-                more = tuple(Pick(claim, request, number, i, option.admin) for i in chosen)
+                more = tuple(PickedDevice(claim, request, number, i, option.admin) for i in chosen)
                 yield from after(at + 1, picks + more)
 
     yield from after(0, ())
 
 
-def holds(joint: Joint, offers: Sequence[Offer], before: Mapping[str, int], picks: Sequence[Pick]) -> bool:
+def holds(
+    joint: JointDeviceNeed,
+    offers: Sequence[OfferedDevice],
+    before: Mapping[str, int],
+    picks: Sequence[PickedDevice],
+) -> bool:
     """Whether picks are what the fields of a claim say, one after the other."""
     used = dict(before)
     having: dict[int, set[int]] = {}
@@ -154,7 +168,7 @@ def holds(joint: Joint, offers: Sequence[Offer], before: Mapping[str, int], pick
 @given(joint=joints(), told=offers)
 @settings(max_examples=300, deadline=None)
 def test_the_first_way_that_holds_is_found_and_only_where_there_is_one(
-    joint: Joint, told: Sequence[Told]
+    joint: JointDeviceNeed, told: Sequence[Told]
 ) -> None:
     offers, used = offered(told), taken(told)
     best = next((picks for picks in ways(joint, offers, used) if holds(joint, offers, used, picks)), None)
@@ -163,12 +177,14 @@ def test_the_first_way_that_holds_is_found_and_only_where_there_is_one(
 
 @given(joint=joints(), told=offers)
 @settings(max_examples=300, deadline=None)
-def test_what_devices_serve_can_be_told_from_the_devices(joint: Joint, told: Sequence[Told]) -> None:
+def test_what_devices_serve_can_be_told_from_the_devices(
+    joint: JointDeviceNeed, told: Sequence[Told]
+) -> None:
     offers = offered(told)
     picks = allocate(joint, offers, taken(told))
     if picks is not None:
         held = [
-            Given(pick.at, part_of(joint, pick, offers) if offers[pick.at].device.shared else ())
+            HeldDevice(pick.at, part_of(joint, pick, offers) if offers[pick.at].device.shared else ())
             for pick in picks
             if not pick.admin
         ]
@@ -181,7 +197,7 @@ def test_what_devices_serve_can_be_told_from_the_devices(joint: Joint, told: Seq
 @given(joint=joints(), told=offers)
 @settings(max_examples=300, deadline=None)
 def test_one_search_for_many_pods_gives_what_a_search_for_each_gives(
-    joint: Joint, told: Sequence[Told]
+    joint: JointDeviceNeed, told: Sequence[Told]
 ) -> None:
     offers, used = offered(told), taken(told)
     expected = []
@@ -203,7 +219,7 @@ def test_one_search_for_many_pods_gives_what_a_search_for_each_gives(
 @settings(max_examples=100, deadline=None)
 def test_what_others_draw_counts(told: Sequence[Told], used: int) -> None:
     offers = offered([(free, draws, False) for free, draws, _ in told])
-    joint = Joint((((DeviceOption(DeviceNeed("r", 1, milli=1000, uuids=NAMES)),),),))
+    joint = JointDeviceNeed((((DeviceOption(DeviceNeed("r", 1, milli=1000, uuids=NAMES)),),),))
     picks = allocate(joint, offers, dict.fromkeys(COUNTERS, used))
     able = [
         at
@@ -216,11 +232,11 @@ def test_what_others_draw_counts(told: Sequence[Told], used: int) -> None:
 def test_a_search_without_a_solution_ends() -> None:
     """Of devices that are all different, none of which goes with the last request."""
     names = tuple(f"n{at}" for at in range(40))
-    offers = [Offer(Device(at, "r", uuid=name), name, free=True) for at, name in enumerate(names)]
+    offers = [OfferedDevice(Device(at, "r", uuid=name), name, free=True) for at, name in enumerate(names)]
     values = tuple((name, name) for name in names)
     need = DeviceNeed("r", 16, milli=1000)
     two = DeviceOption(DeviceNeed("r", 2, milli=1000))
-    joint = Joint(
+    joint = JointDeviceNeed(
         (((DeviceOption(need),), (two,)),),
         (
             DeviceRule(0, ((0, 0),), True, "a", values),

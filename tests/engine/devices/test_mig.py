@@ -9,8 +9,8 @@ from itertools import combinations
 import pytest
 
 from windlass.api.devices.mig_profiles import PROFILES, profiles_of
-from windlass.engine.devices.mig import Geometry, geometry_of
-from windlass.spi.devices import CardMode, SliceProfile
+from windlass.engine.devices.mig import MigGeometry, geometry_of
+from windlass.spi.devices import DeviceMode, SliceProfile
 from windlass.spi.objects import Device
 
 PLAIN = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
@@ -18,9 +18,9 @@ DOUBLE = ("1g.10gb", "1g.20gb", *PLAIN[1:])
 Layout = frozenset[tuple[str, int]]
 
 
-def geometry(names: tuple[str, ...]) -> Geometry:
+def geometry(names: tuple[str, ...]) -> MigGeometry:
     by_name = {profile.name: profile for profile in PROFILES["H100-80"]}
-    return Geometry([by_name[name] for name in names])
+    return MigGeometry([by_name[name] for name in names])
 
 
 def brute_layouts(profiles: tuple[SliceProfile, ...]) -> set[Layout]:
@@ -40,7 +40,7 @@ def brute_layouts(profiles: tuple[SliceProfile, ...]) -> set[Layout]:
     return found
 
 
-def layouts_of(g: Geometry) -> set[Layout]:
+def layouts_of(g: MigGeometry) -> set[Layout]:
     """Every way in which instances can stand on the card, the free card included: by the engine's own steps."""
     found: set[Layout] = set()
     waiting: list[tuple[Layout, int]] = [(frozenset(), 0)]
@@ -56,7 +56,7 @@ def layouts_of(g: Geometry) -> set[Layout]:
     return found
 
 
-def state_of(g: Geometry, layout: Layout) -> int:
+def state_of(g: MigGeometry, layout: Layout) -> int:
     state = 0
     for name, start in layout:
         state = g.then(state, g.codes[name], start)
@@ -108,7 +108,7 @@ def test_nothing_is_refused_that_some_layout_holds(brute: set[Layout]) -> None:
             assert (g.best(state, at) is not None) == (most > 0)
 
 
-def all_states(g: Geometry) -> list[int]:
+def all_states(g: MigGeometry) -> list[int]:
     seen, todo = {0}, [0]
     while todo:
         state = todo.pop()
@@ -126,7 +126,7 @@ def test_the_next_slice_keeps_the_most(family: str) -> None:
     """From every state and for every profile: as many of the same as could be kept at all are kept; of the
     large ones, the largest first, most are kept by no other place; no other place keeps all combinations
     that the one chosen does, and more."""
-    g = Geometry(PROFILES[family])
+    g = MigGeometry(PROFILES[family])
     order = sorted(
         g.codes.values(), key=lambda at: (g.profiles[at].compute, g.profiles[at].size), reverse=True
     )
@@ -156,7 +156,7 @@ def test_small_slices_go_to_the_right() -> None:
 
 
 def test_media_extensions_are_there_once() -> None:
-    g = Geometry(PROFILES["A100-40"])
+    g = MigGeometry(PROFILES["A100-40"])
     code = g.codes["1g.5gb+me"]
     assert g.more(0)[code] == 1
     after = g.best(0, code)
@@ -188,7 +188,9 @@ def test_models_are_known(model: str, memory: int, family: str) -> None:
 
 def test_a_node_s_word_goes_before_the_table() -> None:
     own = (SliceProfile("1g.24gb", 1, 1, (0, 1, 2, 3), 24_000),)
-    device = Device(0, "nvidia.com/gpu", "NVIDIA-H100-80GB-HBM3", 81_559, mode=CardMode.SLICED, geometry=own)
+    device = Device(
+        0, "nvidia.com/gpu", "NVIDIA-H100-80GB-HBM3", 81_559, mode=DeviceMode.SLICED, geometry=own
+    )
     found = geometry_of(device)
     assert found is not None
     assert found.profiles == own

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import DeviceShare
-from windlass.engine.devices.whole_device_table import DeviceTable, Slots, bits, slots_of
+from windlass.engine.devices.whole_device_table import Slots, WholeDeviceTable, bits, slots_of
 from windlass.spi.objects import Device, Node
 
 
@@ -80,8 +80,8 @@ def test_free_is_what_nobody_holds(moves: list[tuple[bool, int]]) -> None:
             assert slots.surplus.get(index, 0) == max(0, holders - 1)
 
 
-def table(*nodes: dict[str, Slots]) -> DeviceTable:
-    devices = DeviceTable()
+def table(*nodes: dict[str, Slots]) -> WholeDeviceTable:
+    devices = WholeDeviceTable()
     devices.resize(len(nodes))
     for row, slots in enumerate(nodes):
         devices.rows[row] = slots

@@ -8,14 +8,14 @@ import pytest
 from card_fuzz import gpu, part
 from cluster_dsl import GPU, Cluster
 
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node
 
 H100, T4 = "NVIDIA-H100-80GB-HBM3", "Tesla-T4"
 
 
 def cluster() -> Cluster:
-    sliced = Device(0, GPU, H100, 81_559, mode=CardMode.EITHER, compute=(9, 0))
+    sliced = Device(0, GPU, H100, 81_559, mode=DeviceMode.EITHER, compute=(9, 0))
     plain = Device(0, GPU, T4, 15_360, compute=(7, 5))
     nodes = [
         Node(name, {"cpu": 64_000, "pods": 110, GPU: 1000}, devices=(card,))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import QueueUsage
-from windlass.engine.diagnosis.share_messages import Account, borrowed, lending, why
+from windlass.engine.diagnosis.share_messages import LevelAccount, borrowed, lending, why
 from windlass.spi.objects import TaskState
-from windlass.spi.shares import Cause, Part
+from windlass.spi.shares import ShareCause, SharePart
 
 
 def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
@@ -28,28 +28,32 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
     [
         (
             dict(fair_share="gpu=3", requested="gpu=3"),
-            (Part(Cause.DESERVED, 3000),),
+            (SharePart(ShareCause.DESERVED, 3000),),
             "3: 3 deserved, all it asks for",
         ),
         (
             dict(fair_share="gpu=5", requested="gpu=8"),
-            (Part(Cause.DESERVED, 2000), Part(Cause.SURPLUS, 2000, 2.0, 3.0), Part(Cause.ROUNDING, 1000)),
+            (
+                SharePart(ShareCause.DESERVED, 2000),
+                SharePart(ShareCause.SURPLUS, 2000, 2.0, 3.0),
+                SharePart(ShareCause.ROUNDING, 1000),
+            ),
             "5: 2 deserved + 2 of the surplus by weight 2 of 3 + 1 since the rest goes out as a whole device, "
             "it asks for 8",
         ),
         (
             dict(fair_share="gpu=5", requested="gpu=8", capability="gpu=5"),
-            (Part(Cause.SURPLUS, 5000, 1.0, 1.0),),
+            (SharePart(ShareCause.SURPLUS, 5000, 1.0, 1.0),),
             "5: 5 of the surplus by weight 1 of 1, its limit is 5",
         ),
         (
             dict(fair_share="gpu=37", requested="gpu=72", releasing={GPU: 35000}),
-            (Part(Cause.SURPLUS, 37000, 1.0, 2.0),),
+            (SharePart(ShareCause.SURPLUS, 37000, 1.0, 2.0),),
             "37: 37 of the surplus by weight 1 of 2, all it asks for beside the 35 that terminate",
         ),
         (
             dict(fair_share="gpu=30", requested="gpu=72", releasing={GPU: 35000}),
-            (Part(Cause.SURPLUS, 30000, 1.0, 2.0),),
+            (SharePart(ShareCause.SURPLUS, 30000, 1.0, 2.0),),
             "30: 30 of the surplus by weight 1 of 2, it asks for 37 beside the 35 that terminate",
         ),
         (
@@ -59,7 +63,7 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
         ),
         (
             dict(fair_share="gpu=4", requested="gpu=6", capability="gpu=5", releasing={GPU: 2000}),
-            (Part(Cause.SURPLUS, 4000, 1.0, 1.0),),
+            (SharePart(ShareCause.SURPLUS, 4000, 1.0, 1.0),),
             "4: 4 of the surplus by weight 1 of 1, all it asks for beside the 2 that terminate",
         ),
         (dict(requested="gpu=2"), (), "0: it asks for 2"),
@@ -70,22 +74,22 @@ def usage(name: str = "q", parent: str = "", **rest: Any) -> QueueUsage:
         ),
         (
             dict(fair_share="gpu=1", requested=""),
-            (Part(Cause.GUARANTEED, 1000),),
+            (SharePart(ShareCause.GUARANTEED, 1000),),
             "1: 1 guaranteed, it asks for nothing",
         ),
         (
             dict(fair_share="gpu=1", requested="gpu=1.5"),
-            (Part(Cause.SURPLUS, 1000, 1.0, 2.0),),
+            (SharePart(ShareCause.SURPLUS, 1000, 1.0, 2.0),),
             "1: 1 of the surplus by weight 1 of 2, it asks for 1.5; shares are whole devices",
         ),
         (
             dict(fair_share="gpu=8", requested="gpu=2"),
-            (Part(Cause.REST, 8000),),
+            (SharePart(ShareCause.REST, 8000),),
             "8: what the queues of the other API leave",
         ),
     ],
 )
-def test_a_share_explains_itself(figures: dict[str, Any], parts: tuple[Part, ...], text: str) -> None:
+def test_a_share_explains_itself(figures: dict[str, Any], parts: tuple[SharePart, ...], text: str) -> None:
     assert why(usage(**figures, parts={GPU: parts})) == {GPU: text}
 
 
@@ -95,7 +99,12 @@ def test_a_queue_that_neither_asks_nor_is_due_anything_says_nothing() -> None:
 
 
 def test_what_is_held_beyond_the_due_is_borrowed_of_those_who_leave_most() -> None:
-    level = [Account("a", 2, 7), Account("b", 4, 1), Account("c", 2, 1), Account("d", None, 9)]
+    level = [
+        LevelAccount("a", 2, 7),
+        LevelAccount("b", 4, 1),
+        LevelAccount("c", 2, 1),
+        LevelAccount("d", None, 9),
+    ]
     assert borrowed(level, 17) == {"a": {"b": 3, "c": 1}}
     assert borrowed(level, 20) == {"a": {"b": 2}}  # three are nobody's due
     assert borrowed(level, 99) == {}
@@ -117,7 +126,7 @@ def test_lending_is_told_level_by_level() -> None:
     st.integers(0, 40),
 )
 def test_nothing_is_lent_twice_or_out_of_nothing(table: list[tuple[int | None, int]], total: int) -> None:
-    accounts = [Account(f"q{i}", due, held) for i, (due, held) in enumerate(table)]
+    accounts = [LevelAccount(f"q{i}", due, held) for i, (due, held) in enumerate(table)]
     found = borrowed(accounts, total)
     by_name = {a.name: a for a in accounts}
     for name, lenders in found.items():

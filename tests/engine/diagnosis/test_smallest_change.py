@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import Cluster
 
-from windlass.api.reasons import Change, ChangeKind, Reason
+from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.config import EngineConfig
 from windlass.spi.objects import TaskState
 
 
-def change(c: Cluster, name: str, kind: ChangeKind) -> Change:
+def change(c: Cluster, name: str, kind: SuggestedChangeKind) -> SuggestedChange:
     c.cycle()
     (found,) = [change for change in c.explain(name).changes if change.kind is kind]
     return found
@@ -18,7 +18,7 @@ def change(c: Cluster, name: str, kind: ChangeKind) -> Change:
 
 def test_of_cordoned_nodes_those_with_most_room_are_named() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=2 cordoned", "n2 gpu=4 cordoned", "n3 gpu=4 cordoned")
-    found = change(c.gang("g", 2, "gpu=2"), "g", ChangeKind.UNCORDON)
+    found = change(c.gang("g", 2, "gpu=2"), "g", SuggestedChangeKind.UNCORDON)
     assert (found.target, found.size) == ("n2", 1 / 3)
     assert found.sentence == "Uncordon n2: windlass node uncordon n2."
 
@@ -26,7 +26,7 @@ def test_of_cordoned_nodes_those_with_most_room_are_named() -> None:
 def test_of_nodes_cordoned_as_kubernetes_does_it_the_taint_is_no_second_obstacle() -> None:
     taint = "taint=node.kubernetes.io/unschedulable=:NoSchedule"
     c = Cluster().queues("default").nodes(f"n1 gpu=2 cordoned {taint}", f"n2 gpu=4 cordoned {taint}")
-    found = change(c.gang("g", 1, "gpu=2"), "g", ChangeKind.UNCORDON)
+    found = change(c.gang("g", 1, "gpu=2"), "g", SuggestedChangeKind.UNCORDON)
     assert found.sentence == "Uncordon n2: windlass node uncordon n2."
 
 
@@ -44,7 +44,7 @@ def test_a_limit_is_raised_by_what_tasks_of_all_kinds_lack() -> None:
     c = Cluster().queues("default limit.gpu=4").nodes("n1 gpu=16").gang("old", 1, "gpu=1")
     c.cycle()
     c.gang("g", 2, "gpu=1", min=4).add_tasks("g", 2, "gpu=3", role="big")
-    found = change(c, "g", ChangeKind.QUEUE_LIMIT)
+    found = change(c, "g", SuggestedChangeKind.QUEUE_LIMIT)
     assert (found.target, found.current, found.wanted, found.size) == ("default", "4", "9", 5 / 4)
 
 
@@ -54,7 +54,7 @@ def test_a_limit_is_raised_by_what_tasks_of_all_kinds_lack() -> None:
 )
 def test_nodes_that_would_have_to_be_added(pods: int, nodes: str, sentence: str) -> None:
     c = Cluster().queues("default").nodes("n1 gpu=2")
-    found = change(c.gang("g", pods, "gpu=2"), "g", ChangeKind.ADD_NODES)
+    found = change(c.gang("g", pods, "gpu=2"), "g", SuggestedChangeKind.ADD_NODES)
     assert (found.current, found.wanted) == ("1", nodes)
     assert found.sentence.startswith(sentence)
 
@@ -65,7 +65,9 @@ def test_a_minimum_above_that_of_its_roles_is_not_lowered(least: int, proposed: 
     c = Cluster().queues("default").nodes("n1 gpu=2")
     c.gang("g", 4, "gpu=1", min=least, roles={"": 3})
     c.cycle()
-    found = [change.wanted for change in c.explain("g").changes if change.kind is ChangeKind.MIN_MEMBER]
+    found = [
+        change.wanted for change in c.explain("g").changes if change.kind is SuggestedChangeKind.MIN_MEMBER
+    ]
     assert found == proposed
 
 
@@ -81,7 +83,7 @@ def test_a_minimum_above_that_of_its_roles_is_not_lowered(least: int, proposed: 
 def test_nodes_for_a_gang_of_parts(nodes: list[str], parts: str, wanted: str) -> None:
     """With as many more it starts, with one fewer it does not."""
     c = Cluster().queues("default").nodes(*nodes).parted("g", parts)
-    found = change(c, "g", ChangeKind.ADD_NODES)
+    found = change(c, "g", SuggestedChangeKind.ADD_NODES)
     assert found.wanted == wanted
     name = found.target
     spec = next(text for text in nodes if text.startswith(name)).removeprefix(name)
@@ -94,7 +96,7 @@ def test_nodes_for_a_gang_of_parts(nodes: list[str], parts: str, wanted: str) ->
 
 def test_nodes_uncordoned_for_a_gang_of_parts() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=2", "n2 gpu=2 cordoned").parted("g", "a:2=2 b:2=2")
-    assert change(c, "g", ChangeKind.UNCORDON).target == "n2"
+    assert change(c, "g", SuggestedChangeKind.UNCORDON).target == "n2"
     c.nodes("n2 gpu=2")
     c.cycle()
     assert c.placed("g") == 4
@@ -105,7 +107,7 @@ def test_nothing_is_said_where_some_parts_would_do(needed: int) -> None:
     c = Cluster().queues("default").nodes("n1 gpu=1").parted("g", "a:2=2 b:3=3", needed=needed)
     c.cycle()
     kinds = {change.kind for change in c.explain("g").changes}
-    assert (ChangeKind.ADD_NODES in kinds) is (needed == 2)
+    assert (SuggestedChangeKind.ADD_NODES in kinds) is (needed == 2)
 
 
 def test_who_fits_as_he_is_is_told_of_no_change_that_would_not_help() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.feasibility import node_fit
-from windlass.engine.feasibility.batch_evaluate import joins, judge_together
+from windlass.engine.feasibility.batch_evaluate import evaluate_together, joins
 from windlass.engine.feasibility.task_class import ClassIndex, TaskClass
 from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.nodes.binpack import Binpack
 from windlass.plugins.nodes.spread import Spread
@@ -49,12 +49,12 @@ def change(table: NodeTable, rows: range | list[int], rng: random.Random) -> Non
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=6), st.integers(0, 1000))
 def test_scores_and_counts_are_those_of_each_alone(requests, seed) -> None:
-    table, policies = table_of(20, random.Random(seed)), Policies(default_plugins())
+    table, plugins = table_of(20, random.Random(seed)), PluginSet(default_plugins())
     rows = np.array([3, 1, 17, 8], dtype=np.int64)
     needs = [Needs(request=tuple(sorted(request.items()))) for request in requests]
-    classes = [TaskClass(at, one, table, policies) for at, one in enumerate(needs)]
+    classes = [TaskClass(at, one, table, plugins) for at, one in enumerate(needs)]
     view = TableView(table, rows)
-    counts, scores = judge_together([(cls.needs, cls.vector) for cls in classes], view, policies)
+    counts, scores = evaluate_together([(cls.needs, cls.vector) for cls in classes], view, plugins)
     for at, cls in enumerate(classes):
         cls.refresh()
         assert np.array_equal(counts[at], cls.count[rows])
@@ -65,9 +65,9 @@ def four(index: ClassIndex) -> list[TaskClass]:
     return [index.get(one) for one in (wants(cpu=3), wants(cpu=5, memory=2), wants(gpu=1), wants())]
 
 
-def same(classes: list[TaskClass], table: NodeTable, policies: Policies) -> None:
+def same(classes: list[TaskClass], table: NodeTable, plugins: PluginSet) -> None:
     for cls in classes:
-        fresh = TaskClass(99, cls.needs, table, policies)
+        fresh = TaskClass(99, cls.needs, table, plugins)
         fresh.refresh()
         cls.refresh()
         assert np.array_equal(cls.count, fresh.count)
@@ -82,16 +82,16 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def watched(kinds, view, policies):
         found.append(len(kinds))
-        return judge_together(kinds, view, policies)
+        return evaluate_together(kinds, view, policies)
 
-    monkeypatch.setattr(node_fit, "judge_together", watched)
+    monkeypatch.setattr(node_fit, "evaluate_together", watched)
     return found
 
 
 def test_what_was_asked_of_late_is_brought_up_to_date_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, policies, times = random.Random(1), Policies(default_plugins()), judged(monkeypatch)
+    rng, plugins, times = random.Random(1), PluginSet(default_plugins()), judged(monkeypatch)
     table = table_of(200, rng)
-    index = ClassIndex(table, policies, 99)
+    index = ClassIndex(table, plugins, 99)
     classes = four(index)
     never = index.get(wants(cpu=7))
     elsewhere = index.get(Needs(request=(("cpu", 3),), dialect=Dialect.KAI))
@@ -100,37 +100,37 @@ def test_what_was_asked_of_late_is_brought_up_to_date_together(monkeypatch: pyte
     for _ in range(3):
         change(table, rng.sample(range(200), 40), rng)
         classes[0].refresh()
-        same(classes, table, policies)
+        same(classes, table, plugins)
     assert times == [5, 4, 4]  # the one that nobody asks again was among them once
-    same([never, elsewhere], table, policies)
+    same([never, elsewhere], table, plugins)
 
 
 def test_few_rows_are_judged_one_kind_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, policies, times = random.Random(1), Policies(default_plugins()), judged(monkeypatch)
+    rng, plugins, times = random.Random(1), PluginSet(default_plugins()), judged(monkeypatch)
     table = table_of(200, rng)
-    classes = four(ClassIndex(table, policies, 99))
+    classes = four(ClassIndex(table, plugins, 99))
     for _ in range(5):
         change(table, rng.sample(range(200), 10), rng)
-        same(classes, table, policies)
+        same(classes, table, plugins)
     assert times == []
 
 
 def test_who_sees_other_nodes_or_looks_at_them_differently_is_not_among_them() -> None:
-    policies = Policies(default_plugins())
-    assert joins(policies, wants(cpu=1))
-    assert not joins(policies, Needs(request=(("cpu", 1),), dialect=Dialect.KAI))
-    assert not joins(Policies([*default_plugins(), Spread()]), wants(cpu=1))
-    assert not joins(Policies([]), wants(cpu=1))
+    plugins = PluginSet(default_plugins())
+    assert joins(plugins, wants(cpu=1))
+    assert not joins(plugins, Needs(request=(("cpu", 1),), dialect=Dialect.KAI))
+    assert not joins(PluginSet([*default_plugins(), Spread()]), wants(cpu=1))
+    assert not joins(PluginSet([]), wants(cpu=1))
     assert isinstance(Binpack(), ManyScores)
 
 
 def test_a_change_of_labels_leaves_the_others_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, policies, times = random.Random(2), Policies(default_plugins()), judged(monkeypatch)
+    rng, plugins, times = random.Random(2), PluginSet(default_plugins()), judged(monkeypatch)
     table = table_of(200, rng)
-    classes = four(ClassIndex(table, policies, 99))
-    same(classes, table, policies)
+    classes = four(ClassIndex(table, plugins, 99))
+    same(classes, table, plugins)
     change(table, rng.sample(range(200), 40), rng)
     table.upsert(Node("n001", {"cpu": 99, "pods": 50}, {"zone": "b"}, unschedulable=True))
     classes[0].refresh()
     assert times == []  # the others have not seen yet that a node is closed
-    same(classes, table, policies)
+    same(classes, table, plugins)

@@ -10,7 +10,7 @@ from cluster_dsl import GPU, Cluster, needs
 
 from windlass.engine.feasibility.task_class import UNLIMITED, ClassIndex, TaskClass
 from windlass.engine.nodes.table import USED, NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
@@ -25,8 +25,8 @@ def table_of(n: int) -> NodeTable:
     return table
 
 
-def fresh(cls: TaskClass, table: NodeTable, policies: Policies) -> TaskClass:
-    other = TaskClass(99, cls.needs, table, policies)
+def fresh(cls: TaskClass, table: NodeTable, plugins: PluginSet) -> TaskClass:
+    other = TaskClass(99, cls.needs, table, plugins)
     other.refresh()
     return other
 
@@ -38,21 +38,21 @@ def same(one: TaskClass, other: TaskClass) -> bool:
 
 
 def test_a_class_knows_its_request_with_one_pod_and_its_devices() -> None:
-    policies = Policies(default_plugins())
-    cls = TaskClass(0, needs("gpu=2 cpu=1"), NodeTable(), policies)
+    plugins = PluginSet(default_plugins())
+    cls = TaskClass(0, needs("gpu=2 cpu=1"), NodeTable(), plugins)
     assert dict(cls.items) == {GPU: 2000, "cpu": 1000, "pods": 1}
     assert cls.device_requests == ((GPU, 2),)
     half = Needs(request=((GPU, 500), ("cpu", 0)))
-    assert TaskClass(0, half, NodeTable(), policies).device_requests == ()
-    assert "cpu" not in TaskClass(0, half, NodeTable(), policies).request
+    assert TaskClass(0, half, NodeTable(), plugins).device_requests == ()
+    assert "cpu" not in TaskClass(0, half, NodeTable(), plugins).request
 
 
 @pytest.mark.parametrize("writes", [1, 2, 30, 100, 2000])
 def test_the_cache_follows_the_table(writes: int) -> None:
     """One row, few rows, many rows, more than the log is worth: every way of catching up."""
     table = table_of(120)
-    policies = Policies(default_plugins())
-    cls = TaskClass(0, needs("gpu=1 cpu=3", node_selector={"zone": "a"}), table, policies)
+    plugins = PluginSet(default_plugins())
+    cls = TaskClass(0, needs("gpu=1 cpu=3", node_selector={"zone": "a"}), table, plugins)
     cls.refresh()
     rng = random.Random(writes)
     gpu, cpu = table.column(GPU), table.column("cpu")
@@ -63,13 +63,13 @@ def test_the_cache_follows_the_table(writes: int) -> None:
             table.planes[row, USED, cpu] = 1000 * rng.randrange(17)
             table.touch(row)
         cls.refresh()
-        assert same(cls, fresh(cls, table, policies))
+        assert same(cls, fresh(cls, table, plugins))
 
 
 def test_the_cache_follows_nodes_that_come_go_and_change() -> None:
     table = table_of(10)
-    policies = Policies(default_plugins())
-    cls = TaskClass(0, needs("gpu=1", node_selector={"zone": "a"}), table, policies)
+    plugins = PluginSet(default_plugins())
+    cls = TaskClass(0, needs("gpu=1", node_selector={"zone": "a"}), table, plugins)
     cls.refresh()
     changes = [
         lambda: table.upsert(Node("m", {GPU: 4000, "pods": 9}, {"zone": "a"})),
@@ -82,13 +82,13 @@ def test_the_cache_follows_nodes_that_come_go_and_change() -> None:
     for change in changes:
         change()
         cls.refresh()
-        assert same(cls, fresh(cls, table, policies))
+        assert same(cls, fresh(cls, table, plugins))
 
 
 def test_a_reader_that_lags_far_behind_looks_at_everything() -> None:
     table = table_of(60)
-    policies = Policies(default_plugins())
-    cls = TaskClass(0, needs("gpu=1"), table, policies)
+    plugins = PluginSet(default_plugins())
+    cls = TaskClass(0, needs("gpu=1"), table, plugins)
     cls.refresh()
     for row in range(60):
         table.planes[row, USED, table.column(GPU)] = 8000
@@ -96,22 +96,22 @@ def test_a_reader_that_lags_far_behind_looks_at_everything() -> None:
         table.upsert(Node(f"n{row:03}", {GPU: 8000, "pods": 9}, {"zone": "z"}, unschedulable=row == 0))
     cls.refresh()
     assert cls.total == 0
-    assert same(cls, fresh(cls, table, policies))
+    assert same(cls, fresh(cls, table, plugins))
 
 
 def test_the_best_row_is_the_first_name_among_equals_and_minus_one_when_none_fits() -> None:
     table = NodeTable()
     for name in ("b", "a", "c"):
         table.upsert(Node(name, {GPU: 1000, "pods": 9}))
-    policies = Policies(default_plugins())
-    cls = TaskClass(0, needs("gpu=1"), table, policies)
+    plugins = PluginSet(default_plugins())
+    cls = TaskClass(0, needs("gpu=1"), table, plugins)
     assert table.names[cls.best()] == "a"
     for name in ("a", "b", "c"):
         row = table.rows[name]
         table.planes[row, USED, table.column(GPU)] = 1000
         table.touch(row)
     assert cls.best() == -1
-    assert TaskClass(0, needs("gpu=1"), NodeTable(), policies).best() == -1
+    assert TaskClass(0, needs("gpu=1"), NodeTable(), plugins).best() == -1
 
 
 class Picky:
@@ -140,10 +140,10 @@ class Lexical:
 
 
 def test_a_row_filter_makes_a_class_uncountable() -> None:
-    assert not TaskClass(0, needs(), NodeTable(), Policies([ResourcesFit(), Picky()])).countable
-    assert TaskClass(0, needs("gpu=1"), NodeTable(), Policies(default_plugins())).countable
+    assert not TaskClass(0, needs(), NodeTable(), PluginSet([ResourcesFit(), Picky()])).countable
+    assert TaskClass(0, needs("gpu=1"), NodeTable(), PluginSet(default_plugins())).countable
     assert not TaskClass(
-        0, needs("gpu=1"), NodeTable(), Policies(default_plugins(placement="spread"))
+        0, needs("gpu=1"), NodeTable(), PluginSet(default_plugins(placement="spread"))
     ).countable
     c = Cluster(plugins=[*default_plugins(), Picky()]).queues("default").nodes("n1", "n2")
     c.gang("g", 6, "cpu=1", min=4)
@@ -154,7 +154,7 @@ def test_a_row_filter_makes_a_class_uncountable() -> None:
 def test_rows_in_equal_states_share_an_answer_only_if_no_plugin_reads_labels() -> None:
     table = table_of(6)
     for plugins, shared in (([ResourcesFit()], True), ([ResourcesFit(), Lexical()], False)):
-        policies = Policies(plugins)
+        policies = PluginSet(plugins)
         assert policies.shares_rows is shared
         cls = TaskClass(0, needs("gpu=1"), table, policies)
         cls.refresh()
@@ -167,7 +167,7 @@ def test_rows_in_equal_states_share_an_answer_only_if_no_plugin_reads_labels() -
 
 def test_without_policies_everything_fits_everywhere() -> None:
     table = table_of(2)
-    cls = TaskClass(0, needs("gpu=99"), table, Policies([]))
+    cls = TaskClass(0, needs("gpu=99"), table, PluginSet([]))
     cls.refresh()
     assert cls.count[:2].tolist() == [UNLIMITED, UNLIMITED]
 
@@ -177,7 +177,7 @@ def test_without_policies_everything_fits_everywhere() -> None:
 
 def test_equal_needs_are_one_class() -> None:
     table = NodeTable()
-    index = ClassIndex(table, Policies(default_plugins()), keep=10)
+    index = ClassIndex(table, PluginSet(default_plugins()), keep=10)
     assert index.get(needs("gpu=1")) is index.get(needs("gpu=1"))
     assert index.get(needs("gpu=2")) is not index.get(needs("gpu=1"))
     assert len(index) == 2
@@ -186,10 +186,10 @@ def test_equal_needs_are_one_class() -> None:
 def test_classes_without_tasks_are_forgotten_oldest_first_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table, policies = NodeTable(), Policies(default_plugins())
+    table, plugins = NodeTable(), PluginSet(default_plugins())
     forgotten: list[int] = []
-    monkeypatch.setattr(type(policies.domains[0]), "forget", lambda self, number: forgotten.append(number))
-    index = ClassIndex(table, policies, keep=3)
+    monkeypatch.setattr(type(plugins.domains[0]), "forget", lambda self, number: forgotten.append(number))
+    index = ClassIndex(table, plugins, keep=3)
     wants = [needs(f"cpu={i + 1}") for i in range(5)]
     classes = [index.get(want) for want in wants]
     classes[0].tasks = 1
@@ -203,7 +203,7 @@ def test_classes_without_tasks_are_forgotten_oldest_first_when_there_are_too_man
 
 def test_arrays_used_longest_ago_are_dropped_but_not_watched_ones() -> None:
     table = table_of(3)
-    index = ClassIndex(table, Policies(default_plugins()), keep=2)
+    index = ClassIndex(table, PluginSet(default_plugins()), keep=2)
     classes = [index.get(needs(f"cpu={i + 1}")) for i in range(4)]
     for cls in classes:
         cls.tasks = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import GPU, Cluster, needs
 
-from windlass.engine.groups.next_step import Shortage, Step, next_step
+from windlass.engine.groups.next_step import NextTasks, Shortage, next_step
 from windlass.spi.objects import TaskState
 
 
@@ -15,13 +15,13 @@ def cluster(**gang) -> Cluster:
     return c.gang("g", n, request, **gang)
 
 
-def step(c: Cluster) -> Step | Shortage | None:
-    return next_step(c.engine.world.groups["ns/g"])
+def step(c: Cluster) -> NextTasks | Shortage | None:
+    return next_step(c.engine.state.groups["ns/g"])
 
 
-def shape(found: Step | Shortage | None) -> tuple[int, bool, list[tuple[str, int]]]:
-    assert isinstance(found, Step)
-    return found.members, found.extra, [(run.role, len(run.entries)) for run in found.runs]
+def shape(found: NextTasks | Shortage | None) -> tuple[int, bool, list[tuple[str, int]]]:
+    assert isinstance(found, NextTasks)
+    return found.members, found.extra, [(batch.role, len(batch.entries)) for batch in found.batches]
 
 
 def test_a_gang_asks_for_its_minimum() -> None:
@@ -60,7 +60,7 @@ def test_running_and_succeeded_members_count_and_failed_ones_do_not() -> None:
     c.change_task("g-3", state=TaskState.FAILED)
     c.remove_task("g-3")
     c.add_tasks("g", 1, "cpu=1")
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     assert (group.active, group.succeeded, group.held_members) == (2, 1, 3)
     assert not group.ready()
     assert shape(step(c)) == (1, False, [("", 1)])
@@ -69,7 +69,7 @@ def test_running_and_succeeded_members_count_and_failed_ones_do_not() -> None:
 def test_what_a_group_holds_and_asks_for_in_sum() -> None:
     """What terminates is held no more, what is promised already is; gated tasks ask for nothing yet."""
     c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 3, "gpu=1", min=0)
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     c.settle()
     c.add_tasks("g", 1, "gpu=2").add_tasks("g", 1, "gpu=9", role="late", gated=True)
     assert (group.holding, group.asked) == ({GPU: 3000, "pods": 3}, {GPU: 5000, "pods": 4})
@@ -85,7 +85,7 @@ def test_terminating_members_do_not_count() -> None:
     c.nodes("n1")
     c.cycle()
     c.change_task("g-0", state=TaskState.RELEASING)
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     assert (group.active, group.releasing, group.ready()) == (1, 1, False)
     assert step(c) == Shortage("", 2, 1, 0)
 
@@ -100,7 +100,7 @@ def roles(minimum: int, role_minima: dict[str, int], have: dict[str, int]) -> Cl
 def test_role_minima_are_asked_for_when_the_minimum_covers_them() -> None:
     found = step(roles(4, {"m": 1, "w": 2}, {"m": 2, "w": 5}))
     assert shape(found) == (4, False, [("m", 2), ("w", 5)])
-    assert isinstance(found, Step)
+    assert isinstance(found, NextTasks)
     assert found.roles == {"m": 1, "w": 2}
 
 
@@ -121,12 +121,12 @@ def test_a_group_that_lost_a_role_is_not_ready_though_it_has_enough_members() ->
     c.nodes("n1")
     c.settle()
     c.change_task("g-m-0", state=TaskState.FAILED)
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     assert group.held_members == 3
     assert not group.ready()
     c.add_tasks("g", 1, "cpu=2", role="m")
     found = step(c)
-    assert isinstance(found, Step)
+    assert isinstance(found, NextTasks)
     assert (found.members, found.roles) == (0, {"m": 1})
     c.cycle()
     assert c.placed("g") == 4
@@ -135,7 +135,7 @@ def test_a_group_that_lost_a_role_is_not_ready_though_it_has_enough_members() ->
 def test_tasks_wait_in_order_of_priority_role_index() -> None:
     c = cluster(n=3)
     c.change_task("g-2", priority=5)
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     assert [entry.key for entry in group.waiting()] == ["ns/g-2", "ns/g-0", "ns/g-1"]
 
 
@@ -143,15 +143,15 @@ def test_an_elastic_group_offers_the_first_task_of_each_class() -> None:
     c = cluster(n=2, min=0)
     c.add_tasks("g", 2, "cpu=2", role="big")
     found = step(c)
-    assert isinstance(found, Step)
-    assert [[e.key for e in run.entries] for run in found.runs] == [["ns/g-0"], ["ns/g-big-0"]]
+    assert isinstance(found, NextTasks)
+    assert [[e.key for e in batch.entries] for batch in found.batches] == [["ns/g-0"], ["ns/g-big-0"]]
 
 
 def test_a_group_that_is_only_named_has_no_spec() -> None:
     c = Cluster().queues("default").gang("g", 1)
     c.remove_group("g")
     with pytest.raises(ValueError, match="only named"):
-        _ = c.engine.world.groups["ns/g"].spec
+        _ = c.engine.state.groups["ns/g"].spec
     assert c.cycle().binds == ()
 
 
@@ -162,4 +162,4 @@ def test_needs_of_the_language_of_these_tests() -> None:
 def test_a_group_that_nobody_has_defined_has_no_minimum() -> None:
     c = Cluster().queues("default").add_tasks("x", 1, "gpu=1")
     c.cycle()
-    assert c.engine.world.groups["ns/x"].minimum == 0
+    assert c.engine.state.groups["ns/x"].minimum == 0

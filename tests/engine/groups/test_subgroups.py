@@ -8,14 +8,14 @@ import pytest
 from cluster_dsl import Cluster, needs
 
 from windlass.engine.config import EngineConfig
-from windlass.engine.groups.next_step import Shortage, Step, next_step, whole_step
-from windlass.engine.groups.subgroups import PartTree
+from windlass.engine.groups.next_step import NextTasks, Shortage, next_step, whole_step
+from windlass.engine.groups.subgroups import SubGroupTree
 from windlass.spi.objects import Dialect, Group, SubGroup, TaskState
 
 
 def by_part(c: Cluster, name: str = "g") -> dict[str, int]:
     """Part → placed tasks."""
-    group = c.engine.world.groups[f"ns/{name}"]
+    group = c.engine.state.groups[f"ns/{name}"]
     return dict(Counter(entry.task.subgroup for entry in group if entry.row >= 0))
 
 
@@ -133,7 +133,7 @@ def test_extras_of_parts_are_promised_room_once_each() -> None:
     decision = c.cycle()
     assert by_part(c) == {"a": 1, "b": 1}
     assert len({nomination.task for nomination in decision.nominations}) == len(decision.nominations) == 4
-    assert c.engine.world.groups["ns/g"].promises == 4
+    assert c.engine.state.groups["ns/g"].promises == 4
     c.remove("old")
     assert len(c.cycle().binds) == 4
 
@@ -156,22 +156,22 @@ def test_a_part_without_enough_tasks_is_named() -> None:
     assert "1 of the 2 pods of sub-group a" in c.explain("g").message
     assert "lower the minimum of sub-group a to 1" in c.explain("g").remedies[0]
     c = cluster(4).parted("g", "a:1=1 b:1=0 c:2=0", needed=2)
-    assert next_step(c.engine.world.groups["ns/g"]) == Shortage("", 1, 0, 0, "b")
+    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 1, 0, 0, "b")
     c = cluster(4).parted("g", "a:0=1", needed=3)
-    assert next_step(c.engine.world.groups["ns/g"]) == Shortage("", 3, 1, 0)
+    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 3, 1, 0)
 
 
 def test_gated_tasks_of_a_part_are_counted() -> None:
     c = cluster(4).parted("g", "a:2=2")
     c.change_task("g-a-1", gated=True)
-    assert next_step(c.engine.world.groups["ns/g"]) == Shortage("", 2, 1, 1, "a")
+    assert next_step(c.engine.state.groups["ns/g"]) == Shortage("", 2, 1, 1, "a")
 
 
 def test_what_a_step_asks_for_in_sum() -> None:
     c = cluster(9).parted("g", "a:2=3 b:1/0=2", min=4)
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     step = next_step(group)
-    assert isinstance(step, Step)
+    assert isinstance(step, NextTasks)
     assert step.members == 4
     view = whole_step(group, step)
     assert (view.tasks, view.request["nvidia.com/gpu"], view.extra) == (4, 4000, False)
@@ -179,7 +179,7 @@ def test_what_a_step_asks_for_in_sum() -> None:
     c.nodes("n1 gpu=0")
     c.add_tasks("g", 1, "gpu=2")
     step = next_step(group)
-    assert isinstance(step, Step)
+    assert isinstance(step, NextTasks)
     assert whole_step(group, step).extra
 
 
@@ -189,15 +189,15 @@ def test_members_of_a_part_count_for_their_roles_too() -> None:
     c.change_group("g", min_task_member={"w": 1})
     c.add_tasks("g", 1, "gpu=1", role="w").add_tasks("g", 3, "gpu=1", role="x")
     c.change_task("g-w-0", subgroup="a")
-    group = c.engine.world.groups["ns/g"]
+    group = c.engine.state.groups["ns/g"]
     step = next_step(group)
-    assert isinstance(step, Step)
+    assert isinstance(step, NextTasks)
     assert whole_step(group, step).tasks == 4
 
 
 def test_a_tree_that_bites_its_tail_hangs_from_the_group() -> None:
     parts = (SubGroup("a", "b", 1), SubGroup("b", "a", 1), SubGroup("c", "nowhere", 1))
-    tree = PartTree(Group("ns/g", subgroups=parts))
+    tree = SubGroupTree(Group("ns/g", subgroups=parts))
     assert sorted(part.name for part in tree.root.walk()) == ["", "a", "b", "c"]
     assert tree.of("nobody") is tree.root
 
@@ -209,9 +209,9 @@ def test_the_parts_may_change() -> None:
     c.change_group("g", subgroups=(SubGroup("a", "", 2), SubGroup("b", "", 1)))
     c.cycle()
     assert by_part(c) == {"a": 2, "b": 1}
-    assert c.engine.world.groups["ns/g"].ready()
+    assert c.engine.state.groups["ns/g"].ready()
     c.change_group("g", subgroups=())
-    assert c.engine.world.groups["ns/g"].parts is None
+    assert c.engine.state.groups["ns/g"].parts is None
 
 
 def test_kai_gangs_of_parts_grow_in_turns() -> None:
@@ -235,7 +235,7 @@ def test_pods_that_ask_for_nothing_stand_for_members_where_they_are_placed_apart
     c = apart().gang("g", 2, "gpu=1", min=3).add_tasks("g", 1, "", role="light")
     c.cycle()
     assert c.placed("g") == 2, "allocate leaves the pod that asks for nothing alone"
-    assert next_step(c.engine.world.groups["ns/g"]) is None
+    assert next_step(c.engine.state.groups["ns/g"]) is None
 
 
 def test_they_stand_for_their_role() -> None:

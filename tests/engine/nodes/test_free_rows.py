@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import ClassIndex, TaskClass
-from windlass.engine.nodes.free_rows import OpenRows
+from windlass.engine.nodes.free_rows import FreeRows
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Needs, Node
 
@@ -40,8 +40,8 @@ def use(table: NodeTable, row: int, rng: random.Random) -> None:
     table.touch(row)
 
 
-def best_of(cls: TaskClass, table: NodeTable, policies: Policies) -> int:
-    fresh = TaskClass(99, cls.needs, table, policies)
+def best_of(cls: TaskClass, table: NodeTable, plugins: PluginSet) -> int:
+    fresh = TaskClass(99, cls.needs, table, plugins)
     fresh.refresh()
     row = int(fresh.key.argmax())
     return row if fresh.key[row] >= 0 else -1
@@ -52,19 +52,19 @@ def best_of(cls: TaskClass, table: NodeTable, policies: Policies) -> int:
 def test_the_best_row_is_that_of_a_new_class(seed: int, most: int) -> None:
     """However many changes lie between two questions, and whoever asked in between."""
     rng = random.Random(seed)
-    table, policies = table_of(60), Policies(default_plugins())
-    index = ClassIndex(table, policies, 100)
+    table, plugins = table_of(60), PluginSet(default_plugins())
+    index = ClassIndex(table, plugins, 100)
     classes = [index.get(needs) for needs in KINDS]
     for _ in range(12):
         for _ in range(rng.randrange(1, most)):
             use(table, rng.randrange(60), rng)
         for cls in rng.sample(classes, 3):
             row = cls.best()
-            assert row == best_of(cls, table, policies)
+            assert row == best_of(cls, table, plugins)
             if row >= 0:
                 assert cls.count[row] > 0
     for cls in classes:
-        fresh = TaskClass(99, cls.needs, table, policies)
+        fresh = TaskClass(99, cls.needs, table, plugins)
         fresh.refresh()
         cls.refresh()
         assert np.array_equal(cls.count, fresh.count)
@@ -76,7 +76,7 @@ def test_the_best_row_is_that_of_a_new_class(seed: int, most: int) -> None:
 def test_what_changed_is_shut_or_in_the_log(changes: int) -> None:
     table, rng = table_of(120), random.Random(changes)
     gpu = table.column(GPU)
-    opened = OpenRows(table, gpu)
+    opened = FreeRows(table, gpu)
     opened.sync()
     for _ in range(5):
         mark = table.amounts.mark
@@ -93,7 +93,7 @@ def test_what_changed_is_shut_or_in_the_log(changes: int) -> None:
 
 def test_a_table_that_grew_is_looked_at_anew() -> None:
     table = table_of(10)
-    opened = OpenRows(table, table.column(GPU))
+    opened = FreeRows(table, table.column(GPU))
     opened.sync()
     before = table.amounts.mark
     for i in range(100):

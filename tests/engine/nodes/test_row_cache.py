@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import ClassIndex
-from windlass.engine.nodes.row_cache import MOST, RowCells, plain_scores
+from windlass.engine.nodes.row_cache import MOST, RowCache, plain_scores
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.plugins.default_node_plugins import node_policies
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.kai import node_scores
@@ -82,11 +82,11 @@ def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spr
     for i in range(30):
         table.upsert(Node(f"n{i:02}", {"cpu": 9, "memory": 9, GPU: i % 9, "pods": 3}, {}))
     kind = "spread" if kai_spread else "binpack"
-    policies = Policies(
+    plugins = PluginSet(
         node_policies(placement="spread" if spread else "binpack", kai_gpu=kind, kai_cpu=kind)
     )
     needs = wants(request, dialect)
-    cls = ClassIndex(table, policies, 9).get(needs)
+    cls = ClassIndex(table, plugins, 9).get(needs)
     cls.refresh()
     for number, changes in enumerate(rounds):
         for row, plane, amounts in changes:
@@ -94,7 +94,7 @@ def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spr
             table.touch(row)
         table.upsert(Node(f"n{number:02}", {"cpu": 4, GPU: 2, "pods": 9}, {"changed": str(number)}))
         cls.refresh()
-        other = ClassIndex(table, policies, 9).get(needs)
+        other = ClassIndex(table, plugins, 9).get(needs)
         other.refresh()
         assert np.array_equal(cls.count, other.count)
         assert np.array_equal(cls.key, other.key)
@@ -108,7 +108,7 @@ def test_a_few_rows_will_be_what_many_will_be(request, dialect, changes, few) ->
     table = NodeTable()
     for i in range(30):
         table.upsert(Node(f"n{i:02}", {"cpu": 9, "memory": 9, GPU: i % 9, "pods": 3}, {}))
-    cls = ClassIndex(table, Policies(node_policies()), 9).get(wants(request, dialect))
+    cls = ClassIndex(table, PluginSet(node_policies()), 9).get(wants(request, dialect))
     for row, plane, amounts in changes:
         write(table, row, plane, amounts)
         table.touch(row)
@@ -123,7 +123,7 @@ def test_a_few_rows_will_be_what_many_will_be(request, dialect, changes, few) ->
 def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> None:
     table = NodeTable()
     table.upsert(Node("n", {"cpu": 5, "pods": 9}))
-    cells, row = RowCells(table), table.rows["n"]
+    cells, row = RowCache(table), table.rows["n"]
     stamp = table.amounts.stamps[row]
     assert cells.known() == {}
     write(table, row, USED, {"cpu": 2})
@@ -164,7 +164,7 @@ class Everything:
 def test_only_where_every_policy_can_be_asked_about_one_node(plugins, plain) -> None:
     table = NodeTable()
     table.request_vector({GPU: 1, "pods": 1})
-    found = plain_scores(Policies(plugins), wants({GPU: 1}, Dialect.WINDLASS), table)
+    found = plain_scores(PluginSet(plugins), wants({GPU: 1}, Dialect.WINDLASS), table)
     assert (found is not None) is plain
 
 

@@ -175,8 +175,8 @@ def test_tasks_stay_booked_when_their_node_goes_and_comes_back(state: str) -> No
     c.cycle()
     assert c.placed("y") == (4 if state == "same" else 2)
     assert c.devices_of("y-0") == [0]
-    row = c.engine.world.table.rows["n1"]
-    assert int(c.engine.world.table.planes[row, ALLOCATABLE, c.engine.world.table.column(GPU)]) == (
+    row = c.engine.state.table.rows["n1"]
+    assert int(c.engine.state.table.planes[row, ALLOCATABLE, c.engine.state.table.column(GPU)]) == (
         8000 if state == "same" else 6000
     )
 

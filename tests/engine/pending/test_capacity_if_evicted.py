@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
-from windlass.engine.pending.capacity_after_termination import Outlook
-from windlass.engine.pending.capacity_if_evicted import Leftover, Room, could_hold, future_free, lacking
+from windlass.engine.pending.capacity_after_termination import CapacityAfterTermination
+from windlass.engine.pending.capacity_if_evicted import (
+    CapacityIfEvicted,
+    FutureFree,
+    could_hold,
+    future_free,
+    lacking,
+)
 from windlass.engine.state.statement import Outbox, Statement
 
 
@@ -23,16 +29,16 @@ def cluster() -> Cluster:
 
 
 def cls_of(c: Cluster, text: str) -> TaskClass:
-    return c.engine.world.classes.get(needs(text))
+    return c.engine.state.classes.get(needs(text))
 
 
 def entry(c: Cluster, name: str) -> TaskEntry:
-    return c.engine.world.tasks[f"ns/{name}-0"]
+    return c.engine.state.tasks[f"ns/{name}-0"]
 
 
 def test_counts_follow_who_goes_and_who_stays() -> None:
     c = cluster()
-    room = Room(c.engine.world.table, cls_of(c, "gpu=3 cpu=1"))
+    room = CapacityIfEvicted(c.engine.state.table, cls_of(c, "gpu=3 cpu=1"))
     assert room.total == 0
     room.change([entry(c, "r2")], 1)
     assert room.total == 1
@@ -48,7 +54,7 @@ def test_counts_follow_who_goes_and_who_stays() -> None:
 
 def test_what_there_would_be_at_best_leaves_the_count_alone() -> None:
     c = cluster()
-    room = Room(c.engine.world.table, cls_of(c, "gpu=1 cpu=1"))
+    room = CapacityIfEvicted(c.engine.state.table, cls_of(c, "gpu=1 cpu=1"))
     assert room.total == 2
     assert room.at_best([entry(c, "r0"), entry(c, "r3")]) == 4
     assert room.at_best([]) == 2
@@ -57,7 +63,7 @@ def test_what_there_would_be_at_best_leaves_the_count_alone() -> None:
 
 def test_the_scarcest_resource_counts() -> None:
     c = cluster()
-    room = Room(c.engine.world.table, cls_of(c, "gpu=1 cpu=4"))
+    room = CapacityIfEvicted(c.engine.state.table, cls_of(c, "gpu=1 cpu=4"))
     assert room.total == 1
     room.change([entry(c, "r0")], 1)
     assert room.total == 2
@@ -65,11 +71,11 @@ def test_the_scarcest_resource_counts() -> None:
 
 def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
     c = cluster()
-    table = c.engine.world.table
-    s = Statement(c.engine.world.ledger)
+    table = c.engine.state.table
+    s = Statement(c.engine.state.ledger)
     gpu = table.resources.codes["nvidia.com/gpu"]
     row = table.rows["n1"]
-    leftover = Leftover(table)
+    leftover = FutureFree(table)
 
     def free() -> int:
         found = future_free(table)
@@ -99,11 +105,11 @@ def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
 )
 def test_how_many_there_is_room_for_is_followed_as_it_would_be_counted(steps: list[tuple[str, int]]) -> None:
     c = Cluster().nodes("n1 gpu=4 cpu=8", "n2 gpu=4 cpu=3", "n3 gpu=2 cpu=8")
-    leftover, gpu = Leftover(c.engine.world.table), "nvidia.com/gpu"
+    leftover, gpu = FutureFree(c.engine.state.table), "nvidia.com/gpu"
     kinds = [cls_of(c, text) for text in ("gpu=1 cpu=1", "gpu=3 cpu=2", "cpu=2")]
     c.cycle()
     for number, (step, which) in enumerate(steps):
-        placed = [one for one in c.engine.world.tasks.values() if one.row >= 0]
+        placed = [one for one in c.engine.state.tasks.values() if one.row >= 0]
         if step == "place":
             c.running(f"r{number}", f"n{which % 3 + 1}", f"gpu={1 + which % 2} cpu=1")
         elif step == "cordon":
@@ -111,7 +117,7 @@ def test_how_many_there_is_room_for_is_followed_as_it_would_be_counted(steps: li
         elif step == "other":
             c.nodes(f"n{which} gpu=3 cpu=8")
         elif placed:
-            statement = Statement(c.engine.world.ledger)
+            statement = Statement(c.engine.state.ledger)
             statement.evict(placed[which % len(placed)], "preempt")
             assert_followed(c, leftover, kinds, gpu)
             if step == "stay":
@@ -121,27 +127,30 @@ def test_how_many_there_is_room_for_is_followed_as_it_would_be_counted(steps: li
         assert_followed(c, leftover, kinds, gpu)
 
 
-def assert_followed(c: Cluster, leftover: Leftover, kinds: list[TaskClass], resource: str) -> None:
-    device = c.engine.world.table.resources.codes[resource]
+def assert_followed(c: Cluster, leftover: FutureFree, kinds: list[TaskClass], resource: str) -> None:
+    device = c.engine.state.table.resources.codes[resource]
     for cls in kinds:
         cls.refresh()
-        found, fresh = leftover.outlook(cls, device), Outlook(cls, Leftover(c.engine.world.table), device)
+        found, fresh = (
+            leftover.after_termination(cls, device),
+            CapacityAfterTermination(cls, FutureFree(c.engine.state.table), device),
+        )
         assert (found.fits, found.total, found.most) == (fresh.fits, fresh.total, fresh.most)
-        assert sum(fresh.fits) == Room(c.engine.world.table, cls).total
-        without = leftover.outlook(cls, -1)
+        assert sum(fresh.fits) == CapacityIfEvicted(c.engine.state.table, cls).total
+        without = leftover.after_termination(cls, -1)
         assert (without.fits, without.most) == (fresh.fits, 0)
 
 
 def test_empty_nodes_hold_so_many() -> None:
     c = cluster()
-    table = c.engine.world.table
+    table = c.engine.state.table
     assert could_hold(table, cls_of(c, "gpu=2")) == 4
     assert could_hold(table, cls_of(c, "gpu=5")) == 0
 
 
 def test_what_is_lacking_is_a_part_of_the_request() -> None:
     c = cluster()
-    table = c.engine.world.table
+    table = c.engine.state.table
     lacks = lacking(table, future_free(table), cls_of(c, "gpu=4 cpu=2"))
     by_name = {table.names[row]: lacks[row] for row in range(table.height)}
     assert by_name == {"n1": 1.0, "n2": 0.5, "n3": np.inf}

@@ -179,8 +179,8 @@ def test_nodes_in_no_domain_come_last_and_are_counted_on() -> None:
     gang(c, "g", 6, near=need)
     c.cycle()
     assert c.where("g") == {"a": 2, "b": 2, "c": 2}
-    cls = next(iter(c.engine.world.classes))
-    tree = c.engine._allocation.nearness.forest.of(need)
+    cls = next(iter(c.engine.state.classes))
+    tree = c.engine._gang_allocator.domain_selector.forest.of(need)
     assert [tree.totals(cls, level).tolist() for level in range(2)] == [[6, 0], [6, 0, 0]]
 
 
@@ -247,8 +247,8 @@ def test_room_that_is_being_vacated_is_promised_in_one_rack() -> None:
             c.change_task(f"old-{i}", state=TaskState.RELEASING)
     gang(c, "g", 4, near=want("rack"))
     c.cycle()
-    group = c.engine.world.groups[f"{NAMESPACE}/g"]
-    names = c.engine.world.table.names
+    group = c.engine.state.groups[f"{NAMESPACE}/g"]
+    names = c.engine.state.table.names
     promised = {c.node_specs[names[entry.promised]].labels["rack"] for entry in group}
     assert len(promised) == 1
 
@@ -320,8 +320,8 @@ def test_parts_against_brute_force(
     assert bool(c.where("g")) is possible(nodes, parts, whole)
     for at, (count, level) in enumerate(parts):
         if level and c.where("g"):
-            own = [e for e in c.engine.world.groups[f"{NAMESPACE}/g"] if e.task.subgroup == f"p{at}"]
-            there = {domain(nodes[int(c.engine.world.table.names[e.row][1:])], level) for e in own}
+            own = [e for e in c.engine.state.groups[f"{NAMESPACE}/g"] if e.task.subgroup == f"p{at}"]
+            there = {domain(nodes[int(c.engine.state.table.names[e.row][1:])], level) for e in own}
             assert len(own) == count
             assert len(there) == 1
 
@@ -357,7 +357,7 @@ def test_a_dump_keeps_what_is_asked_for() -> None:
     again = Engine(None, default_plugins())
     load_into(again, read(dump(c.engine)))
     assert dump(again) == dump(c.engine)
-    assert altered(again.world.groups[f"{NAMESPACE}/g"].spec).topology == want("rack")
+    assert altered(again.state.groups[f"{NAMESPACE}/g"].spec).topology == want("rack")
     again.apply([NodeUpserted(c.node_specs["n0"])])
 
 
@@ -461,7 +461,7 @@ def test_one_that_waits_is_woken_only_for_room_in_one_domain() -> None:
     c.cycle()
     gang(c, "g", 2, near=want("rack"))
     c.cycle()
-    group = c.engine.world.groups[f"{NAMESPACE}/g"]
+    group = c.engine.state.groups[f"{NAMESPACE}/g"]
     for rack in range(4):
         c.remove_task(f"old{rack}-0")
         c.engine.settle(c.now)

@@ -8,11 +8,11 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Reason
-from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Expression, HostPort, PodTerm, SpreadTerm, TaskState
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Rejection, StepView
 
 
 @dataclass
@@ -188,7 +188,7 @@ def with_roles(c: Cluster, minimum: int, minima: dict[str, int], have: dict[str,
 
 
 def count(c: Cluster, role: str) -> int:
-    return sum(1 for e in c.engine.world.groups["ns/g"] if e.row >= 0 and e.task.role == role)
+    return sum(1 for e in c.engine.state.groups["ns/g"] if e.row >= 0 and e.task.role == role)
 
 
 def test_roles_get_their_minima_before_anything_else() -> None:
@@ -242,7 +242,7 @@ def test_tasks_of_a_class_that_fails_are_passed_over() -> None:
     c.add_tasks("g", 1, "gpu=4", role="a")
     c.add_tasks("g", 2, "gpu=1", role="b")
     c.cycle()
-    assert sorted(e.key for e in c.engine.world.groups["ns/g"] if e.row >= 0) == ["ns/g-b-0", "ns/g-b-1"]
+    assert sorted(e.key for e in c.engine.state.groups["ns/g"] if e.row >= 0) == ["ns/g-b-0", "ns/g-b-1"]
     assert c.code("g") == "ExceedsQueueLimit"
 
 
@@ -362,10 +362,10 @@ def test_parked_groups_are_one_bucket_and_are_not_looked_at(monkeypatch: pytest.
     for i in range(300):
         c.gang(f"g{i}", 1, "gpu=9")
     c.cycle()
-    assert len(c.engine.lot.buckets) == 1
+    assert len(c.engine.scheduling_queue.pending_classes) == 1
     tried = []
-    advance = Allocation.advance
-    monkeypatch.setattr(Allocation, "advance", lambda *a: tried.append(a[2].key) or advance(*a))
+    advance = GangAllocator.allocate_step
+    monkeypatch.setattr(GangAllocator, "allocate_step", lambda *a: tried.append(a[2].key) or advance(*a))
     c.running("x", "n1", "gpu=1")
     c.finish("x")
     c.cycle()
@@ -385,8 +385,8 @@ class AtNight:
     name = "night"
     open = False
 
-    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Refusal | None:
-        return None if self.open else Refusal(Reason.ON_HOLD, detail=f"{step.tasks} tasks only at night")
+    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Rejection | None:
+        return None if self.open else Rejection(Reason.ON_HOLD, detail=f"{step.tasks} tasks only at night")
 
 
 def test_a_refusal_that_names_nothing_is_tried_again_when_anything_happens() -> None:
@@ -408,7 +408,7 @@ def test_devices_of_a_gang_are_distinct_and_lowest_first() -> None:
     c.gang("g", 2, "gpu=2 npu=1")
     c.cycle()
     assert [c.devices_of(f"g-{i}") for i in range(2)] == [[0, 0, 1], [1, 2, 3]]
-    entry = c.engine.world.tasks["ns/g-0"]
+    entry = c.engine.state.tasks["ns/g-0"]
     assert {share.resource for share in entry.devices} == {GPU, "huawei.com/npu"}
     assert entry.state is TaskState.BOUND
 
@@ -432,18 +432,18 @@ def test_what_depends_on_others_of_its_gang_is_placed_last_where_no_other_order_
 class Never:
     name: str = "never"
 
-    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Refusal | None:
-        return Refusal(Reason.MISCONFIGURED, permanent=True)
+    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Rejection | None:
+        return Rejection(Reason.MISCONFIGURED, permanent=True)
 
 
 def test_a_refusal_for_good_is_not_asked_again_whatever_happens() -> None:
     c = Cluster(plugins=[*default_plugins(), Never()]).queues("default").nodes("n1 gpu=1")
     c.gang("g", 1, "gpu=1")
     c.cycle()
-    bucket = c.engine.world.groups["ns/g"].bucket
-    assert bucket is not None
-    assert bucket.parked
-    assert not bucket.waits.anything
+    pending_class = c.engine.state.groups["ns/g"].bucket
+    assert pending_class is not None
+    assert pending_class.parked
+    assert not pending_class.waits.anything
     assert c.code("g") == "Misconfigured"
 
 
@@ -465,7 +465,7 @@ class Asked:
     def __init__(self) -> None:
         self.steps: list[StepView] = []
 
-    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Rejection | None:
         self.steps.append(step)
         return None
 
@@ -485,7 +485,7 @@ def test_a_gang_of_one_class_waits_for_room_for_all_of_it() -> None:
     term = PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname")
     c.gang("apart", 3, needs("gpu=1", labels={"app": "x"}, anti_affinity=(term,)))
     c.cycle()
-    waits = {name: c.engine.world.groups[f"ns/{name}"].bucket.waits for name in ("plain", "apart")}
+    waits = {name: c.engine.state.groups[f"ns/{name}"].bucket.waits for name in ("plain", "apart")}
     assert list(waits["plain"].room.values()) == [9]
     assert (waits["plain"].any_room, waits["plain"].domains) == (set(), set())
     assert waits["apart"].room == {}

@@ -13,7 +13,7 @@ from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Group, Needs, Node, Queue, Task
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import Stock
+from windlass.spi.scoring import ClusterTotals
 
 
 class Fixed:
@@ -45,10 +45,10 @@ class Late:
         self.asked = 0
         self.kinds: list[tuple[Needs, int]] = []
 
-    def take_stock(self, now: float, stock: Stock) -> bool:
+    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
         changed = self.silent is (now >= self.at)
         self.silent = now < self.at
-        self.kinds = list(stock.kinds())
+        self.kinds = list(totals.kinds())
         return changed
 
     def remembered(self) -> object:
@@ -91,7 +91,7 @@ def test_a_silent_score_is_not_asked_and_stands_in_nobodys_way():
     engine = engine_with(late)
     assert place(engine, "a", 1.0) == ["n0"]
     assert late.asked == 0
-    (cls,) = engine.world.classes
+    (cls,) = engine.state.classes
     assert cls.countable
 
 
@@ -100,7 +100,7 @@ def test_what_it_learns_counts_at_once_for_known_kinds():
     engine = engine_with(late)
     place(engine, "a", 1.0)
     assert place(engine, "b", 10.0, pods=2) == ["n2", "n2"]
-    (cls,) = engine.world.classes
+    (cls,) = engine.state.classes
     assert not cls.countable
     assert late.kinds == [(NEEDS, 3)]
 
@@ -113,7 +113,7 @@ def test_it_may_fall_silent_again():
     asked = late.asked
     assert place(engine, "b", 12.0) == ["n0"]
     assert late.asked == asked
-    (cls,) = engine.world.classes
+    (cls,) = engine.state.classes
     assert cls.countable
 
 

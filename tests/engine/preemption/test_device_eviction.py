@@ -10,11 +10,11 @@ from cluster_dsl import GPU, NAMESPACE, Cluster, needs
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node, TaskState
 
 
-def one_node(cards: int, mode: CardMode = CardMode.EITHER) -> Cluster:
+def one_node(cards: int, mode: DeviceMode = DeviceMode.EITHER) -> Cluster:
     c = Cluster(EngineConfig(actions=("allocate", "reclaim", "preempt"))).queues("default")
     devices = tuple(Device(i, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=mode) for i in range(cards))
     return c.nodes(Node("n", {"cpu": 64_000, "pods": 110, GPU: cards * 1000}, devices=devices))
@@ -70,7 +70,7 @@ def test_a_whole_card_goes_for_a_share_and_keeps_the_rest_for_others() -> None:
     gone(c, decision)
     c.cycle()
     assert c.placed("high") == 2
-    assert c.engine.world.table.cards.key(c.engine.world.table.rows["n"])
+    assert c.engine.state.table.cards.key(c.engine.state.table.rows["n"])
 
 
 def test_slices_that_are_in_the_way_go_and_no_others() -> None:
@@ -86,8 +86,8 @@ def test_slices_that_are_in_the_way_go_and_no_others() -> None:
     assert evicted(decision) == {f"small-{at}" for at in range(3)}
     gone(c, decision)
     c.cycle()
-    world = c.engine.world
-    assert [(s.profile, s.start) for s in world.tasks[f"{NAMESPACE}/high-0"].devices] == [("4g.40gb", 0)]
+    state = c.engine.state
+    assert [(s.profile, s.start) for s in state.tasks[f"{NAMESPACE}/high-0"].devices] == [("4g.40gb", 0)]
 
 
 def test_nobody_goes_where_that_would_not_help() -> None:
@@ -106,14 +106,14 @@ def test_a_promise_of_a_part_is_kept_from_others() -> None:
     c.change_task("old-0", state=TaskState.RELEASING)
     c.gang("first", 1, part("cpu=1", gpu(milli=600, memory_milli=600)))
     c.cycle()
-    entry = c.engine.world.tasks[f"{NAMESPACE}/first-0"]
-    assert [(cut.index, cut.milli) for cut in entry.kept] == [(0, 600)]
+    entry = c.engine.state.tasks[f"{NAMESPACE}/first-0"]
+    assert [(share.index, share.milli) for share in entry.kept] == [(0, 600)]
     c.gang("second", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
     c.gang("third", 1, part("cpu=1", gpu(milli=400, memory_milli=400)))
     c.cycle()
-    world = c.engine.world
-    assert not world.tasks[f"{NAMESPACE}/second-0"].kept
-    assert world.tasks[f"{NAMESPACE}/third-0"].kept
+    state = c.engine.state
+    assert not state.tasks[f"{NAMESPACE}/second-0"].kept
+    assert state.tasks[f"{NAMESPACE}/third-0"].kept
     c.remove_task("old-0")
     c.cycle()
     assert (c.placed("first"), c.placed("second"), c.placed("third")) == (1, 0, 1)
@@ -130,7 +130,7 @@ def test_the_largest_part_that_would_start_now_is_told() -> None:
 
 
 def test_a_profile_that_no_card_has_place_for_is_named() -> None:
-    c = one_node(1, CardMode.SLICED)
+    c = one_node(1, DeviceMode.SLICED)
     c.gang("a", 1, part("cpu=1", gpu(profile="1g.10gb")))
     c.cycle()
     c.gang("b", 1, part("cpu=1", gpu(profile="7g.80gb")))

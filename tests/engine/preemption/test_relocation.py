@@ -5,28 +5,30 @@ from __future__ import annotations
 import pytest
 from cluster_dsl import Cluster, needs
 
-from windlass.engine.preemption.relocation import Mover, Strategy
+from windlass.engine.preemption.relocation import RelocationStrategy, Relocator
 from windlass.engine.state.statement import Outbox, Statement
-from windlass.engine.victims.victim_pool import Unit
+from windlass.engine.victims.victim_pool import PooledVictimSet
 from windlass.spi.objects import Expression, PodTerm, TaskState
-from windlass.spi.victims import VictimUnit
+from windlass.spi.victims import VictimSet
 
 
 class Scene:
     def __init__(self, c: Cluster) -> None:
         c.cycle()
         self.c = c
-        machinery = c.engine._machinery
-        self.statement: Statement = machinery.statement
-        self.mover = Mover(machinery.world, machinery.placer, self.statement, machinery.allocation.nearness)
+        context = c.engine._context
+        self.statement: Statement = context.statement
+        self.relocator = Relocator(
+            context.state, context.placer, self.statement, context.gang_allocator.domain_selector
+        )
 
-    def unit(self, name: str, *tasks: int, core: bool = True) -> Unit:
-        group = self.c.engine.world.groups[f"ns/{name}"]
+    def unit(self, name: str, *tasks: int, core: bool = True) -> PooledVictimSet:
+        group = self.c.engine.state.groups[f"ns/{name}"]
         entries = [group.tasks[f"ns/{name}-{at}"] for at in tasks or (0,)]
-        view = VictimUnit(group.spec, (), tuple(e.task for e in entries), entries[0].cls.request, core, 0)
-        return Unit(view, group, entries)
+        view = VictimSet(group.spec, (), tuple(e.task for e in entries), entries[0].cls.request, core, 0)
+        return PooledVictimSet(view, group, entries)
 
-    def evict(self, *units: Unit) -> list[Unit]:
+    def evict(self, *units: PooledVictimSet) -> list[PooledVictimSet]:
         for unit in units:
             for entry in unit.entries:
                 self.statement.evict(entry, "reclaim", "ns/claimer")
@@ -34,14 +36,14 @@ class Scene:
 
     def take(self, name: str, node: str) -> None:
         """Promise a waiting task room."""
-        entry = self.c.engine.world.tasks[f"ns/{name}"]
-        self.statement.pipeline(entry, self.c.engine.world.table.rows[node])
+        entry = self.c.engine.state.tasks[f"ns/{name}"]
+        self.statement.pipeline(entry, self.c.engine.state.table.rows[node])
 
     def where(self) -> dict[str, str]:
         """Evicted task → where it moves, ``stays`` or ``goes``."""
-        names = self.c.engine.world.table.names
+        names = self.c.engine.state.table.names
         found = {}
-        for entry in self.c.engine.world.tasks.values():
+        for entry in self.c.engine.state.tasks.values():
             if entry.promised >= 0 and entry.state is TaskState.RELEASING:
                 found[entry.key] = names[entry.promised]
             elif entry.row >= 0:
@@ -66,7 +68,7 @@ def test_who_has_room_again_stays_the_dearest_first() -> None:
     units = s.evict(s.unit("a"), s.unit("b"))
     s.c.gang("small", 1, "gpu=1")
     s.take("small-0", "n1")
-    stay, moved = s.mover.spare(units, move=False)
+    stay, moved = s.relocator.spare(units, move=False)
     assert (stay, moved) == ({units[1]}, set())
     assert s.where() == {"a-0": "goes", "b-0": "stays"}
     out = Outbox.empty()
@@ -80,7 +82,7 @@ def test_a_unit_stays_whole_or_goes_whole() -> None:
     s.c.gang("small", 2, "gpu=1", min=1)
     s.take("small-0", "n1")
     s.take("small-1", "n2")
-    assert s.mover.spare(units, move=True) == (set(), set())
+    assert s.relocator.spare(units, move=True) == (set(), set())
     assert s.where() == {"a-0": "goes", "a-1": "goes"}
     s.statement.rollback()
     assert s.where() == {"a-0": "stays", "a-1": "stays"}
@@ -91,7 +93,7 @@ def test_part_of_a_unit_may_move_while_the_rest_stays() -> None:
     units = s.evict(s.unit("a", 0, 1))
     s.c.gang("small", 1, "gpu=1")
     s.take("small-0", "n1")
-    assert s.mover.spare(units, move=True) == (set(), {units[0]})
+    assert s.relocator.spare(units, move=True) == (set(), {units[0]})
     assert sorted(s.where().values()) == ["n2", "stays"]
 
 
@@ -101,18 +103,21 @@ def test_extras_do_not_stay_without_their_core() -> None:
     units = s.evict(extra, core)
     s.c.gang("small", 1, "gpu=2")
     s.take("small-0", "n1")
-    assert s.mover.spare(units, move=False) == (set(), set())
+    assert s.relocator.spare(units, move=False) == (set(), set())
     assert s.where() == {"a-0": "goes", "a-1": "goes"}
 
 
 def test_the_largest_may_stay_before_the_dearest() -> None:
-    for strategy, stays in ((Strategy.DEAREST_STAY, "ns/dear"), (Strategy.LARGEST_STAY, "ns/big")):
+    for strategy, stays in (
+        (RelocationStrategy.DEAREST_STAY, "ns/dear"),
+        (RelocationStrategy.LARGEST_STAY, "ns/big"),
+    ):
         c = Cluster().queues("default").nodes("n1 gpu=3")
         c.running("big", "n1", "gpu=2").running("dear", "n1", "gpu=1").gang("claimer", 1, "gpu=1")
         s = Scene(c)
         units = s.evict(s.unit("big"), s.unit("dear"))
         s.take("claimer-0", "n1")
-        stay, _ = s.mover.spare(units, move=False, strategy=strategy)
+        stay, _ = s.relocator.spare(units, move=False, strategy=strategy)
         assert [unit.group.key for unit in stay] == [stays]
         s.statement.rollback()
 
@@ -122,7 +127,10 @@ def test_packing_moves_what_could_stay() -> None:
     c.running("a", "n1", "gpu=3").running("b", "n2", "gpu=1").gang("claimer", 1, "gpu=9")
     s = Scene(c)
     units = s.evict(s.unit("b"))
-    assert s.mover.spare(units, move=True, strategy=Strategy.LARGEST_PACKED) == (set(), {units[0]})
+    assert s.relocator.spare(units, move=True, strategy=RelocationStrategy.LARGEST_PACKED) == (
+        set(),
+        {units[0]},
+    )
     assert s.where() == {"a-0": "stays", "b-0": "n1"}
 
 
@@ -139,7 +147,7 @@ def test_nobody_stays_beside_a_claimer_that_does_not_bear_them() -> None:
         s = Scene(c)
         units = s.evict(s.unit("a"), s.unit("full"))
         s.take("claimer-0", "n1")
-        s.mover.spare(units[:1], move=True)
+        s.relocator.spare(units[:1], move=True)
         assert s.where()["a-0"] == place
         s.statement.rollback()
 
@@ -150,11 +158,11 @@ def test_a_class_without_room_is_not_looked_for_again(monkeypatch: pytest.Monkey
     s.c.gang("all", 1, "gpu=3")
     s.take("all-0", "n1")
     asked = []
-    best = Mover._best
-    monkeypatch.setattr(Mover, "_best", lambda self, cls: asked.append(cls) or best(self, cls))
-    assert s.mover.spare(units, move=True) == (set(), set())
+    best = Relocator._best
+    monkeypatch.setattr(Relocator, "_best", lambda self, cls: asked.append(cls) or best(self, cls))
+    assert s.relocator.spare(units, move=True) == (set(), set())
     assert len(asked) == 1
-    s.mover.spare(units, move=True)
+    s.relocator.spare(units, move=True)
     assert len(asked) == 2
 
 
@@ -162,6 +170,6 @@ def test_who_is_told_a_place_takes_it_if_it_has_room() -> None:
     for request, place in (("gpu=1", "n3"), ("gpu=2", "stays")):
         s = scene("n1 gpu=2", "n2 gpu=2", "n3 gpu=1", gangs={"a": ("n1",)}, request=request)
         units = s.evict(s.unit("a"))
-        s.mover.spare(units, move=True, strategy=Strategy.IN_TURN, places={"ns/a": "n3"})
+        s.relocator.spare(units, move=True, strategy=RelocationStrategy.IN_TURN, places={"ns/a": "n3"})
         assert s.where() == {"a-0": place}
         s.statement.rollback()

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.preemption.repacking_bound import Repacking
+from windlass.engine.preemption.repacking_bound import RepackingBound
 
 
 class Kind:
@@ -23,8 +23,8 @@ def task(row: int, units: int) -> Any:
     return SimpleNamespace(row=row, cls=Kind(units))
 
 
-def repacking(free: list[int], movable: list[tuple[int, int]]) -> Repacking:
-    return Repacking([[units] for units in free], [task(row, units) for row, units in movable])
+def repacking(free: list[int], movable: list[tuple[int, int]]) -> RepackingBound:
+    return RepackingBound([[units] for units in free], [task(row, units) for row, units in movable])
 
 
 def test_whoever_is_moved_needs_a_place_as_well() -> None:

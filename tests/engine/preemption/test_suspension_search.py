@@ -13,11 +13,11 @@ from cluster_dsl import GPU, Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.pending.capacity_if_evicted import Leftover
-from windlass.engine.preemption.suspension_search import Able, Clearing, NextSize
-from windlass.engine.timesharing.attained_service import Account
+from windlass.engine.pending.capacity_if_evicted import FutureFree
+from windlass.engine.preemption.suspension_search import Able, NextSize, SuspensionSearch
+from windlass.engine.timesharing.attained_service import TimeAccount
 from windlass.spi.objects import Device
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 NODES = 3
 RUNS = st.lists(
@@ -28,14 +28,14 @@ RUNS = st.lists(
 """Node, accelerators, rank, processors."""
 
 
-def sized(worst: list[Account], looked: int) -> tuple[Able, NextSize]:
-    """What :meth:`Clearing.readily` asks for, of these; so many at the most at a time."""
+def sized(worst: list[TimeAccount], looked: int) -> tuple[Able, NextSize]:
+    """What :meth:`SuspensionSearch.readily` asks for, of these; so many at the most at a time."""
 
-    def able(more: float, most: float) -> Iterator[Account]:
-        return islice((one for one in worst if more < one.stint.devices <= most), looked)
+    def able(more: float, most: float) -> Iterator[TimeAccount]:
+        return islice((one for one in worst if more < one.segment.devices <= most), looked)
 
     def next_size(more: float) -> float | None:
-        sizes = [one.stint.devices for one in worst if one.stint.devices > more]
+        sizes = [one.segment.devices for one in worst if one.segment.devices > more]
         return min(sizes) if sizes and len(worst) <= looked else None
 
     return able, next_size
@@ -56,26 +56,26 @@ def test_a_clear_answer_is_the_answer(
         c.running(f"r{at}", f"n{node}", f"gpu={size} cpu={cpu}")
         accounts.append((f"ns/r{at}", size, rank))
     c.cycle()
-    world = c.engine.world
-    cls = world.classes.get(needs(f"gpu={asked} cpu={processors}"))
+    state = c.engine.state
+    cls = state.classes.get(needs(f"gpu={asked} cpu={processors}"))
     cls.refresh()
-    worst: list[Account] = []
+    worst: list[TimeAccount] = []
     for key, size, rank in accounts:
-        group = world.groups[key]
-        account = Account(group, Stint(group.spec, float(size)))
-        account.base = float(rank)
-        worst.append(account)
+        group = state.groups[key]
+        time_account = TimeAccount(group, RunSegment(group.spec, float(size)))
+        time_account.base = float(rank)
+        worst.append(time_account)
     worst.sort(key=lambda one: one.place, reverse=True)
-    leftover = Leftover(world.table)
-    device = next(world.table.resources.codes[name] for name, _ in cls.items if "gpu" in name)
-    found = Clearing(cls, 1, leftover, device).cheapest(worst)
-    clear = Clearing(cls, 1, leftover, device).readily(*sized(worst, looked))
+    leftover = FutureFree(state.table)
+    device = next(state.table.resources.codes[name] for name, _ in cls.items if "gpu" in name)
+    found = SuspensionSearch(cls, 1, leftover, device).cheapest(worst)
+    clear = SuspensionSearch(cls, 1, leftover, device).readily(*sized(worst, looked))
     if clear is not None:
         assert clear == found
     if found and asked == processors == 1 and looked >= len(worst):
         assert clear == found  # whoever runs makes room alone
     if found is not None:
-        stopped = sum(one.stint.devices for one in found)
+        stopped = sum(one.segment.devices for one in found)
         least = min((asked - left for left in free), default=asked)
         assert stopped >= least
 
@@ -87,30 +87,30 @@ def test_nobody_is_looked_at_once_an_answer_is_clear() -> None:
     for name, node, size in (("r0", "n0", 1), ("r1", "n0", 1), ("r2", "n1", 2), ("r3", "n1", 2)):
         c.running(name, node, f"gpu={size} cpu=1")
     c.cycle()
-    world = c.engine.world
-    device = next(code for name, code in world.table.resources.codes.items() if "gpu" in name)
+    state = c.engine.state
+    device = next(code for name, code in state.table.resources.codes.items() if "gpu" in name)
     accounts = [
-        Account(group, Stint(group.spec, size))
+        TimeAccount(group, RunSegment(group.spec, size))
         for key, size in (("ns/r0", 1.0), ("ns/r1", 1.0), ("ns/r2", 2.0), ("ns/r3", 2.0))
-        if (group := world.groups.get(key)) is not None
+        if (group := state.groups.get(key)) is not None
     ]
     asked: list[tuple[float, float]] = []
-    looked: list[Account] = []
+    looked: list[TimeAccount] = []
 
-    def clear(wish: str, runners: list[Account]) -> list[Account] | None:
-        cls = world.classes.get(needs(wish))
+    def clear(wish: str, runners: list[TimeAccount]) -> list[TimeAccount] | None:
+        cls = state.classes.get(needs(wish))
         cls.refresh()
         asked.clear()
         looked.clear()
         able, next_size = sized(runners, 4)
 
-        def noted(more: float, most: float) -> Iterator[Account]:
+        def noted(more: float, most: float) -> Iterator[TimeAccount]:
             asked.append((more, most))
             for one in able(more, most):
                 looked.append(one)
                 yield one
 
-        return Clearing(cls, 1, Leftover(world.table), device).readily(noted, next_size)
+        return SuspensionSearch(cls, 1, FutureFree(state.table), device).readily(noted, next_size)
 
     assert clear("gpu=1 cpu=1", accounts) == accounts[:1]
     assert looked == accounts[:1]
@@ -130,21 +130,21 @@ def test_who_has_a_card_that_has_fallen_ill_makes_no_room_by_it() -> None:
     c.running("two", "n1", "gpu=2 cpu=1", devices=(0, 1))
     c.nodes(replace(spec, devices=(replace(cards[0], healthy=False), cards[1])))
     c.cycle()
-    world = c.engine.world
+    state = c.engine.state
     worst = []
     for rank, (name, size) in enumerate((("ill", 1.0), ("well", 1.0), ("two", 2.0))):
-        group = world.groups[f"ns/{name}"]
-        worst.append(Account(group, Stint(group.spec, size)))
+        group = state.groups[f"ns/{name}"]
+        worst.append(TimeAccount(group, RunSegment(group.spec, size)))
         worst[-1].base = float(-rank)
 
     def gone(asked: str) -> list[str]:
-        cls, leftover = world.classes.get(needs(asked)), Leftover(world.table)
+        cls, leftover = state.classes.get(needs(asked)), FutureFree(state.table)
         cls.refresh()
-        device = world.table.resources.codes[GPU]
-        found = Clearing(cls, 1, leftover, device).cheapest(worst)
+        device = state.table.resources.codes[GPU]
+        found = SuspensionSearch(cls, 1, leftover, device).cheapest(worst)
         assert found is not None
-        assert Clearing(cls, 1, leftover, device).readily(*sized(worst, 3)) in (None, found)
-        return [account.group.key for account in found]
+        assert SuspensionSearch(cls, 1, leftover, device).readily(*sized(worst, 3)) in (None, found)
+        return [time_account.group.key for time_account in found]
 
     assert gone("gpu=1 cpu=1") == ["ns/well"]
     assert gone("gpu=2 cpu=1") == ["ns/two"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.plugins import registry
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.nodes import FloatArray
 from windlass.spi.objects import Node, SubGroup
 from windlass.spi.plugins import DomainsView
@@ -194,8 +194,10 @@ def test_room_is_made_exactly_if_some_rack_could_have_it(seed: int) -> None:
 
 def scene(actions: str) -> Scene:
     tiers = (
-        Tier((PluginOption("priority"), PluginOption("gang", {"enablePreemptable": False}))),
-        Tier((PluginOption("predicates"), PluginOption("nodeorder"), PluginOption("network-topology-aware"))),
+        PluginTier((PluginOption("priority"), PluginOption("gang", {"enablePreemptable": False}))),
+        PluginTier(
+            (PluginOption("predicates"), PluginOption("nodeorder"), PluginOption("network-topology-aware"))
+        ),
     )
     found = Scene(config=SchedulerConfig(tuple(actions.split()), tiers))
     for rack in range(2):
@@ -225,7 +227,7 @@ def test_the_catalogue_offers_the_plugin() -> None:
     told: list[str] = []
     arguments = {"weight": 2, "hypernode.gradient.evict.max-hypernodes": 8}
     option = PluginOption("network-topology-aware", {}, arguments)
-    registry.build(SchedulerConfig(("allocate",), (Tier((option,)),)), told.append)
+    registry.build(SchedulerConfig(("allocate",), (PluginTier((option,)),)), told.append)
     assert told == [
         "hypernode.gradient.evict.max-hypernodes changes nothing: all HyperNodes are considered where room is made"
     ]

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
-from windlass.engine.plugin_set import Policies
-from windlass.engine.preemption.victim_candidates import Candidates
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.preemption.victim_candidates import VictimCandidates
 from windlass.engine.queues.running_groups import RunningGroups
-from windlass.engine.victims.victim_pool import Pool
+from windlass.engine.victims.victim_pool import VictimPool
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import QueueView
-from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
+from windlass.spi.victims import Preemption, PreemptionTerms, VictimScope, VictimSet
 
 
 class Watcher:
@@ -30,13 +30,13 @@ class Watcher:
     name = "watcher"
 
     def __init__(self) -> None:
-        self.units: list[VictimUnit] = []
+        self.victim_sets: list[VictimSet] = []
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        self.units.append(unit)
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        self.victim_sets.append(victim_set)
         return False
 
 
@@ -51,18 +51,23 @@ def watched(gpus: int) -> tuple[Arena, Watcher]:
 def test_a_core_is_asked_about_with_all_that_it_holds(n: int) -> None:
     a, watcher = watched(2 * n)
     a.runs("low", "q", *["n0:2"] * n, min=n, priority=40).waits("high", "q", 2, priority=60).cycle()
-    unit = watcher.units[0]
-    assert {task.key for task in unit.tasks} == {f"{NAMESPACE}/low-{i}" for i in range(n)}
-    assert (unit.request[GPU], unit.core, unit.spare, unit.members) == (2000 * n, True, 0, n)
+    victim_set = watcher.victim_sets[0]
+    assert {task.key for task in victim_set.tasks} == {f"{NAMESPACE}/low-{i}" for i in range(n)}
+    assert (victim_set.request[GPU], victim_set.core, victim_set.spare, victim_set.members) == (
+        2000 * n,
+        True,
+        0,
+        n,
+    )
     assert len(a.evicted) == n
 
 
 def test_extras_are_asked_about_one_by_one_and_the_core_after_them() -> None:
     a, watcher = watched(4)
     a.runs("low", "q", *["n0:1"] * 4, min=2, priority=40).waits("high", "q", 4, priority=60).cycle()
-    found = dict.fromkeys((u.core, u.spare, u.members, u.request[GPU]) for u in watcher.units)
+    found = dict.fromkeys((u.core, u.spare, u.members, u.request[GPU]) for u in watcher.victim_sets)
     assert list(found) == [(False, 2, 4, 1000), (False, 1, 3, 1000), (True, 0, 2, 2000)]
-    assert {(unit.size, unit.started) for unit in watcher.units} == {(4, 2.0)}
+    assert {(victim_set.size, victim_set.started) for victim_set in watcher.victim_sets} == {(4, 2.0)}
 
 
 def test_of_a_core_one_task_may_move_the_last_first() -> None:
@@ -94,20 +99,25 @@ def test_asked_by_branches_the_same_queues_give(leaves: list[tuple[int, int]], k
         deltas += [TaskUpserted(task) for task in running]
     engine.apply(deltas)
     engine.cycle(1.0)
-    world = engine.world
-    running_groups = RunningGroups(world.groups)
+    state = engine.state
+    running_groups = RunningGroups(state.groups)
     running_groups.update(())
-    plain = copy.copy(world.policies)
+    plain = copy.copy(state.plugins)
     plain.branch_filters, plain.queue_filters = [], plain.victim_filters
     for at in range(len(leaves)):
-        path = world.queues.get(f"{'ab'[at % 2]}{at}").path
-        for scope in Scope:
-            claim = Claim(
+        path = state.queues.get(f"{'ab'[at % 2]}{at}").path
+        for scope in VictimScope:
+            preemption = Preemption(
                 "reclaim", Group("new", path[0].name, dialect=dialect), {GPU: 1000}, 1, path, False, 1.0
             )
             found = [
-                [q.name for q in Candidates(world, running_groups, p, claim, Terms(scope)).queues()]
-                for p in (world.policies, plain)
+                [
+                    q.name
+                    for q in VictimCandidates(
+                        state, running_groups, p, preemption, PreemptionTerms(scope)
+                    ).queues()
+                ]
+                for p in (state.plugins, plain)
             ]
             assert found[0] == found[1]
 
@@ -117,14 +127,14 @@ class Nearest:
 
     name = "nearest"
 
-    def goes_by(self, claim: Claim) -> int:
-        return claim.request[GPU]
+    def goes_by(self, preemption: Preemption) -> int:
+        return preemption.request[GPU]
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: object) -> None:
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: object) -> None:
         return None
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> int:
-        return abs(unit.request[GPU] - claim.request[GPU])
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> int:
+        return abs(victim_set.request[GPU] - preemption.request[GPU])
 
 
 def test_an_order_by_what_is_asked_for_is_not_kept_for_a_claim_that_asks_for_something_else() -> None:
@@ -143,26 +153,26 @@ def test_who_may_go_is_not_asked_again_as_orders_change_but_of_what_has_changed(
     a.world = Cluster(EngineConfig(actions=("allocate",)), [watcher, Nearest(), *default_plugins()])
     a.node("n0", 4).queue("q", deserved=4)
     a.runs("small", "q", "n0:1", priority=40).runs("large", "q", "n0:3", priority=40).cycle()
-    world, policies = a.world.engine.world, Policies([watcher, Nearest()])
-    running, pool = RunningGroups(world.groups), Pool()
+    state, plugins = a.world.engine.state, PluginSet([watcher, Nearest()])
+    running, pool = RunningGroups(state.groups), VictimPool()
     running.update(())
-    path = world.queues.get(a.key("q")).path
+    path = state.queues.get(a.key("q")).path
     mine = Group("mine", path[0].name, priority=60, dialect=a.dialect)
-    world.group("mine")
+    state.group("mine")
 
     def offered(gpus: int) -> list[str]:
-        claim = Claim("preempt", mine, {GPU: 1000 * gpus}, 1, path, False, 1.0)
-        terms = Terms(Scope.OWN_QUEUE)
-        found = Candidates(world, running, policies, claim, terms, pool).leading(2)
+        preemption = Preemption("preempt", mine, {GPU: 1000 * gpus}, 1, path, False, 1.0)
+        terms = PreemptionTerms(VictimScope.OWN_QUEUE)
+        found = VictimCandidates(state, running, plugins, preemption, terms, pool).leading(2)
         return [entry.key.removeprefix(f"{NAMESPACE}/") for entry in found]
 
     assert offered(1) == ["small-0", "large-0"]
-    assert len(watcher.units) == 2
+    assert len(watcher.victim_sets) == 2
     assert offered(3) == ["large-0", "small-0"]
-    assert len(watcher.units) == 2
-    running.tell([world.groups[f"{NAMESPACE}/small"]])
+    assert len(watcher.victim_sets) == 2
+    running.tell([state.groups[f"{NAMESPACE}/small"]])
     assert offered(2) == ["large-0", "small-0"]
-    assert [unit.group.key for unit in watcher.units[2:]] == [f"{NAMESPACE}/small"]
+    assert [victim_set.group.key for victim_set in watcher.victim_sets[2:]] == [f"{NAMESPACE}/small"]
 
 
 @pytest.mark.parametrize("below", ["a-late", "z-late"])
@@ -172,12 +182,16 @@ def test_a_queue_that_others_are_made_below_offers_its_work_and_theirs_once(belo
     for name in ("team", below):
         a.runs(f"{name}0", name, "n0:1").runs(f"{name}1", name, "n0:1")
     a.cycle()
-    world = a.world.engine.world
-    running = RunningGroups(world.groups)
+    state = a.world.engine.state
+    running = RunningGroups(state.groups)
     running.update(())
-    path = world.queues.get(a.key("claims")).path
-    claim = Claim("reclaim", Group("mine", path[0].name, dialect=a.dialect), {GPU: 1000}, 1, path, False, 1.0)
-    world.group("mine")
-    candidates = Candidates(world, running, world.policies, claim, Terms(Scope.OTHER_QUEUES))
+    path = state.queues.get(a.key("claims")).path
+    preemption = Preemption(
+        "reclaim", Group("mine", path[0].name, dialect=a.dialect), {GPU: 1000}, 1, path, False, 1.0
+    )
+    state.group("mine")
+    candidates = VictimCandidates(
+        state, running, state.plugins, preemption, PreemptionTerms(VictimScope.OTHER_QUEUES)
+    )
     units = [unit.group.key for unit in candidates.in_order(only_allowed=False)]
     assert sorted(units) == sorted(f"{NAMESPACE}/{name}{i}" for name in ("team", below) for i in range(2))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.preemption import solver, victim_search
-from windlass.engine.preemption.relocation import Mover
-from windlass.engine.preemption.victim_search import Search
+from windlass.engine.preemption.relocation import Relocator
+from windlass.engine.preemption.victim_search import VictimSearch
 from windlass.spi.objects import Dialect
 
 
@@ -27,13 +27,13 @@ def preempting(*gpus: int) -> Arena:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many units each trial evicted."""
     found: list[int] = []
-    carry_out = Search._carry_out
+    carry_out = VictimSearch._carry_out
 
-    def counted(self: Search, units: list[object]) -> bool:
+    def counted(self: VictimSearch, units: list[object]) -> bool:
         found.append(len(units))
         return carry_out(self, units)
 
-    monkeypatch.setattr(Search, "_carry_out", counted)
+    monkeypatch.setattr(VictimSearch, "_carry_out", counted)
     return found
 
 
@@ -80,13 +80,13 @@ def test_whether_a_claim_can_succeed_is_asked_before_sorting_and_in_a_long_searc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
-    possible = solver.Solver._possible
+    possible = solver.PreemptionSolver._possible
 
-    def noted(self: solver.Solver, *about: Any, **more: Any) -> bool:
+    def noted(self: solver.PreemptionSolver, *about: Any, **more: Any) -> bool:
         asked.append(1)
         return possible(self, *about, **more)
 
-    monkeypatch.setattr(solver.Solver, "_possible", noted)
+    monkeypatch.setattr(solver.PreemptionSolver, "_possible", noted)
     for eager, times in ((64, 1), (1, 3)):
         monkeypatch.setattr(victim_search, "EAGER", eager)
         asked.clear()
@@ -227,6 +227,6 @@ def test_that_somebody_would_have_no_place_is_seen_before_all_are_placed(
 
     seen = decided()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solver.Solver, "_repack_these", lambda *_: True)
-        patch.setattr(Mover, "spare", to_the_end(Mover.spare))
+        patch.setattr(solver.PreemptionSolver, "_repack_these", lambda *_: True)
+        patch.setattr(Relocator, "spare", to_the_end(Relocator.spare))
         assert decided() == seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from arena import Arena
 
-from windlass.engine.queueing.never_fits import EmptyNodes
+from windlass.engine.queueing.never_fits import NeverFits
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_each_size_of_a_gangs_minimum_has_to_have_room_on_two_nodes_of_four(
     a = Arena("preempt").node("n0", 4).node("n1", 4).queue("q", deserved=0)
     a.runs("busy", "q", "n0:3", "n1:3").waits("gang", "q", *asked, min=least).cycle()
     engine = a.world.engine
-    step = engine.world.groups["ns/gang"].step
+    step = engine.state.groups["ns/gang"].step
     assert step is not None
-    empty = EmptyNodes(engine.world.table)
+    empty = NeverFits(engine.state.table)
     assert empty.too_few_for(step) is beyond
     a.node("n2", 8)
     assert not empty.too_few_for(step)

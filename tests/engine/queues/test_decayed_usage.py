@@ -37,11 +37,11 @@ def cluster(half_life: float) -> Cluster:
 
 
 def fair(c: Cluster, name: str) -> float:
-    return c.engine.world.queues.entries[f"kai/{name}"].fair_share.get(GPU, 0) / 1000
+    return c.engine.state.queues.entries[f"kai/{name}"].fair_share.get(GPU, 0) / 1000
 
 
 def usage(c: Cluster, name: str) -> float:
-    return c.engine.world.queues.entries[f"kai/{name}"].usage.get(GPU, 0) / MILLION
+    return c.engine.state.queues.entries[f"kai/{name}"].usage.get(GPU, 0) / MILLION
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,8 +104,8 @@ def test_without_a_half_life_nothing_is_kept() -> None:
     c.gang("a", 8, "gpu=1", min=1, queue="kai/a")
     c.cycle()
     c.cycle(HOUR)
-    assert c.engine.world.usage.meters == {}
-    assert c.engine.world.queues.entries["kai/a"].usage == {}
+    assert c.engine.state.usage.meters == {}
+    assert c.engine.state.queues.entries["kai/a"].usage == {}
 
 
 def test_a_dump_keeps_the_past() -> None:
@@ -117,4 +117,4 @@ def test_a_dump_keeps_the_past() -> None:
     assert other.dump() == c.engine.dump()
     for engine in (c.engine, other):
         engine.cycle(c.now + 2 * HOUR)
-    assert other.world.queues.entries["kai/a"].usage == c.engine.world.queues.entries["kai/a"].usage != {}
+    assert other.state.queues.entries["kai/a"].usage == c.engine.state.queues.entries["kai/a"].usage != {}

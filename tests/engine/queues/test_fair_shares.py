@@ -36,7 +36,7 @@ def cluster(*queues: Queue | str, gpus: int = 8) -> Cluster:
 
 def gpus(c: Cluster, name: str) -> float:
     c.cycle()
-    return c.engine.world.queues.entries[name].fair_share.get(GPU, 0) / 1000
+    return c.engine.state.queues.entries[name].fair_share.get(GPU, 0) / 1000
 
 
 def test_deserved_amounts_come_first_and_the_surplus_follows_the_weights() -> None:
@@ -45,7 +45,7 @@ def test_deserved_amounts_come_first_and_the_surplus_follows_the_weights() -> No
         c.gang(name, 8, "gpu=1", min=1, queue=f"kai/{name}")
     assert gpus(c, "kai/a") == 5  # 2, then 2 of 4 by weight 2:1, then the unit that rounding left
     assert gpus(c, "kai/b") == 3
-    parts = c.engine.world.queues.entries["kai/a"].share.parts[GPU]
+    parts = c.engine.state.queues.entries["kai/a"].share.parts[GPU]
     assert [(part.cause, part.units) for part in parts] == [
         ("deserved", 2000),
         ("surplus", 2000),
@@ -57,9 +57,9 @@ def test_shares_follow_the_demand_and_stand_still_for_binds() -> None:
     c = cluster(kai("org", gpus=None), kai("a", "org"), kai("b", "org"))
     c.gang("one", 6, "gpu=1", min=1, queue="kai/a")
     assert (gpus(c, "kai/a"), gpus(c, "kai/b")) == (6, 0)
-    before = c.engine.world.queues.entries["kai/a"].share
+    before = c.engine.state.queues.entries["kai/a"].share
     c.cycle()
-    assert c.engine.world.queues.entries["kai/a"].share is before
+    assert c.engine.state.queues.entries["kai/a"].share is before
     c.gang("two", 6, "gpu=1", min=1, queue="kai/b")
     assert (gpus(c, "kai/a"), gpus(c, "kai/b")) == (4, 4)
     c.remove("one")
@@ -103,8 +103,8 @@ def test_the_roots_of_both_apis_divide_the_cluster_once() -> None:
 def test_a_level_that_nothing_moved_in_is_not_divided_again() -> None:
     c = cluster(kai("x"), kai("y"), kai("x1", "x"), kai("y1", "y"))
     asked: list[str] = []
-    shares = c.engine.world.shares
-    division = shares._kai
+    fair_shares = c.engine.state.fair_shares
+    division = fair_shares._kai
     assert division is not None
 
     class Counting:
@@ -114,7 +114,7 @@ def test_a_level_that_nothing_moved_in_is_not_divided_again() -> None:
             asked.append(parent.name if parent is not None else "")
             return division.divide(parent, queues, total)
 
-    shares._kai = Counting()
+    fair_shares._kai = Counting()
     c.gang("a", 1, "gpu=1", queue="kai/x1")
     c.cycle()
     asked.clear()

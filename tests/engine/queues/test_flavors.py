@@ -31,7 +31,7 @@ def limit(c: Cluster, parent: str = "", name: str = "q", **limits: float) -> Non
 
 
 def held(c: Cluster, name: str, queue: str = "q") -> float:
-    return c.engine.world.queues.entries[queue].allocated.get(name, 0) / 1000
+    return c.engine.state.queues.entries[queue].allocated.get(name, 0) / 1000
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_books_by_model_are_right_when_rules_or_labels_change() -> None:
     assert (held(c, H100), held(c, A100)) == (4, 0)
     limit(c)
     c.cycle()
-    assert c.engine.world.queues.flavors == ()
+    assert c.engine.state.queues.flavors == ()
     assert held(c, H100) == 0
 
 
@@ -155,7 +155,7 @@ def test_what_leaves_makes_room_for_promises_only(limit_of_model: int) -> None:
     c.gang("new", 2, "gpu=1", min=1, queue="q")
     c.cycle()
     assert c.placed("new") == limit_of_model - 1
-    queue = c.engine.world.queues.entries["q"]
+    queue = c.engine.state.queues.entries["q"]
     assert queue.committed.get(H100, 0) / 1000 <= limit_of_model
     c.remove("old")
     c.cycle()

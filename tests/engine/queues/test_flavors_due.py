@@ -14,7 +14,7 @@ from windlass.engine.deltas import QueueUpserted, TaskUpserted
 from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Queue, Task, TaskState
 from windlass.spi.plugins import plain_due
 from windlass.testing import Scene
@@ -24,7 +24,7 @@ PRODUCT = f"{GPU}.product"
 MODELS = {"h": "NVIDIA-H100-80GB-HBM3", "a": "NVIDIA-A100-SXM4-80GB"}
 CAPACITY = SchedulerConfig(
     ("enqueue", "allocate", "reclaim"),
-    (Tier((PluginOption("priority"), PluginOption("gang"), PluginOption("capacity"))),),
+    (PluginTier((PluginOption("priority"), PluginOption("gang"), PluginOption("capacity"))),),
 )
 
 
@@ -56,7 +56,7 @@ class Models(Scene):
 
     def held(self, queue: str, which: str = "allocated") -> dict[str, int]:
         """By model, in devices."""
-        sums = getattr(self.engine.world.queues.entries[queue], which)
+        sums = getattr(self.engine.state.queues.entries[queue], which)
         return {
             name.partition("@")[2]: units // 1000 for name, units in sums.items() if "@" in name and units
         }
@@ -192,7 +192,7 @@ def test_models_are_divided_as_any_other_resource() -> None:
     scene.pinned("one", 8, "h", "x", min_member=1)
     scene.gang("two", pods=20, min_member=1, gpu=1, queue="y")
     scene.cycle()
-    entries = scene.engine.world.queues.entries
+    entries = scene.engine.state.queues.entries
     h100 = f"{GPU}@H100"
     assert entries["x"].fair_share[h100] == 4000 + 1000
     assert entries["y"].fair_share[h100] == 3000
@@ -258,9 +258,9 @@ def test_what_waits_asks_for_every_model_that_would_do() -> None:
     scene.rest()
     assert scene.held("q", "pending") == {"H100": 3}
     copy = Engine.load(dump(scene.engine), default_plugins())
-    entry = copy.world.queues.entries["q"]
+    entry = copy.state.queues.entries["q"]
     assert entry.pending[f"{GPU}@H100"] == 3000
-    assert entry.fair_share == scene.engine.world.queues.entries["q"].fair_share
+    assert entry.fair_share == scene.engine.state.queues.entries["q"].fair_share
     scene.rules("q")
     scene.rest()
     assert (scene.held("q", "pending"), scene.held("q")) == ({}, {})
@@ -272,7 +272,7 @@ def test_nodes_that_are_not_ready_and_work_of_others_are_not_divided() -> None:
     scene.rules("r")
     scene.pinned("r", 9, "h", "r", min_member=1)
     scene.cycle()
-    h100, entries = f"{GPU}@H100", scene.engine.world.queues.entries
+    h100, entries = f"{GPU}@H100", scene.engine.state.queues.entries
     assert entries["r"].fair_share[h100] == 8000
     shape = Scene()
     shape.gang("x", gpu=1)

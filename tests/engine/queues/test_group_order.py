@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import Bucket
-from windlass.engine.queues.group_order import Line
+from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.queues.group_order import OrderedGroups
 from windlass.engine.queues.tree import QueueTree
 from windlass.spi.objects import Group
 
@@ -16,14 +16,14 @@ MEMBERS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers
 
 
 def test_the_first_is_the_one_with_the_least_key() -> None:
-    line = Line()
+    line = OrderedGroups()
     line.enter((2,), "b", None)
     line.enter((1,), "a", None)
     assert (line.head(), list(line)) == ("a", ["a", "b"])
 
 
 def test_only_those_that_end_in_time_are_found() -> None:
-    line = Line()
+    line = OrderedGroups()
     line.enter((1,), "long", 100.0)
     line.enter((2,), "unknown", None)
     line.enter((3,), "short", 10.0)
@@ -31,7 +31,7 @@ def test_only_those_that_end_in_time_are_found() -> None:
 
 
 def test_what_was_known_of_a_run_time_is_forgotten_with_it() -> None:
-    line = Line()
+    line = OrderedGroups()
     line.enter((1,), "a", 10.0)
     line.retime("a", 50.0)
     assert (line.within(20.0), line.within(50.0)) == (None, "a")
@@ -41,13 +41,13 @@ def test_what_was_known_of_a_run_time_is_forgotten_with_it() -> None:
 
 def test_who_does_not_stand_in_it_cannot_leave() -> None:
     with pytest.raises(KeyError):
-        Line().leave("a")
+        OrderedGroups().leave("a")
 
 
 @given(MEMBERS, st.lists(st.integers(0, 79), max_size=80), st.integers(0, 10))
 @settings(max_examples=100, deadline=None)
 def test_it_agrees_with_a_sorted_list(members: list, leaving: list[int], limit: int) -> None:
-    line = Line()
+    line = OrderedGroups()
     there = {}
     for number, (place, time) in enumerate(members):
         line.enter((place,), f"{number:02}", time)
@@ -71,17 +71,17 @@ def test_a_bucket_knows_its_members_by_rank_as_they_come_and_go_and_change() -> 
         group.order_key = (name,)
         return group
 
-    bucket = Bucket(("queue", "what"), QueueTree({}).get("queue"))
+    pending_class = PendingClass(("queue", "what"), QueueTree({}).get("queue"))
     a, b, c, d = (member(name, priority) for name, priority in (("a", 1), ("b", 2), ("c", 3), ("d", 2)))
     for group in (a, b, c):
-        bucket.add(group)
-    assert list(bucket.by_rank()) == ["c", "b", "a"]
-    bucket.add(d)
-    bucket.drop(c)
-    assert list(bucket.by_rank()) == ["b", "d", "a"]
+        pending_class.add(group)
+    assert list(pending_class.by_rank()) == ["c", "b", "a"]
+    pending_class.add(d)
+    pending_class.drop(c)
+    assert list(pending_class.by_rank()) == ["b", "d", "a"]
     a.set_group(Group("a", priority=9))
-    assert not bucket.look_again(a)
-    assert list(bucket.by_rank()) == ["a", "b", "d"]
-    assert list(bucket.line) == ["a", "b", "d"]
-    assert b.bucket is bucket
+    assert not pending_class.look_again(a)
+    assert list(pending_class.by_rank()) == ["a", "b", "d"]
+    assert list(pending_class.line) == ["a", "b", "d"]
+    assert b.bucket is pending_class
     assert c.bucket is None

@@ -8,7 +8,7 @@ from windlass.engine.queues.running_groups import RunningGroups
 
 
 def groups(running: RunningGroups, c: Cluster, queue: str, below: int | None = None) -> list[str]:
-    found = running.within(c.engine.world.queues.get(queue), below)
+    found = running.within(c.engine.state.queues.get(queue), below)
     return [group.key.removeprefix("ns/") for group in found]
 
 
@@ -16,20 +16,20 @@ def test_groups_come_move_and_go() -> None:
     c = Cluster().queues("a", "b").nodes("n1 gpu=8")
     c.running("one", "n1", "gpu=1", queue="a").running("two", "n1", "gpu=1", queue="a")
     c.gang("waits", 1, "gpu=1", queue="a")
-    world = c.engine.world
-    running = RunningGroups(world.groups)
+    state = c.engine.state
+    running = RunningGroups(state.groups)
     assert (running.queues(), groups(running, c, "a")) == ([], [])
     running.update(())  # the first time it looks at all
     assert (running.queues(), groups(running, c, "a")) == (["a"], ["one", "two"])
-    assert list(running.of(world.queues.get("a"))) == ["ns/one", "ns/two"]
+    assert list(running.of(state.queues.get("a"))) == ["ns/one", "ns/two"]
     c.change_group("two", queue="b")
-    running.update([world.groups["ns/two"]])
+    running.update([state.groups["ns/two"]])
     assert (groups(running, c, "a"), groups(running, c, "b")) == (["one"], ["two"])
     c.finish("one")
-    running.update([world.groups["ns/one"]])
+    running.update([state.groups["ns/one"]])
     assert running.queues() == ["b"]
-    assert not running.any_of(world.queues.get("a"))
-    assert running.any_of(world.queues.get("b"))
+    assert not running.any_of(state.queues.get("a"))
+    assert running.any_of(state.queues.get("b"))
 
 
 def test_lower_priorities_first_and_alone() -> None:
@@ -37,26 +37,26 @@ def test_lower_priorities_first_and_alone() -> None:
     for name, priority in (("high", 9), ("low", 1), ("middle", 5)):
         c.running(name, "n1", "gpu=1", queue="a")
         c.change_group(name, priority=priority)
-    running = RunningGroups(c.engine.world.groups)
+    running = RunningGroups(c.engine.state.groups)
     running.update(())
     assert groups(running, c, "a") == ["low", "middle", "high"]
     assert groups(running, c, "a", below=5) == ["low"]
-    assert not running.any_of(c.engine.world.queues.get("a"), below=1)
-    assert sorted(running.of(c.engine.world.queues.get("a"))) == ["ns/high", "ns/low", "ns/middle"]
+    assert not running.any_of(c.engine.state.queues.get("a"), below=1)
+    assert sorted(running.of(c.engine.state.queues.get("a"))) == ["ns/high", "ns/low", "ns/middle"]
     c.change_group("high", priority=0)
-    running.update([c.engine.world.groups["ns/high"]])
+    running.update([c.engine.state.groups["ns/high"]])
     assert groups(running, c, "a", below=5) == ["high", "low"]
 
 
 def test_a_group_that_was_made_anew_takes_the_place_of_the_old_one() -> None:
     c = Cluster().queues("a").nodes("n1 gpu=8").running("one", "n1", "gpu=1", queue="a")
-    running = RunningGroups(c.engine.world.groups)
+    running = RunningGroups(c.engine.state.groups)
     running.update(())
-    old = c.engine.world.groups["ns/one"]
+    old = c.engine.state.groups["ns/one"]
     c.remove("one")
     c.cycle()
     c.running("one", "n1", "gpu=1", queue="a")
-    new = c.engine.world.groups["ns/one"]
+    new = c.engine.state.groups["ns/one"]
     assert new is not old
     running.update([new])
-    assert list(running.within(c.engine.world.queues.get("a"))) == [new]
+    assert list(running.within(c.engine.state.queues.get("a"))) == [new]

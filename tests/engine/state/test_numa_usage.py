@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NumaNeed, NumaTopology, NumaZone
 from windlass.spi.objects import Device, Group, Needs, Node, Task, TaskState
 from windlass.spi.topology import Level, TopologyNeed
 
@@ -23,15 +23,15 @@ def zoned(name: str, gpus: int, zones: int = 2, policy: str = "single-numa-node"
     spec = node(f"{name} cpu={16 * zones} gpu={gpus * zones} mem={64 * zones}")
     amounts = tuple(sorted({"cpu": 16_000, "memory": 64 * GIB, GPU: gpus * 1000}.items()))
     cards = tuple((GPU, index, index // gpus) for index in range(gpus * zones))
-    found = NodeZones(
-        tuple(Zone(i, amounts, amounts) for i in range(zones)), AlignmentPolicy(policy), cards=cards
+    found = NumaTopology(
+        tuple(NumaZone(i, amounts, amounts) for i in range(zones)), AlignmentPolicy(policy), cards=cards
     )
     return replace(spec, zones=found)
 
 
 def asking(gpus: int, cpu: int = 1) -> Needs:
     whole = needs(f"gpu={gpus} cpu={cpu} mem=1")
-    return replace(whole, zones=ZoneNeed((ContainerNeed(whole.request),), guaranteed=True))
+    return replace(whole, zones=NumaNeed((ContainerNeed(whole.request),), guaranteed=True))
 
 
 class Zoned(Arena):
@@ -104,10 +104,10 @@ def test_a_gang_placed_at_once_is_placed_as_pod_by_pod(
                     cluster.gang(f"g{number}-{member}", 1, asking(gpus, cpu))
             cluster.settle(quiet=0)
         found: Counter[tuple[str, tuple[int, ...], object]] = Counter()
-        for entry in cluster.engine.world.tasks.values():
+        for entry in cluster.engine.state.tasks.values():
             if entry.row >= 0:
                 cards = tuple(share.index for share in entry.devices)
-                found[cluster.engine.world.table.names[entry.row], cards, entry.zones] += 1
+                found[cluster.engine.state.table.names[entry.row], cards, entry.zones] += 1
         return found
 
     assert placed(at_once=True) == placed(at_once=False)
@@ -126,7 +126,7 @@ def test_whole_cards_of_a_kind_come_from_the_zone_that_was_decided() -> None:
     cluster = Cluster().queues("default").nodes(with_cards(zoned("n1", 4)))
     cluster.gang("cpus", 1, asking(0, 12))
     cluster.cycle()
-    (first,) = [e.zones for e in cluster.engine.world.tasks.values()]
+    (first,) = [e.zones for e in cluster.engine.state.tasks.values()]
     assert first is not None
     assert [zone for zone, _ in first.zones] == [0]
     wish = replace(asking(2, 8), devices=(DeviceNeed(GPU, 2, milli=1000, models=("H100",)),))

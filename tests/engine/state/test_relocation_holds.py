@@ -36,8 +36,8 @@ def left() -> Arena:
 
 
 def held(a: Arena) -> list[tuple[str, str, float | None]]:
-    names = a.world.engine.world.table.names
-    return [(hold.group.key, names[hold.row], hold.until) for hold in a.world.engine.world.ledger.holds]
+    names = a.world.engine.state.table.names
+    return [(hold.group.key, names[hold.row], hold.until) for hold in a.world.engine.state.ledger.holds]
 
 
 def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() -> None:
@@ -56,7 +56,7 @@ def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() ->
         )
     )
     assert held(a) == []
-    assert a.world.engine.world.tasks["ns/small-9"].promised >= 0
+    assert a.world.engine.state.tasks["ns/small-9"].promised >= 0
     a.cycle()
     assert a.bound == {"small-9": "n0"}
 
@@ -98,7 +98,7 @@ def test_it_counts_for_its_device_model_once_a_queue_speaks_of_models() -> None:
     a.world.nodes(replace(n0, labels={**n0.labels, f"{GPU}.product": "NVIDIA-H100"}))
     a.queue("busy", deserved=3, capability={f"{GPU}@H100": 8000})
     a.cycle()
-    busy = a.world.engine.world.queues.get("kai/busy")
+    busy = a.world.engine.state.queues.get("kai/busy")
     assert (len(held(a)), busy.promised[f"{GPU}@H100"]) == (1, 1000)
 
 
@@ -129,11 +129,11 @@ def test_its_node_may_go_before_it() -> None:
 def test_who_stays_after_all_keeps_no_second_place() -> None:
     a = moving()
     a.world.engine.apply([EvictionFailed("ns/small-0", "uid-small-0", "no")])
-    assert a.world.engine.world.tasks["ns/small-0"].promised == -1
+    assert a.world.engine.state.tasks["ns/small-0"].promised == -1
     invariants.check(a.world.engine)
     b = moving()
     b.world.change_task("small-0", state=TaskState.STUCK)
-    assert b.world.engine.world.tasks["ns/small-0"].promised == -1
+    assert b.world.engine.state.tasks["ns/small-0"].promised == -1
     invariants.check(b.world.engine)
 
 
@@ -150,8 +150,8 @@ def test_it_survives_being_written_down(make: object) -> None:
     copy = Engine.load(a.world.engine.dump(), default_plugins())
     invariants.check(copy)
     assert copy.dump() == a.world.engine.dump()
-    names = copy.world.table.names
-    assert [(hold.group.key, names[hold.row], hold.until) for hold in copy.world.ledger.holds] == held(a)
+    names = copy.state.table.names
+    assert [(hold.group.key, names[hold.row], hold.until) for hold in copy.state.ledger.holds] == held(a)
     a.waits("late", "busy", 1)
     copy = Engine.load(a.world.engine.dump(), default_plugins())
     assert copy.cycle(2000.0) == a.world.engine.cycle(2000.0)

@@ -30,32 +30,32 @@ def cluster() -> Cluster:
 
 def state(c: Cluster) -> dict[str, Any]:
     """Everything the books say, in a form that compares."""
-    world = c.engine.world
-    plugins = world.policies.domains
+    state = c.engine.state
+    plugins = state.plugins.domains
     return {
-        "planes": world.table.planes.tolist(),
+        "planes": state.table.planes.tolist(),
         "devices": [
             {r: (s.free, s.taken, dict(s.surplus)) for r, s in slots.items()}
-            for slots in world.table.devices.rows
+            for slots in state.table.devices.rows
         ],
         "queues": {
             q.name: tuple(
                 {n: u for n, u in sums.items() if u} for sums in (q.allocated, q.releasing, q.pending)
             )
-            for q in world.queues
+            for q in state.queues
         },
         "groups": {
             g.key: (g.active, g.releasing, sorted(g.pending), {r: n for r, n in g.active_roles.items() if n})
-            for g in world.groups.values()
+            for g in state.groups.values()
         },
-        "tasks": {t.key: (t.state, t.row, t.masks, t.promised) for t in world.tasks.values()},
-        "placed": {cls.number: dict(cls.placed) for cls in world.classes},
+        "tasks": {t.key: (t.state, t.row, t.masks, t.promised) for t in state.tasks.values()},
+        "placed": {cls.number: dict(cls.placed) for cls in state.classes},
         "domains": [
             [
                 None
-                if (verdict := plugin.verdict(cls.number, TableView(world.table))) is None
+                if (verdict := plugin.verdict(cls.number, TableView(state.table))) is None
                 else verdict.tolist()
-                for cls in world.classes
+                for cls in state.classes
                 if plugin.constrains(cls.number)
             ]
             for plugin in plugins
@@ -64,17 +64,17 @@ def state(c: Cluster) -> dict[str, Any]:
 
 
 def entry(c: Cluster, name: str) -> TaskEntry:
-    return c.engine.world.tasks[f"ns/{name}"]
+    return c.engine.state.tasks[f"ns/{name}"]
 
 
 def statement(c: Cluster) -> Statement:
-    return Statement(c.engine.world.ledger)
+    return Statement(c.engine.state.ledger)
 
 
 def allocate(c: Cluster, s: Statement, name: str, node: str) -> None:
     task = entry(c, name)
     assert task.group is not None
-    s.allocate(task.group, task.cls, c.engine.world.table.rows[node], (task,))
+    s.allocate(task.group, task.cls, c.engine.state.table.rows[node], (task,))
 
 
 def test_commit_turns_operations_into_decisions_in_order() -> None:
@@ -82,7 +82,7 @@ def test_commit_turns_operations_into_decisions_in_order() -> None:
     s, out = statement(c), Outbox.empty()
     allocate(c, s, "g-0", "n1")
     s.evict(entry(c, "old-0"), "preempt", "ns/g")
-    s.pipeline(entry(c, "g-1"), c.engine.world.table.rows["n2"])
+    s.pipeline(entry(c, "g-1"), c.engine.state.table.rows["n2"])
     s.commit(out)
     assert out.binds == [Bind("ns/g-0", "uid-ns/g-0", "ns/g", "n1", (DeviceShare(2, GPU),))]
     assert out.evictions == [Eviction("ns/old-0", "uid-ns/old-0", "ns/old", "n1", "preempt", "ns/g")]
@@ -102,7 +102,7 @@ def test_rollback_leaves_no_trace() -> None:
     assert state(c) != before
     s.rollback()
     assert state(c) == before
-    assert not c.engine.world.table.improved - {0, 1}
+    assert not c.engine.state.table.improved - {0, 1}
     invariants.check(c.engine)
 
 
@@ -181,9 +181,9 @@ def test_a_promise_taken_back_frees_something_of_its_queue_and_of_those_above() 
     s.evict(entry(c, "old-0"), "preempt", "ns/claimer")
     s.pipeline(entry(c, "claimer-0"), 0)
     s.commit(Outbox.empty())
-    queues = c.engine.world.queues
+    queues = c.engine.state.queues
     queues.freed.clear()
-    s.unpromise(entry(c, "claimer-0"))
+    s.withdraw_nomination(entry(c, "claimer-0"))
     s.commit(Outbox.empty())
     assert {"a", "top"} <= set(queues.freed)
     assert "b" not in queues.freed
@@ -207,7 +207,7 @@ def test_a_gang_starts_where_it_was_promised_room_though_it_would_not_be_found_a
     s.evict(entry(c, "left-0"), "preempt", "ns/g")
     s.evict(entry(c, "right-0"), "preempt", "ns/g")
     for task, node in way.items():
-        s.pipeline(entry(c, f"g-{task}"), c.engine.world.table.rows[node])
+        s.pipeline(entry(c, f"g-{task}"), c.engine.state.table.rows[node])
     s.commit(Outbox.empty())
     c.remove_task("left-0")
     c.remove_task("right-0")
@@ -242,7 +242,7 @@ def test_any_sequence_rolls_back_to_any_checkpoint(operations: list[tuple[str, i
     c.gang("more", 3, "cpu=1", min=1)
     s = statement(c)
     marks = [(s.checkpoint(), state(c))]
-    world = c.engine.world
+    world = c.engine.state
     for kind, pick, row in operations:
         pending = [e for e in world.tasks.values() if e.state is TaskState.PENDING]
         holding = [e for e in world.tasks.values() if e.state in (TaskState.ASSUMED, TaskState.RUNNING)]

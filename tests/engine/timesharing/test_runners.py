@@ -7,19 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.timesharing.attained_service import Account, Runners
+from windlass.engine.timesharing.attained_service import RunningAccounts, TimeAccount
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 RANK = st.tuples(st.integers(-20, 60), st.sampled_from((0, 1, 2, 8)))
 """The rank at time 0, and by how much it falls with each second."""
 RUNS = st.lists(st.tuples(RANK, RANK, st.sampled_from(("stays", "reranked", "gone"))), max_size=12)
 
 
-def account(name: str, rank: tuple[int, int]) -> Account:
+def account(name: str, rank: tuple[int, int]) -> TimeAccount:
     group = GroupEntry(f"ns/{name}", lambda task: (task.key,))
-    one = Account(group, Stint(Group(group.key, "q"), 1.0))
-    one.stint.started = 0.0
+    one = TimeAccount(group, RunSegment(Group(group.key, "q"), 1.0))
+    one.segment.started = 0.0
     one.base, one.falls = map(float, rank)
     return one
 
@@ -29,7 +29,7 @@ def account(name: str, rank: tuple[int, int]) -> Account:
 def test_all_that_rank_worse_come_worst_first(
     runs: list[tuple[tuple[int, int], tuple[int, int], str]], now: int, above: int
 ) -> None:
-    runners, left = Runners(), dict[str, Account]()
+    runners, left = RunningAccounts(), dict[str, TimeAccount]()
     for at, (rank, later, fate) in enumerate(runs):
         one = account(f"r{at}", rank)
         runners.add(one)

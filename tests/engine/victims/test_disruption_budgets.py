@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
-from windlass.engine.actions.preempt import Evicting
+from windlass.engine.actions.preempt import PreemptAction
 from windlass.engine.deltas import BudgetUpserted
 from windlass.engine.engine import Engine
 from windlass.engine.victims.budget_blockers import all_stops
@@ -115,7 +115,7 @@ def test_no_decision_exceeds_a_budget(seed: int, dialect: Dialect) -> None:
 
 def told(a: Arena, name: str) -> str:
     """What a group is told by itself, not on asking."""
-    group = a.world.engine.world.groups[f"{NAMESPACE}/{name}"]
+    group = a.world.engine.state.groups[f"{NAMESPACE}/{name}"]
     assert group.reported is not None
     assert group.reported.explanation is not None
     return group.reported.explanation.message
@@ -177,7 +177,7 @@ def test_several_budgets_are_told_with_what_each_lets_go() -> None:
 def test_nobody_is_asked_twice_where_there_are_no_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     a = preempting(1).runs("firm", "q", "n0:1", priority=80)
     a.world.engine.apply([BudgetUpserted(BUDGET, 0)])  # of nobody here
-    monkeypatch.setattr(Evicting, "_would_go", None)
+    monkeypatch.setattr(PreemptAction, "_would_go", None)
     a.waits("high", "q", 1, priority=60).cycle()
     assert a.evicted == set()
 
@@ -201,7 +201,7 @@ def test_who_is_told_of_a_budget_gets_room_when_it_allows_as_much(dialect: Diale
     judged = 0
     for seed in range(80):
         a = stopped_scene(seed, dialect)
-        group = a.world.engine.world.groups[f"{NAMESPACE}/high"]
+        group = a.world.engine.state.groups[f"{NAMESPACE}/high"]
         if a.evicted or group.bucket is None:
             continue
         stops = all_stops(group.bucket.stopped)

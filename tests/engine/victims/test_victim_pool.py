@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.engine.victims import victim_pool
-from windlass.engine.victims.victim_pool import Offer, Pool
+from windlass.engine.victims.victim_pool import QueueVictims, VictimPool
 
 
 class Counted(list[object]):
@@ -18,15 +18,15 @@ class Counted(list[object]):
         return super().__len__()
 
 
-def filled(pool: Pool, kind: str, units: int) -> None:
-    pool.offers((kind,))["q"] = Offer(Counted([(0, "", None)] * units), None, 0)  # type: ignore[arg-type]
+def filled(pool: VictimPool, kind: str, units: int) -> None:
+    pool.offers((kind,))["q"] = QueueVictims(Counted([(0, "", None)] * units), None, 0)  # type: ignore[arg-type]
 
 
 def test_what_was_asked_for_longest_ago_is_forgotten_once_that_is_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(victim_pool, "MOST_KEPT", 10)
-    pool = Pool()
+    monkeypatch.setattr(victim_pool, "MAX_KEPT", 10)
+    pool = VictimPool()
     for kind in ("old", "older", "new"):
         filled(pool, kind, 5)
     pool.offers(("old",))
@@ -38,7 +38,7 @@ def test_what_was_asked_for_longest_ago_is_forgotten_once_that_is_much(
 
 def test_what_there_is_is_counted_as_often_as_it_may_have_become_more() -> None:
     """Else every claim would cost as much as there are kinds of claims."""
-    pool = Pool()
+    pool = VictimPool()
     for kind in range(100):
         filled(pool, f"kind-{kind}", 3)
     pool.renew(None)

@@ -17,27 +17,27 @@ from windlass.api.views.autoscaling import RequestCondition
 from windlass.kits.timestamps import rfc3339
 from windlass.model.autoscaling.provisioning import (
     OVER,
+    ProvisioningPhase,
     Retry,
-    Stand,
-    Want,
+    WantedRequest,
     decide,
     group_of,
-    is_asked_whole,
+    is_requested_whole,
     standing,
     want_of,
 )
-from windlass.model.autoscaling.provisioning_objects import Owner, request_of, template_of
+from windlass.model.autoscaling.provisioning_objects import OwningGroup, request_of, template_of
 from windlass.spi.objects import Group, SubGroup
 
 MADE, NOW, ATOMIC = 1000.0, 2000.0, "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-OWNER = Owner(POD_GROUPS, "default", "g", "uid-g")
+OWNER = OwningGroup(POD_GROUPS, "default", "g", "uid-g")
 CONDITIONS = {
-    Stand.ASKED: (),
-    Stand.ACCEPTED: ("Accepted",),
-    Stand.PROVISIONED: ("Accepted", "Provisioned"),
-    Stand.EXPIRED: ("Accepted", "Provisioned", "BookingExpired"),
-    Stand.REVOKED: ("Accepted", "Provisioned", "CapacityRevoked"),
-    Stand.FAILED: ("Accepted", "Failed"),
+    ProvisioningPhase.ASKED: (),
+    ProvisioningPhase.ACCEPTED: ("Accepted",),
+    ProvisioningPhase.PROVISIONED: ("Accepted", "Provisioned"),
+    ProvisioningPhase.EXPIRED: ("Accepted", "Provisioned", "BookingExpired"),
+    ProvisioningPhase.REVOKED: ("Accepted", "Provisioned", "CapacityRevoked"),
+    ProvisioningPhase.FAILED: ("Accepted", "Failed"),
 }
 RETRY = Retry(times=3, seconds=60.0, most_seconds=200.0)
 
@@ -47,14 +47,19 @@ def pods(*specs: dict[str, Any]) -> list[views.Pod]:
     return [views.decode_pod(views.encode(one)) for one in made]
 
 
-def wanted(count: int, class_name: str = ATOMIC) -> Want:
+def wanted(count: int, class_name: str = ATOMIC) -> WantedRequest:
     found = want_of(Group("default/g", min_member=count), pods(*[{}] * count), (), class_name)
     assert found is not None
     return found
 
 
 def request(
-    want: Want, stand: Stand = Stand.ASKED, *, attempt: int = 1, owner: Owner = OWNER, since: float = NOW
+    want: WantedRequest,
+    stand: ProvisioningPhase = ProvisioningPhase.ASKED,
+    *,
+    attempt: int = 1,
+    owner: OwningGroup = OWNER,
+    since: float = NOW,
 ) -> views.ProvisioningRequest:
     body = request_of(owner, want, [f"t{i}" for i, _ in enumerate(want.classes)], attempt)
     body["metadata"] |= {"uid": f"uid-{attempt}", "creationTimestamp": rfc3339(MADE)}
@@ -62,7 +67,9 @@ def request(
     return with_conditions(made, stand, since)
 
 
-def with_conditions(made: views.ProvisioningRequest, stand: Stand, since: float) -> views.ProvisioningRequest:
+def with_conditions(
+    made: views.ProvisioningRequest, stand: ProvisioningPhase, since: float
+) -> views.ProvisioningRequest:
     told = tuple(RequestCondition(kind, "True", "R", f"{kind}.", since) for kind in CONDITIONS[stand])
     return msgspec.structs.replace(made, conditions=told)
 
@@ -70,26 +77,26 @@ def with_conditions(made: views.ProvisioningRequest, stand: Stand, since: float)
 # ---------------------------------------------------------------------- how it stands
 
 
-@pytest.mark.parametrize("stand", Stand)
-def test_how_a_request_stands_is_read_from_its_conditions(stand: Stand) -> None:
+@pytest.mark.parametrize("stand", ProvisioningPhase)
+def test_how_a_request_stands_is_read_from_its_conditions(stand: ProvisioningPhase) -> None:
     found = standing(request(wanted(2), stand, since=1500.0))
     assert found.stand is stand
-    assert found.since == (MADE if stand is Stand.ASKED else 1500.0)
+    assert found.since == (MADE if stand is ProvisioningPhase.ASKED else 1500.0)
 
 
 def test_what_was_not_found_yet_is_said_of_an_accepted_request() -> None:
-    made = request(wanted(2), Stand.ACCEPTED)
+    made = request(wanted(2), ProvisioningPhase.ACCEPTED)
     yet = RequestCondition("Provisioned", "False", "CapacityIsNotFound", "later", NOW)
     found = standing(msgspec.structs.replace(made, conditions=(*made.conditions, yet)))
-    assert (found.stand, found.detail) == (Stand.ACCEPTED, "later")
+    assert (found.stand, found.detail) == (ProvisioningPhase.ACCEPTED, "later")
 
 
 # ---------------------------------------------------------------------- what is due
 
 
-@pytest.mark.parametrize("stand", Stand)
+@pytest.mark.parametrize("stand", ProvisioningPhase)
 @pytest.mark.parametrize("want", ["none", "same", "other pods", "other class", "other owner"])
-def test_what_is_due(want: str, stand: Stand) -> None:
+def test_what_is_due(want: str, stand: ProvisioningPhase) -> None:
     same = wanted(2)
     made = request(same, stand)
     asked = {"none": None, "other pods": wanted(3), "other class": wanted(2, "other")}.get(want, same)
@@ -110,7 +117,7 @@ def test_what_is_due(want: str, stand: Stand) -> None:
 @pytest.mark.parametrize("stand", sorted(OVER))
 @pytest.mark.parametrize(("attempt", "pause"), [(1, 60.0), (2, 120.0), (3, 200.0), (4, None)])
 def test_what_is_over_is_asked_for_anew_ever_later_and_so_often(
-    stand: Stand, attempt: int, pause: float | None
+    stand: ProvisioningPhase, attempt: int, pause: float | None
 ) -> None:
     want = wanted(2)
     made = request(want, stand, attempt=attempt)
@@ -134,7 +141,7 @@ def test_nothing_is_asked_while_a_former_request_is_on_its_way_out() -> None:
 
 EVENTS = st.one_of(
     st.tuples(st.just("want"), st.sampled_from([0, 2, 3])),
-    st.tuples(st.just("say"), st.sampled_from(list(Stand))),
+    st.tuples(st.just("say"), st.sampled_from(list(ProvisioningPhase))),
     st.tuples(st.just("pass"), st.floats(0.0, 300.0)),
     st.tuples(st.just("gone"), st.just(0)),
 )
@@ -172,7 +179,7 @@ def test_of_any_history_no_two_requests_stand_and_nothing_is_left(history: list[
 # ---------------------------------------------------------------------- which pods
 
 
-def count_by(want: Want | None) -> dict[str, int]:
+def count_by(want: WantedRequest | None) -> dict[str, int]:
     return {one.each: len(one.pods) for one in want.classes} if want is not None else {}
 
 
@@ -228,8 +235,8 @@ def test_of_a_gang_with_parts_all_count() -> None:
 
 
 def test_a_group_of_one_is_no_gang() -> None:
-    assert not is_asked_whole(Group("default/g", min_member=1))
-    assert is_asked_whole(Group("default/g", min_member=2))
+    assert not is_requested_whole(Group("default/g", min_member=1))
+    assert is_requested_whole(Group("default/g", min_member=2))
 
 
 # ---------------------------------------------------------------------- objects
@@ -277,7 +284,7 @@ def test_a_template_says_what_schedulers_need_and_no_more() -> None:
     ],
 )
 def test_a_request_is_known_as_its_gangs(resource: Any, key: str) -> None:
-    owner = Owner(resource, "default", "g", "uid-g")
+    owner = OwningGroup(resource, "default", "g", "uid-g")
     made = request(wanted(2), owner=owner)
     assert group_of(made) == key
     assert owner.is_request(made.name)
@@ -285,5 +292,5 @@ def test_a_request_is_known_as_its_gangs(resource: Any, key: str) -> None:
 
 
 def test_names_are_no_longer_than_they_may_be() -> None:
-    owner = Owner(POD_GROUPS, "default", "g" * 253, "uid-g")
+    owner = OwningGroup(POD_GROUPS, "default", "g" * 253, "uid-g")
     assert len(owner.request_name(10)) <= 253

@@ -27,7 +27,7 @@ def budget(name: str = "b", *, selector: Any = None, status: Any = None, space: 
     return obj if status is None else {**obj, "status": status}
 
 
-def view(**fields: Any) -> views.DisruptionBudget:
+def view(**fields: Any) -> views.PodDisruptionBudget:
     return views.decode_disruption_budget(msgspec.json.encode(budget(**fields)))
 
 
@@ -120,9 +120,9 @@ def test_a_plan_keeps_within_the_budget_over_all_its_cycles(plugin: str, gone: i
 
 
 def test_nothing_is_kept_of_budgets_that_are_gone() -> None:
-    from windlass.model.cluster.disruption_budgets import BudgetBook
+    from windlass.model.cluster.disruption_budgets import BudgetIndex
 
-    book = BudgetBook()
+    book = BudgetIndex()
     for i in range(9):
         selector = {"matchLabels": {"app": f"a{i}"}} if i else {}
         one = view(name=f"b{i}", selector=selector, space=f"s{i % 3}")

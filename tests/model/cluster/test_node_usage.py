@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from kubeobjects import node, pod
 
 from windlass.api import views
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 
 
 def view(name: str, **fields: Any) -> views.Pod:
     return views.decode_pod(views.encode(pod(name, **fields)))
 
 
-def node_view(**fields: Any) -> views.Node:
+def node_view(**fields: Any) -> views.NodeObject:
     return views.decode_node(views.encode(node("n", **fields)))
 
 
 def test_the_later_of_two_bindings_overflows() -> None:
-    ledger, where = Ledger(), node_view(gpus=1)
+    ledger, where = NodeUsage(), node_view(gpus=1)
     first, second = view("a", node="n"), view("b", node="n")
     ledger.change(None, first)
     assert ledger.overflow(first, where) is None
@@ -32,7 +32,7 @@ def test_the_later_of_two_bindings_overflows() -> None:
 
 
 def test_a_device_given_twice_overflows_though_the_amounts_fit() -> None:
-    ledger, where = Ledger(), node_view(gpus=8)
+    ledger, where = NodeUsage(), node_view(gpus=8)
     notes = {"windlass.dev/devices": "3"}
     for name in ("a", "b"):
         ledger.change(None, view(name, node="n", annotations=notes))
@@ -45,14 +45,14 @@ def share(name: str, part: str, **annotations: str) -> views.Pod:
     return view(name, node="n", requests={"cpu": "1"}, annotations={"gpu-fraction": "0.5", **notes})
 
 
-def card_node() -> views.Node:
+def card_node() -> views.NodeObject:
     obj = node("n", gpus=1)
     obj["metadata"]["labels"]["nvidia.com/gpu.memory"] = "16384"
     return views.decode_node(views.encode(obj))
 
 
 def test_a_card_is_shared_to_one_and_no_further() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     first, second = share("a", "0:500/8192"), share("b", "0:500/8192")
     for one in (first, second):
         ledger.change(None, one)
@@ -70,7 +70,7 @@ def test_a_card_is_shared_to_one_and_no_further() -> None:
 
 
 def test_a_card_is_never_whole_and_shared() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     ledger.change(None, share("a", "0:100/0"))
     whole = view("b", node="n", annotations={"windlass.dev/devices": "0"})
     ledger.change(None, whole)
@@ -78,7 +78,7 @@ def test_a_card_is_never_whole_and_shared() -> None:
 
 
 def test_slices_of_one_card_lie_beside_one_another() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     slices = [
         view(
             name,
@@ -96,7 +96,7 @@ def test_slices_of_one_card_lie_beside_one_another() -> None:
 
 
 def test_pods_of_one_claim_use_a_card_together() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     notes = {"windlass.dev/devices": "0"}
     claims = [{"name": "g", "resourceClaimName": "ours"}]
     for name in "ab":
@@ -109,14 +109,14 @@ def test_pods_of_one_claim_use_a_card_together() -> None:
 
 
 def test_words_for_parts_are_no_amounts_of_the_node() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     one = view("a", node="n", requests={"aliyun.com/gpu-mem": "10", "cpu": "1"})
     ledger.change(None, one)
     assert ledger.overflow(one, card_node()) is None
 
 
 def test_number_of_pods_and_unknown_nodes() -> None:
-    ledger = Ledger()
+    ledger = NodeUsage()
     pods = [view(str(i), node="n", requests={}) for i in range(3)]
     for one in pods:
         ledger.change(None, one)
@@ -134,7 +134,7 @@ _states = st.tuples(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | _states), max_size=12))
 def test_the_books_equal_those_of_the_final_pods(history: list[tuple[str, Any]]) -> None:
-    ledger, pods = Ledger(), {}
+    ledger, pods = NodeUsage(), {}
     for name, state in history:
         old = pods.pop(name, None)
         new = None
@@ -142,7 +142,7 @@ def test_the_books_equal_those_of_the_final_pods(history: list[tuple[str, Any]])
             notes = {"windlass.dev/devices": state[2]} if state[2] else {}
             new = pods[name] = view(name, node=state[0], phase=state[1], annotations=notes)
         ledger.change(old, new)
-    fresh = Ledger()
+    fresh = NodeUsage()
     for one in pods.values():
         fresh.change(None, one)
     where = {name: node_view(gpus=1) for name in "nm"}

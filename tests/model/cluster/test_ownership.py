@@ -14,14 +14,14 @@ from windlass.api import views
 from windlass.api.annotations import ADOPTED_POOL, ADOPTED_SUFFIX, NODE_POOL_KAI
 from windlass.engine.deltas import Delta, GroupRemoved, GroupUpserted, TaskRemoved, TaskUpserted
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.ownership import Peer
+from windlass.model.cluster.ownership import OtherScheduler
 from windlass.model.pods.engine_task import FOREIGN
 
 Json = dict[str, object]
 
 
 def beside() -> ClusterModel:
-    made = ClusterModel(["windlass", "volcano"], beside=[Peer.parse("volcano")])
+    made = ClusterModel(["windlass", "volcano"], beside=[OtherScheduler.parse("volcano")])
     made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     made.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     return made
@@ -132,7 +132,7 @@ def _follow(known: dict[str, str], deltas: list[Delta]) -> None:
 
 
 def beside_kai() -> ClusterModel:
-    made = ClusterModel(["windlass", "kai-scheduler"], beside=[Peer.parse("kai")])
+    made = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
     made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     for obj in (kai_queue("org"), kai_queue("q", "org")):
         made.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
@@ -183,17 +183,17 @@ def test_groups_of_volcanos_api_are_no_business_of_kai() -> None:
 
 
 def test_peers_by_their_words() -> None:
-    assert Peer.parse("volcano") == Peer("volcano", ("volcano",))
-    assert Peer.parse("kai") == Peer("kai", ("kai-scheduler",))
+    assert OtherScheduler.parse("volcano") == OtherScheduler("volcano", ("volcano",))
+    assert OtherScheduler.parse("kai") == OtherScheduler("kai", ("kai-scheduler",))
     for text in ("volcano", "kai", "kai:one,two"):
-        assert str(Peer.parse(text)) == text
-    assert Peer.parse("kai:one,two").names == ("one", "two")
+        assert str(OtherScheduler.parse(text)) == text
+    assert OtherScheduler.parse("kai:one,two").names == ("one", "two")
     with pytest.raises(ValueError, match="must be one of volcano, kai"):
-        Peer.parse("yunikorn")
+        OtherScheduler.parse("yunikorn")
 
 
 def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
-    model = ClusterModel(["windlass", "batch"], beside=[Peer.parse("volcano:batch")])
+    model = ClusterModel(["windlass", "batch"], beside=[OtherScheduler.parse("volcano:batch")])
     model.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     put_group(model, ours=False)
     put_pod(model, pod("a", group="g", scheduler="batch"))
@@ -286,7 +286,7 @@ def test_a_gang_that_is_just_being_handed_over_is_waited_for() -> None:
 
 
 def test_a_gang_of_kai_that_was_not_handed_over_is_told_in_its_words() -> None:
-    model = ClusterModel(["windlass", "kai-scheduler"], beside=[Peer.parse("kai")])
+    model = ClusterModel(["windlass", "kai-scheduler"], beside=[OtherScheduler.parse("kai")])
     model.upsert_kai_queue(views.decode_kai_queue(views.encode(kai_queue("q"))))
     found = views.decode_kai_pod_group(views.encode(kai_group("g", 1, queue="q")))
     model.upsert_kai_group(found)

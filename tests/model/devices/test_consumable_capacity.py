@@ -6,30 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.api.views import Capacity
+from windlass.api.views import DeviceCapacity
 from windlass.model.devices.consumable_capacity import consumed, share_of, units
 
-SPAN = Capacity("m", "80Gi", default="5Gi", least="1Gi", most="41Gi", step="2Gi")
-VALUES = Capacity("m", "80Gi", default="10Gi", values=("10Gi", "20Gi", "40Gi"))
+SPAN = DeviceCapacity("m", "80Gi", default="5Gi", least="1Gi", most="41Gi", step="2Gi")
+VALUES = DeviceCapacity("m", "80Gi", default="10Gi", values=("10Gi", "20Gi", "40Gi"))
 
 
 @pytest.mark.parametrize(
     ("told", "asked", "taken"),
     [
-        (Capacity("m", "80Gi"), None, "80Gi"),
-        (Capacity("m", "80Gi"), "3G", "3G"),
-        (Capacity("m", "80Gi"), "81Gi", None),
-        (Capacity("m", "80Gi", default="8Gi"), None, "8Gi"),
-        (Capacity("m", "80Gi", default="8Gi"), "9Gi", "9Gi"),
+        (DeviceCapacity("m", "80Gi"), None, "80Gi"),
+        (DeviceCapacity("m", "80Gi"), "3G", "3G"),
+        (DeviceCapacity("m", "80Gi"), "81Gi", None),
+        (DeviceCapacity("m", "80Gi", default="8Gi"), None, "8Gi"),
+        (DeviceCapacity("m", "80Gi", default="8Gi"), "9Gi", "9Gi"),
         (SPAN, None, "5Gi"),
         (SPAN, "1", "1Gi"),
         (SPAN, "1Gi", "1Gi"),
         (SPAN, "2Gi", "3Gi"),
         (SPAN, "40500Mi", "41Gi"),
         (SPAN, "42Gi", None),
-        (Capacity("m", "9", default="1", least="1", step="3"), "1500m", "4"),
-        (Capacity("m", "9", default="1", least="1"), "1500m", "1500m"),
-        (Capacity("m", "9", default="1", least="1", step="3"), "8", None),
+        (DeviceCapacity("m", "9", default="1", least="1", step="3"), "1500m", "4"),
+        (DeviceCapacity("m", "9", default="1", least="1"), "1500m", "1500m"),
+        (DeviceCapacity("m", "9", default="1", least="1", step="3"), "8", None),
         (VALUES, None, "10Gi"),
         (VALUES, "1M", "10Gi"),
         (VALUES, "15Gi", "20Gi"),
@@ -37,7 +37,7 @@ VALUES = Capacity("m", "80Gi", default="10Gi", values=("10Gi", "20Gi", "40Gi"))
     ],
 )
 def test_what_is_asked_is_rounded_to_what_may_be_asked(
-    told: Capacity, asked: str | None, taken: str | None
+    told: DeviceCapacity, asked: str | None, taken: str | None
 ) -> None:
     found = consumed([("m", asked)] if asked else [], [told])
     assert found == (None if taken is None else (("m", taken),))
@@ -50,7 +50,7 @@ def test_what_a_device_does_not_have_cannot_be_asked_of_it() -> None:
 
 @given(st.integers(0, 60), st.integers(0, 8), st.integers(1, 8), st.integers(0, 60))
 def test_a_step_is_the_next_one_that_is_enough(asked: int, least: int, step: int, most: int) -> None:
-    told = Capacity("m", "60", default=str(least), least=str(least), most=str(most), step=str(step))
+    told = DeviceCapacity("m", "60", default=str(least), least=str(least), most=str(most), step=str(step))
     able = [n for n in range(least, most + 1, step) if n >= asked]
     found = consumed([("m", str(asked))], [told])
     if not able and asked > least:

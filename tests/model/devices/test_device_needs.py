@@ -14,8 +14,8 @@ from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.devices import assignment
-from windlass.model.devices.node_devices import REGISTERED, cards_of
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.model.devices.node_devices import REGISTERED, devices_of
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import HeldSlice, Needs, Node, Task
 
 GPU = "nvidia.com/gpu"
@@ -182,7 +182,7 @@ def test_slices_are_needs_of_cards_where_somebody_does() -> None:
     )
     assert dict(world.needs().request) == {"cpu": 1000, "nvidia.com/mig-1g.5gb": 2000}
     assert dict(world.needs().node_request) == {"cpu": 1000}
-    assert {card.mode for card in world.nodes["n"].devices} == {CardMode.SLICED}
+    assert {card.mode for card in world.nodes["n"].devices} == {DeviceMode.SLICED}
 
 
 def test_a_slice_by_annotation_is_charged_like_one_by_resource() -> None:
@@ -218,28 +218,30 @@ def test_words_are_charged_where_a_queue_names_them() -> None:
 # ------------------------------------------------------------------ cards of nodes
 
 
-def node_view(obj: dict[str, Any]) -> views.Node:
+def node_view(obj: dict[str, Any]) -> views.NodeObject:
     return views.decode_node(views.encode(obj))
 
 
 def test_cards_by_the_agents_record() -> None:
     place = node_annotation.ProfilePlacement("1g.10gb+me", (0, 1), 1, 1, 9856, 14)
     told = (
-        node_annotation.Card(0, "GPU-a", model="H100", memory_mib=81559, compute="9.0", numa=1, link_group=2),
-        node_annotation.Card(1, "GPU-b", healthy=False, reason="XID 79"),
-        node_annotation.Card(2, "GPU-c", mig=True, dynamic=True, placements=(place,)),
-        node_annotation.Card(3, "GPU-d", mig=True),
-        node_annotation.Card(4, "GPU-e", dynamic=True),
+        node_annotation.DeviceRecord(
+            0, "GPU-a", model="H100", memory_mib=81559, compute="9.0", numa=1, link_group=2
+        ),
+        node_annotation.DeviceRecord(1, "GPU-b", healthy=False, reason="XID 79"),
+        node_annotation.DeviceRecord(2, "GPU-c", mig=True, dynamic=True, placements=(place,)),
+        node_annotation.DeviceRecord(3, "GPU-d", mig=True),
+        node_annotation.DeviceRecord(4, "GPU-e", dynamic=True),
     )
     obj = gpu_node(gpus=4)
-    obj["metadata"]["annotations"] = {node_annotation.CARDS: node_annotation.write(told)}
-    found = cards_of(node_view(obj))
+    obj["metadata"]["annotations"] = {node_annotation.NODE_DEVICES: node_annotation.write(told)}
+    found = devices_of(node_view(obj))
     assert [card.index for card in found] == [0, 1, 2, 4]
     first, sick, carved, either = found
     assert (first.uuid, first.model, first.memory_mib, first.compute) == ("GPU-a", "H100", 81559, (9, 0))
-    assert (first.numa, first.link_group, first.mode, first.healthy) == (1, 2, CardMode.PLAIN, True)
+    assert (first.numa, first.link_group, first.mode, first.healthy) == (1, 2, DeviceMode.PLAIN, True)
     assert not sick.healthy
-    assert (carved.mode, either.mode) == (CardMode.SLICED, CardMode.EITHER)
+    assert (carved.mode, either.mode) == (DeviceMode.SLICED, DeviceMode.EITHER)
     (profile,) = carved.geometry
     assert (profile.name, profile.starts, profile.memory_mib, profile.media) == (
         "1g.10gb+me",
@@ -255,19 +257,22 @@ def test_cards_by_the_agents_record() -> None:
 )
 def test_a_record_that_cannot_be_meant_is_not_believed(text: str) -> None:
     obj = gpu_node(gpus=2, mib=100)
-    obj["metadata"]["annotations"] = {node_annotation.CARDS: text}
-    assert node_annotation.read({node_annotation.CARDS: text}).problem is not None
-    assert [(card.index, card.memory_mib) for card in cards_of(node_view(obj))] == [(0, 100), (1, 100)]
+    obj["metadata"]["annotations"] = {node_annotation.NODE_DEVICES: text}
+    assert node_annotation.read({node_annotation.NODE_DEVICES: text}).problem is not None
+    assert [(card.index, card.memory_mib) for card in devices_of(node_view(obj))] == [(0, 100), (1, 100)]
 
 
 def test_a_record_says_the_same_when_it_is_read_back() -> None:
-    told = (node_annotation.Card(1, "b", numa=1), node_annotation.Card(0, "a", compute="10.0", mps=True))
-    assert node_annotation.read({node_annotation.CARDS: node_annotation.write(told)}).cards == (
+    told = (
+        node_annotation.DeviceRecord(1, "b", numa=1),
+        node_annotation.DeviceRecord(0, "a", compute="10.0", mps=True),
+    )
+    assert node_annotation.read({node_annotation.NODE_DEVICES: node_annotation.write(told)}).cards == (
         told[1],
         told[0],
     )
     assert told[1].capability == (10, 0)
-    assert node_annotation.Card(0, compute="new").capability == (0, 0)
+    assert node_annotation.DeviceRecord(0, compute="new").capability == (0, 0)
 
 
 def test_cards_of_all_makers_by_label_or_by_name() -> None:
@@ -278,7 +283,7 @@ def test_cards_of_all_makers_by_label_or_by_name() -> None:
         "habana.ai/gaudi": "8",
     }
     obj["metadata"]["labels"] = {"amd.com/gpu.product": "MI300X", "amd.com/gpu.memory": "196592"}
-    found = cards_of(node_view(obj))
+    found = devices_of(node_view(obj))
     assert {card.resource for card in found} == {"amd.com/gpu", "huawei.com/Ascend910B3", "habana.ai/gaudi"}
     assert {card.memory_mib for card in found if card.resource == "amd.com/gpu"} == {196592}
     assert {card.memory_mib for card in found if "Ascend" in card.resource} == {65536}
@@ -304,8 +309,8 @@ def test_units_that_a_device_plug_in_made_of_cards_are_given_whole_only(
 ) -> None:
     obj = gpu_node(gpus=0, **labels)
     obj["status"]["allocatable"][resource] = "8"
-    found = cards_of(node_view(obj))
-    assert {(card.mode, card.memory_mib) for card in found} == {(CardMode.WHOLE, memory)}
+    found = devices_of(node_view(obj))
+    assert {(card.mode, card.memory_mib) for card in found} == {(DeviceMode.WHOLE, memory)}
     assert len(found) == 8
 
 
@@ -345,7 +350,7 @@ def test_cards_that_volcanos_plug_in_has_registered() -> None:
 def test_a_registration_that_cannot_be_read_registers_nothing(text: str) -> None:
     obj = registered_node()
     obj["metadata"]["annotations"] = {"volcano.sh/node-vgpu-register": text}
-    assert cards_of(node_view(obj)) == ()
+    assert devices_of(node_view(obj)) == ()
 
 
 # ------------------------------------------------------------------ what a pod was given
@@ -398,7 +403,7 @@ def test_volcanos_older_words_read_and_write_an_index() -> None:
     assert World(gpu_node(), running).tasks["default/a"].devices == (1,)
     sick = gpu_node()
     sick["metadata"]["annotations"] = {"volcano.sh/gpu-unhealthy-ids": "1"}
-    assert [card.healthy for card in cards_of(node_view(sick))] == [True, False]
+    assert [card.healthy for card in devices_of(node_view(sick))] == [True, False]
 
 
 def test_what_running_pods_report() -> None:
@@ -418,13 +423,13 @@ def test_pods_that_volcanos_scheduler_placed_report_uuids() -> None:
 @pytest.mark.parametrize(
     ("share", "shown"),
     [
-        (DeviceShare(3, GPU), assignment.Handed(3, 1000)),
-        (DeviceShare(0, GPU, 300, 4096, card_mib=16384), assignment.Handed(0, 300)),
-        (DeviceShare(0, GPU, 0, 10240, card_mib=16384), assignment.Handed(0, 625)),
-        (DeviceShare(0, GPU, 0, 10240), assignment.Handed(0, 0)),
-        (DeviceShare(0, GPU, 0, 0, "1g.5gb", 6), assignment.Handed(0, 143, "1g.5gb")),
-        (DeviceShare(1, "nvidia.com/mig-1g.5gb"), assignment.Handed(1, 1000, "1g.5gb")),
+        (DeviceShare(3, GPU), assignment.AllocatedDevice(3, 1000)),
+        (DeviceShare(0, GPU, 300, 4096, card_mib=16384), assignment.AllocatedDevice(0, 300)),
+        (DeviceShare(0, GPU, 0, 10240, card_mib=16384), assignment.AllocatedDevice(0, 625)),
+        (DeviceShare(0, GPU, 0, 10240), assignment.AllocatedDevice(0, 0)),
+        (DeviceShare(0, GPU, 0, 0, "1g.5gb", 6), assignment.AllocatedDevice(0, 143, "1g.5gb")),
+        (DeviceShare(1, "nvidia.com/mig-1g.5gb"), assignment.AllocatedDevice(1, 1000, "1g.5gb")),
     ],
 )
-def test_parts_in_a_plan(share: DeviceShare, shown: assignment.Handed) -> None:
-    assert assignment.handed(share) == shown
+def test_parts_in_a_plan(share: DeviceShare, shown: assignment.AllocatedDevice) -> None:
+    assert assignment.allocated_devices(share) == shown

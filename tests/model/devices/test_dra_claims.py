@@ -13,7 +13,7 @@ from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.devices.dra_claims import ClaimsChanged
-from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption
+from windlass.spi.devices import DeviceMode, DeviceNeed, DeviceOption
 from windlass.spi.objects import Needs, Task
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
@@ -418,10 +418,10 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
     )
     (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
     assert [(card.uuid, card.mode) for card in found.devices] == [
-        ("gpu.nvidia.com/n/a", CardMode.PLAIN),
-        ("gpu.nvidia.com/n/mig", CardMode.PLAIN),
-        ("gpu.nvidia.com/n/many", CardMode.PLAIN),
-        ("gpu.nvidia.com/n/bad", CardMode.NAMED),
+        ("gpu.nvidia.com/n/a", DeviceMode.PLAIN),
+        ("gpu.nvidia.com/n/mig", DeviceMode.PLAIN),
+        ("gpu.nvidia.com/n/many", DeviceMode.PLAIN),
+        ("gpu.nvidia.com/n/bad", DeviceMode.NAMED),
     ]
     assert found.allocatable["gpu.nvidia.com/accelerator"] == 3000
 

@@ -13,7 +13,7 @@ from windlass.api import views
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.engine.invariants import check
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 from windlass.plugins.defaults import default_plugins
 
 
@@ -169,7 +169,7 @@ def test_a_node_on_which_too_much_of_a_device_is_given_is_told_so() -> None:
     scene.ask("a", memory(50))
     scene.decide()
     book, node = scene.model.claims, scene.model.nodes["n"]
-    ledger = Ledger(book)
+    ledger = NodeUsage(book)
     ledger.change(None, scene.model.pods["default/a"])
     assert ledger.overflow(scene.model.pods["default/a"], node) is None
     theirs = scene.claims["claim-a"] | {

@@ -10,8 +10,8 @@ from kubeobjects import node
 
 from windlass.api.views import decode_node
 from windlass.model.devices import hami_registration
-from windlass.model.devices.node_devices import amounts_of, cards_of
-from windlass.spi.devices import CardMode
+from windlass.model.devices.node_devices import amounts_of, devices_of
+from windlass.spi.devices import DeviceMode
 
 GPU = "nvidia.com/gpu"
 GFD = {
@@ -37,9 +37,9 @@ def view(labels: dict[str, str], amounts: dict[str, str], annotations: dict[str,
     return decode_node(json.dumps(obj).encode())
 
 
-def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
-    cards: dict[str, list[tuple[CardMode, int, str]]] = {}
-    for card in cards_of(found):
+def seen(found: Any) -> dict[str, list[tuple[DeviceMode, int, str]]]:
+    cards: dict[str, list[tuple[DeviceMode, int, str]]] = {}
+    for card in devices_of(found):
         cards.setdefault(card.resource, []).append((card.mode, card.memory_mib, card.model))
     return cards
 
@@ -55,7 +55,7 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
                 "gpu.replicas": "1",
             },
             {GPU: "8"},
-            {GPU: [(CardMode.PLAIN, 40960, "NVIDIA-A100-SXM4-40GB")] * 8},
+            {GPU: [(DeviceMode.PLAIN, 40960, "NVIDIA-A100-SXM4-40GB")] * 8},
             id="whole",
         ),
         pytest.param(
@@ -67,7 +67,7 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
                 "gpu.sharing-strategy": "time-slicing",
             },
             {GPU: "8"},
-            {GPU: [(CardMode.WHOLE, 15360, "Tesla-T4-SHARED")] * 8},
+            {GPU: [(DeviceMode.WHOLE, 15360, "Tesla-T4-SHARED")] * 8},
             id="time-slicing",
         ),
         pytest.param(
@@ -79,7 +79,7 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
                 "gpu.sharing-strategy": "time-slicing",
             },
             {"nvidia.com/gpu.shared": "8", GPU: "0"},
-            {"nvidia.com/gpu.shared": [(CardMode.WHOLE, 15360, "Tesla-T4")] * 8},
+            {"nvidia.com/gpu.shared": [(DeviceMode.WHOLE, 15360, "Tesla-T4")] * 8},
             id="time-slicing-renamed",
         ),
         pytest.param(
@@ -92,7 +92,7 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
                 "mps.capable": "true",
             },
             {GPU: "10"},
-            {GPU: [(CardMode.WHOLE, 3072, "Tesla-T4-SHARED")] * 10},
+            {GPU: [(DeviceMode.WHOLE, 3072, "Tesla-T4-SHARED")] * 10},
             id="mps",
         ),
         pytest.param(
@@ -105,7 +105,7 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
                 "mig.strategy": "single",
             },
             {GPU: "14"},
-            {GPU: [(CardMode.WHOLE, 4864, "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")] * 14},
+            {GPU: [(DeviceMode.WHOLE, 4864, "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb")] * 14},
             id="mig-single",
         ),
         pytest.param(
@@ -121,9 +121,9 @@ def seen(found: Any) -> dict[str, list[tuple[CardMode, int, str]]]:
             },
             {GPU: "1", "nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-3g.20gb": "1"},
             {
-                GPU: [(CardMode.PLAIN, 40960, "NVIDIA-A100-SXM4-40GB")],
-                "nvidia.com/mig-1g.5gb": [(CardMode.WHOLE, 4864, "")] * 2,
-                "nvidia.com/mig-3g.20gb": [(CardMode.WHOLE, 19968, "")],
+                GPU: [(DeviceMode.PLAIN, 40960, "NVIDIA-A100-SXM4-40GB")],
+                "nvidia.com/mig-1g.5gb": [(DeviceMode.WHOLE, 4864, "")] * 2,
+                "nvidia.com/mig-3g.20gb": [(DeviceMode.WHOLE, 19968, "")],
             },
             id="mig-mixed",
         ),
@@ -136,7 +136,7 @@ def test_what_the_gpu_operator_says_of_a_node(
     assert seen(found) == cards
     for resource, number in amounts.items():
         assert amounts_of(found).get(resource, 0) == int(number) * 1000
-        assert sum(card.resource == resource for card in cards_of(found)) == int(number)
+        assert sum(card.resource == resource for card in devices_of(found)) == int(number)
 
 
 HAMI = [
@@ -170,7 +170,7 @@ def test_cards_that_hamis_plug_in_has_registered() -> None:
     found = view(
         {}, {GPU: "20"}, {REGISTER: json.dumps(HAMI), HANDSHAKE: "Reported 2026-01-23 04:30:04.43 +0000 UTC"}
     )
-    one, two = cards_of(found)
+    one, two = devices_of(found)
     assert (one.uuid, one.memory_mib, one.model, one.numa) == ("GPU-aa", 46068, "NVIDIA-NVIDIA L40S", 0)
     assert (one.healthy, two.healthy) == (True, False)  # Go leaves a false out
     assert amounts_of(found)[GPU] == 2000  # twenty slots are two cards
@@ -180,7 +180,7 @@ def test_hamis_registration_as_text() -> None:
     rest = "10,32768,100,NVIDIA-Tesla V100-PCIE-32GB,0"
     text = f"GPU-00,{rest},true:GPU-0f,{rest},false:"
     found = view({}, {GPU: "20"}, {REGISTER: text})
-    assert [(card.uuid, card.memory_mib, card.model, card.healthy) for card in cards_of(found)] == [
+    assert [(card.uuid, card.memory_mib, card.model, card.healthy) for card in devices_of(found)] == [
         ("GPU-00", 32768, "NVIDIA-Tesla V100-PCIE-32GB", True),
         ("GPU-0f", 32768, "NVIDIA-Tesla V100-PCIE-32GB", False),
     ]
@@ -189,9 +189,9 @@ def test_hamis_registration_as_text() -> None:
 @pytest.mark.parametrize("name", ["hami.io/node-handshake", "hami.io/node-handshake-nvidia"])
 def test_cards_of_a_plug_in_that_is_gone_take_nothing_new(name: str) -> None:
     found = view({}, {GPU: "20"}, {REGISTER: json.dumps(HAMI[:1]), name: "Deleted_2026.01.10 04:06:57"})
-    assert [card.healthy for card in cards_of(found)] == [False]
+    assert [card.healthy for card in devices_of(found)] == [False]
     asked = view({}, {GPU: "20"}, {REGISTER: json.dumps(HAMI[:1]), name: "Requesting_2026.01.10 04:06:57"})
-    assert [card.healthy for card in cards_of(asked)] == [True]
+    assert [card.healthy for card in devices_of(asked)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -217,5 +217,5 @@ def test_cards_of_other_makers_count_by_their_own_names() -> None:
     assert {resource: len(cards) for resource, cards in found.items()} == {
         resource: int(number) for resource, number in amounts.items() if resource in found
     }
-    assert set(found["amd.com/gpu"]) == {(CardMode.PLAIN, 192 * 1024, "AMD_Instinct_MI300X_OAM")}
+    assert set(found["amd.com/gpu"]) == {(DeviceMode.PLAIN, 192 * 1024, "AMD_Instinct_MI300X_OAM")}
     assert {"amd.com/gpu", "habana.ai/gaudi", "huawei.com/Ascend910"} <= found.keys()

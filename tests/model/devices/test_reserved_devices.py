@@ -12,7 +12,7 @@ from windlass.api.devices.request import GPU
 from windlass.engine.decision import Bind
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 from windlass.model.devices import node_devices, reserved_devices
 from windlass.model.devices.reserved_devices import NAMESPACE, NAMESPACE_KAI
 from windlass.spi.configuration import SchedulerConfig
@@ -31,7 +31,7 @@ def reservation(index: int, where: str = "n", card: str = "GPU-x", **fields: Any
         namespace=NAMESPACE,
         scheduler="nobody",
         node=where,
-        annotations=reserved_devices.words_of_reservation(index),
+        annotations=reserved_devices.reservation_annotations(index),
         **fields,
     )
     ended = {"terminated": {"exitCode": 0, "message": f"{card}\n"}}
@@ -58,7 +58,7 @@ class World:
 
     def __init__(self, *pods: Json, gpus: int = 2, names: tuple[str, ...] = ("windlass",)) -> None:
         self.model = ClusterModel(names)
-        self.ledger = Ledger()
+        self.ledger = NodeUsage()
         self.node = views.decode_node(
             views.encode(node("n", gpus=gpus, labels={"nvidia.com/gpu.memory": "40960"}))
         )
@@ -79,7 +79,7 @@ class World:
 
     def left(self) -> int:
         """Whole cards, as counted beside the engine."""
-        return self.ledger.room(self.node).left[GPU] // 1000
+        return self.ledger.free(self.node).left[GPU] // 1000
 
 
 def test_a_card_that_is_held_is_one_card_and_its_sharers_none_besides() -> None:
@@ -115,7 +115,7 @@ def test_one_that_a_kubelet_refused_holds_nothing() -> None:
 
 def test_nobody_else_can_say_that_his_card_is_not_his() -> None:
     """The words of a reservation count in one namespace alone."""
-    fake = pod("fake", node="n", scheduler="nobody", annotations=reserved_devices.words_of_reservation(0))
+    fake = pod("fake", node="n", scheduler="nobody", annotations=reserved_devices.reservation_annotations(0))
     world = World(fake, pod("w"), gpus=1)
     assert world.decide() == {}
     assert world.left() == 0
@@ -123,7 +123,7 @@ def test_nobody_else_can_say_that_his_card_is_not_his() -> None:
 
 def test_pods_of_other_schedulers_find_the_card_taken() -> None:
     world = World(reservation(0), placed("a", 0, 500), gpus=1)
-    assert world.ledger.room(world.node).lacks(view(pod("theirs"))) == ["1 nvidia.com/gpu of 0 left"]
+    assert world.ledger.free(world.node).lacks(view(pod("theirs"))) == ["1 nvidia.com/gpu of 0 left"]
     over = view(pod("theirs", node="n", scheduler="other"))
     world.ledger.change(None, over)
     assert world.ledger.overflow(over, world.node) == "node n holds 2 of 1 nvidia.com/gpu"
@@ -190,7 +190,7 @@ def test_a_share_that_nobody_holds_for_kai_still_counts() -> None:
 # ------------------------------------------------------------------ who can share such cards
 
 
-def node_of(labels: dict[str, str] | None = None, **notes: str) -> views.Node:
+def node_of(labels: dict[str, str] | None = None, **notes: str) -> views.NodeObject:
     made = node("n", gpus=2, labels=labels or {})
     made["metadata"]["annotations"] = notes
     return views.decode_node(views.encode(made))
@@ -212,7 +212,7 @@ def test_whose_cards_are_handed_out_whole() -> None:
     assert not node_devices.by_plugin(views.decode_node(views.encode(node("cpu", gpus=0))))
     told = '{"cards":[{"index":0,"resource":"nvidia.com/gpu","uuid":"GPU-1","memoryMib":40960}]}'
     agent = node_of(**{"windlass.dev/cards": told})
-    assert node_devices.by_plugin(agent) is not any(card.uuid for card in node_devices.cards_of(agent))
+    assert node_devices.by_plugin(agent) is not any(card.uuid for card in node_devices.devices_of(agent))
 
 
 def with_env(obj: Json, container: int = 0) -> views.Pod:

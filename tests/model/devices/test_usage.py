@@ -13,11 +13,11 @@ from windlass.api import views
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
-from windlass.model.devices.usage import amounts_held, as_bound
-from windlass.model.devices.uuid_annotations import UuidPart, uuid_parts
+from windlass.model.cluster.node_usage import NodeUsage
+from windlass.model.devices.usage import as_bound, resources_held
+from windlass.model.devices.uuid_annotations import UuidShare, uuid_shares
 from windlass.scheduler.commit.bind_guard import BindGuard
-from windlass.scheduler.commit.conflict_detector import Contest
+from windlass.scheduler.commit.conflict_detector import BindConflicts
 
 GPU = "nvidia.com/gpu"
 ALLOCATED, REGISTER = "hami.io/vgpu-devices-allocated", "hami.io/node-nvidia-register"
@@ -62,9 +62,9 @@ class Scene:
 
     def __init__(self, *objects: dict[str, Any], **fields: Any) -> None:
         self.model = ClusterModel(["windlass"])
-        self.ledger = Ledger(self.model.claims)
+        self.ledger = NodeUsage(self.model.claims)
         self.guard = BindGuard(self.model, self.ledger)
-        self.contest = Contest(self.model, self.ledger, 60.0)
+        self.conflicts = BindConflicts(self.model, self.ledger, 60.0)
         where = node("n", cpu="10", **{"gpus": 0, **fields})
         where["metadata"]["annotations"] = {}
         for obj in objects:
@@ -119,16 +119,16 @@ def build(name: str, fields: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_everybody_counts_the_same_of_a_pod_that_is_there(held: dict[str, Any]) -> None:
     scene = Scene()
     theirs = scene.see(build("theirs", held, scheduler="other", node="n"))
-    assert amounts_held(theirs) == {"cpu": 6000}
-    assert scene.ledger.room(scene.node).left["cpu"] == 4000
+    assert resources_held(theirs) == {"cpu": 6000}
+    assert scene.ledger.free(scene.node).left["cpu"] == 4000
     asked = scene.see(build("asks", {"requests": {"cpu": "5"}}, scheduler="other"))
     assert scene.guard.judge(asked, "n", 0.0) == "node n has no room for pod default/asks: 5 cpu of 4 left"
     bind = scene.decide(build("ours", {"requests": {"cpu": "5"}}))
-    scene.contest.seen(theirs, 0.0)
-    assert "5 cpu of 4 left" in scene.contest.objection(bind)
+    scene.conflicts.seen(theirs, 0.0)
+    assert "5 cpu of 4 left" in scene.conflicts.objection(bind)
     fits = scene.decide(build("ours", {"requests": {"cpu": "4"}}))
-    scene.contest.seen(theirs, 0.0)
-    assert scene.contest.objection(fits) == ""
+    scene.conflicts.seen(theirs, 0.0)
+    assert scene.conflicts.objection(fits) == ""
     told = {d.task.key: d.task for d in scene.model.take() if isinstance(d, deltas.TaskUpserted)}
     assert dict(told["default/theirs"].needs.request) == {"cpu": 6000}
 
@@ -138,8 +138,8 @@ def test_everybody_counts_the_same_of_a_pod_that_comes(asks: dict[str, Any]) -> 
     scene = Scene()
     theirs = scene.see(build("theirs", {"requests": {"cpu": "5"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", asks))
-    scene.contest.seen(theirs, 0.0)
-    assert "6 cpu of 5 left" in scene.contest.objection(bind)
+    scene.conflicts.seen(theirs, 0.0)
+    assert "6 cpu of 5 left" in scene.conflicts.objection(bind)
     scene.model.forget(bind.task, bind.uid)
     asked = scene.see(build("asks", asks, scheduler="other"))
     assert "6 cpu of 5 left" in scene.guard.judge(asked, "n", 0.0)
@@ -149,11 +149,11 @@ def test_one_that_grows_where_it_is_takes_the_room_of_binds_that_are_not_sent() 
     scene = Scene()
     small = scene.see(build("theirs", {"requests": {"cpu": "2"}}, scheduler="other", node="n"))
     bind = scene.decide(build("ours", {"requests": {"cpu": "6"}}))
-    scene.contest.seen(small, 0.0)
-    assert scene.contest.objection(bind) == ""
+    scene.conflicts.seen(small, 0.0)
+    assert scene.conflicts.objection(bind) == ""
     grown = scene.see(build("theirs", SIXES["a resize that is not granted yet"], scheduler="other", node="n"))
-    scene.contest.grown(grown)
-    assert "6 cpu of 4 left" in scene.contest.objection(bind)
+    scene.conflicts.grown(grown)
+    assert "6 cpu of 4 left" in scene.conflicts.objection(bind)
 
 
 def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
@@ -184,15 +184,15 @@ def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
     asks = build("ours", {}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
     scene.decide(asks, DeviceShare(1, listed))
     meant = as_bound(scene.model.pods["default/ours"], scene.model.assumed["default/ours"])
-    room = scene.ledger.room(scene.node)
-    assert list(room.crowded(meant)) == []
-    room.take(meant)
-    assert room.over() == {}
+    free = scene.ledger.free(scene.node)
+    assert list(free.crowded(meant)) == []
+    free.take(meant)
+    assert free.over() == {}
     scene.claim("d")
     more = build("more", {}, resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
     scene.decide(more, DeviceShare(1, listed))
     same = as_bound(scene.model.pods["default/more"], scene.model.assumed["default/more"])
-    assert list(room.crowded(same)) == [f"device 1 ({listed}) is given twice"]
+    assert list(free.crowded(same)) == [f"device 1 ({listed}) is given twice"]
 
 
 def test_pods_of_one_claim_share_what_it_holds() -> None:
@@ -254,10 +254,10 @@ def test_binds_are_recalled_for_cards_that_somebody_else_took(
     theirs = scene.see(
         pod("theirs", scheduler="other", node="n", requests=amounts, annotations={**words, **other})
     )
-    scene.contest.seen(theirs, 0.0)
-    found = scene.contest.objection(bind)
+    scene.conflicts.seen(theirs, 0.0)
+    found = scene.conflicts.objection(bind)
     assert ("device 0" in found) is lost, found
-    assert scene.contest.objection(bind) == ""  # told once
+    assert scene.conflicts.objection(bind) == ""  # told once
 
 
 def test_a_card_in_parts_is_nobodys_whole() -> None:
@@ -271,10 +271,10 @@ def test_a_card_in_parts_is_nobodys_whole() -> None:
 
 def test_cards_by_uuid_of_containers_one_after_the_other_and_together() -> None:
     text = "GPU-a,NVIDIA,3000,50:;GPU-a,NVIDIA,1000,20:GPU-b,NVIDIA,500,0:;;GPU-a,NVIDIA,1000,20:;"
-    assert uuid_parts(text) == (UuidPart("GPU-a", 3, 900, 5000), UuidPart("GPU-b", 1, 0, 500))
-    assert uuid_parts(text, 1) == (UuidPart("GPU-a", 2, 500, 3000), UuidPart("GPU-b", 1, 0, 500))
-    assert uuid_parts("GPU-a[1-0],NVIDIA,10,5:;") == (UuidPart("GPU-a", 1, 50, 10),)
-    assert uuid_parts("nonsense;,,;GPU-a,NVIDIA,x,0:;GPU-a,NVIDIA:") == ()
+    assert uuid_shares(text) == (UuidShare("GPU-a", 3, 900, 5000), UuidShare("GPU-b", 1, 0, 500))
+    assert uuid_shares(text, 1) == (UuidShare("GPU-a", 2, 500, 3000), UuidShare("GPU-b", 1, 0, 500))
+    assert uuid_shares("GPU-a[1-0],NVIDIA,10,5:;") == (UuidShare("GPU-a", 1, 50, 10),)
+    assert uuid_shares("nonsense;,,;GPU-a,NVIDIA,x,0:;GPU-a,NVIDIA:") == ()
 
 
 def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:

@@ -16,7 +16,7 @@ from windlass.api import views
 from windlass.api.reasons import Reason
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.groups import coscheduling_status
-from windlass.model.groups.coscheduling_status import Status
+from windlass.model.groups.coscheduling_status import CoschedulingStatus
 from windlass.model.groups.member_counts import Members
 from windlass.spi.objects import Dialect
 
@@ -264,7 +264,9 @@ def test_a_count_that_is_none_or_two_holds_it(counts: tuple[str | None, ...], wo
 # ------------------------------------------------------------------ the status
 
 
-def status_of(phase: str = "", members: Members | None = None, *, least: int | None = 2) -> Status:
+def status_of(
+    phase: str = "", members: Members | None = None, *, least: int | None = 2
+) -> CoschedulingStatus:
     view = view_of({**coscheduling_group("train", least), "status": {"phase": phase}})
     pods = [views.decode_pod(views.encode(member("a", "train")))]
     return coscheduling_status.desired(view, members or Members(), pods)
@@ -313,17 +315,17 @@ def test_who_else_writes_the_status_is_told_by_its_fields() -> None:
         fields = [{"manager": name, "subresource": where, "operation": "Update"} for name, where in managers]
         return view_of(coscheduling_group("train", 2, managedFields=fields))
 
-    assert not coscheduling_status.is_kept_by_others(written_by())
-    assert not coscheduling_status.is_kept_by_others(
+    assert not coscheduling_status.is_managed_by_others(written_by())
+    assert not coscheduling_status.is_managed_by_others(
         written_by(("trainer", ""), ("windlass-scheduler", "status"))
     )
-    assert coscheduling_status.is_kept_by_others(
+    assert coscheduling_status.is_managed_by_others(
         written_by(("windlass-scheduler", "status"), ("controller", "status"))
     )
 
 
 def test_what_is_written_reads_as_what_was_wanted() -> None:
-    wanted = Status("Running", "default/train-node-0", 2, 0, 1)
+    wanted = CoschedulingStatus("Running", "default/train-node-0", 2, 0, 1)
     written = {**coscheduling_group("train", 2), **wanted.patch()}
     assert coscheduling_status.current(view_of(written)) == wanted
     assert replace(wanted, occupied_by="").patch()["status"]["occupiedBy"] is None

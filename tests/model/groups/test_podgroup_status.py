@@ -11,7 +11,7 @@ from windlass.api import views
 from windlass.api.reasons import Explanation, Reason
 from windlass.model.groups import member_counts, podgroup_status
 from windlass.model.groups.member_counts import Members
-from windlass.model.groups.podgroup_status import Standing
+from windlass.model.groups.podgroup_status import PodGroupState
 
 WAITS = Explanation(Reason.WAITING_FOR_QUOTA, "queue a holds 8 of 8 nvidia.com/gpu")
 
@@ -57,7 +57,7 @@ def test_phase(
 
 
 def test_waiting_is_written_once() -> None:
-    standing = Standing(Members(pending=2), True, True, WAITS)
+    standing = PodGroupState(Members(pending=2), True, True, WAITS)
     status = podgroup_status.desired(view(), standing, 0.0, "7")
     (condition,) = status.conditions
     assert (condition.type, condition.status, condition.reason, condition.message) == (
@@ -74,9 +74,9 @@ def test_waiting_is_written_once() -> None:
 
 
 def test_ready_turns_the_conditions() -> None:
-    waiting = podgroup_status.desired(view(), Standing(Members(pending=2), True, True, WAITS), 0.0, "1")
+    waiting = podgroup_status.desired(view(), PodGroupState(Members(pending=2), True, True, WAITS), 0.0, "1")
     written = view(status=waiting.patch()["status"])
-    running = podgroup_status.desired(written, Standing(Members(bound=2), True, False, None), 5.0, "2")
+    running = podgroup_status.desired(written, PodGroupState(Members(bound=2), True, False, None), 5.0, "2")
     assert running.phase == "Running"
     assert [(c.type, c.status, c.reason) for c in running.conditions] == [
         ("Unschedulable", "False", podgroup_status.READY_REASON),
@@ -86,14 +86,14 @@ def test_ready_turns_the_conditions() -> None:
 
 def test_conditions_of_others_are_kept() -> None:
     written = view(status={"conditions": [{"type": "Mine", "status": "True", "lastTransitionTime": "x"}]})
-    status = podgroup_status.desired(written, Standing(Members(bound=2), True, False, None), 0.0, "1")
+    status = podgroup_status.desired(written, PodGroupState(Members(bound=2), True, False, None), 0.0, "1")
     assert [c.type for c in status.conditions] == ["Mine", "Scheduled"]
     assert status.conditions[0].last_transition_time == "x"
 
 
 def test_elastic_members_that_wait_do_not_make_the_gang_unschedulable() -> None:
     status = podgroup_status.desired(
-        view(), Standing(Members(running=2, pending=1), True, False, WAITS), 0.0, "1"
+        view(), PodGroupState(Members(running=2, pending=1), True, False, WAITS), 0.0, "1"
     )
     assert status.phase == "Running"
     assert [c.type for c in status.conditions] == ["Scheduled"]
@@ -147,10 +147,10 @@ def test_who_has_had_his_minimum(phase: str, reserved: str, scheduled: str, whol
 
 
 def test_the_time_of_scheduled_is_that_of_its_status() -> None:
-    running = podgroup_status.desired(view(), Standing(Members(bound=2), True, False, None), 5.0, "1")
-    lost = Standing(Members(running=1, pending=1), True, True, WAITS)
+    running = podgroup_status.desired(view(), PodGroupState(Members(bound=2), True, False, None), 5.0, "1")
+    lost = PodGroupState(Members(running=1, pending=1), True, True, WAITS)
     first = podgroup_status.desired(view(status=running.patch()["status"]), lost, 7.0, "2")
-    other = Standing(
+    other = PodGroupState(
         Members(running=1, pending=1), True, True, Explanation(Reason.WAITING_FOR_MEMBERS, "one is missing")
     )
     second = podgroup_status.desired(view(status=first.patch()["status"]), other, 9.0, "3")

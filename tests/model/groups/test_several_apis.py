@@ -11,7 +11,7 @@ from kubeobjects import group, node, pod, priority_class, queue
 
 from windlass.api import views
 from windlass.api.reasons import Blocker, Explanation, Reason
-from windlass.model.cluster.display_names import Readable
+from windlass.model.cluster.display_names import DisplayNames
 from windlass.spi.objects import Dialect, SubGroup, TaskState
 
 
@@ -451,13 +451,13 @@ def test_names_as_people_use_them() -> None:
         holders=("default/kai:a", "ns/native:w.workers:0"),
         ahead=("default/c",),
     )
-    alone = Readable().explanation(told)
+    alone = DisplayNames().explanation(told)
     assert alone.message == "It waits in queue train, behind default/a and default/b."
     assert alone.holders == ("default/a", "ns/w.workers:0")
-    both = Readable(True, {"research"}).explanation(told)
+    both = DisplayNames(True, {"research"}).explanation(told)
     assert both.message == "It waits in queue kai/train, behind default/a and default/b."
     assert both.blockers[0].detail == "limit of queue volcano/research"
-    assert Readable().explanation(alone) is alone
+    assert DisplayNames().explanation(alone) is alone
 
 
 @pytest.mark.parametrize(("text", "grace"), [("5m", 300.0), ("", None), ("soon", None)])

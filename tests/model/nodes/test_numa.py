@@ -8,12 +8,12 @@ import pytest
 
 from windlass.api import views
 from windlass.api.devices import node_annotation, numa_annotations
-from windlass.api.devices.node_annotation import Card
-from windlass.api.devices.numa_annotations import NodeRecord, ZoneRecord
+from windlass.api.devices.node_annotation import DeviceRecord
+from windlass.api.devices.numa_annotations import NumaNodeRecord, NumaZoneRecord
 from windlass.engine import deltas
 from windlass.model.cluster.snapshot import from_objects
 from windlass.model.nodes import numa
-from windlass.spi.numa import AlignmentPolicy, ContainerKind, ZoneHolding
+from windlass.spi.numa import AlignmentPolicy, ContainerKind, NumaHolding
 
 GPU = "nvidia.com/gpu"
 GIB = 2**30
@@ -156,19 +156,19 @@ def test_a_numatopology_lists_processors() -> None:
 
 
 def published(policy: str = "none") -> dict[str, Any]:
-    record = NodeRecord((ZoneRecord(0, "0-7", 64 * GIB), ZoneRecord(1, "8-15", 64 * GIB)), policy)
-    listed = [Card(index=i, numa=i // 2, healthy=i != 3) for i in range(4)]
+    record = NumaNodeRecord((NumaZoneRecord(0, "0-7", 64 * GIB), NumaZoneRecord(1, "8-15", 64 * GIB)), policy)
+    listed = [DeviceRecord(index=i, numa=i // 2, healthy=i != 3) for i in range(4)]
     spec = node()
     spec["metadata"]["annotations"] = {
         numa_annotations.NUMA: numa_annotations.write(record),
-        node_annotation.CARDS: node_annotation.write(listed),
+        node_annotation.NODE_DEVICES: node_annotation.write(listed),
     }
     return spec
 
 
 def test_the_agents_word_counts_where_nobody_else_reports() -> None:
     view = views.decode_node(views.encode(published()))
-    found = numa.zones_of(view, None)
+    found = numa.numa_zones_of(view, None)
     assert found is not None
     assert found.obeys
     assert not found.pinned_memory
@@ -176,7 +176,7 @@ def test_the_agents_word_counts_where_nobody_else_reports() -> None:
     assert dict(found.zones[1].allocatable)[GPU] == 1000  # one is ill
     assert found.cards[2] == (GPU, 2, 1)
     other = views.decode_node_resource_topology(views.encode(report(zone(0, cpu="16"))))
-    reported = numa.zones_of(view, other)
+    reported = numa.numa_zones_of(view, other)
     assert reported is not None
     assert len(reported.zones) == 1
     assert not reported.obeys
@@ -188,7 +188,7 @@ def test_more_zones_than_a_kubelet_aligns_pods_to_are_not_looked_at() -> None:
 
 
 def test_a_report_that_goes_takes_the_zones_with_it() -> None:
-    reports = numa.ZoneReports()
+    reports = numa.NumaReports()
     first = views.decode_node_resource_topology(views.encode(report(zone(0, cpu="8/8"))))
     assert reports.upsert(first)
     assert not reports.upsert(first)
@@ -249,13 +249,13 @@ def test_a_policy_that_a_pod_names_counts_whatever_it_asks_for() -> None:
 
 
 def test_what_was_observed_counts_more_than_what_was_foreseen() -> None:
-    foreseen = ZoneHolding(((0, (("cpu", 2000), ("memory", GIB))),), ((0,),))
+    foreseen = NumaHolding(((0, (("cpu", 2000), ("memory", GIB))),), ((0,),))
     words = numa.words(foreseen)
     assert numa.holding_of(words) == foreseen
     observed = {
         numa_annotations.OBSERVED_KAI: '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2","cpu":"8"}}]'
     }
-    assert numa.holding_of(words | observed) == ZoneHolding(((1, (("cpu", 8000), (GPU, 2000))),))
+    assert numa.holding_of(words | observed) == NumaHolding(((1, (("cpu", 8000), (GPU, 2000))),))
     assert numa.holding_of({numa_annotations.PLACEMENT: "nonsense"}) is None
     assert numa.words(None) == {}
 

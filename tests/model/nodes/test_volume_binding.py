@@ -12,8 +12,8 @@ from kubeobjects import node, pod
 
 from windlass.api.views import (
     Pod,
-    decode_claim,
     decode_node,
+    decode_persistent_volume_claim,
     decode_pod,
     decode_storage_capacity,
     decode_storage_class,
@@ -24,7 +24,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.snapshot import from_objects, load
-from windlass.model.nodes.volume_binding import VolumeBook
+from windlass.model.nodes.volume_binding import VolumeIndex
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Expression, NodeTerm, VolumeNeed, VolumeOption
 
@@ -243,7 +243,7 @@ _CHANGES = st.lists(
 def _object(kind: str, name: str, how: str) -> Any:
     if kind == "claim":
         volume_name = "" if how == "gone" else how
-        return decode_claim(
+        return decode_persistent_volume_claim(
             msgspec.json.encode(claim(name, storageClassName="local", volumeName=volume_name))
         )
     if kind == "volume":
@@ -384,7 +384,7 @@ def test_a_volume_that_exists_is_given_to_one_claim() -> None:
 def _claim_view(obj: dict[str, Any]):
     from windlass.api import views
 
-    return views.decode_claim(views.encode(obj))
+    return views.decode_persistent_volume_claim(views.encode(obj))
 
 
 def _volume_view(obj: dict[str, Any]):
@@ -508,8 +508,8 @@ def test_other_selectors_of_a_pool_stand_as_they_are() -> None:
 def test_news_of_a_pool_matter_where_a_waiting_claim_is_judged_otherwise(
     before: str | None, after: str, matters: bool
 ) -> None:
-    book = VolumeBook()
-    book.upsert(decode_claim(msgspec.json.encode(claim(storageClassName="fast"))))
+    book = VolumeIndex()
+    book.upsert(decode_persistent_volume_claim(msgspec.json.encode(claim(storageClassName="fast"))))
     assert book.upsert(decode_storage_capacity(msgspec.json.encode(pool("a", before, in_zone("a")))))
     said = decode_storage_capacity(msgspec.json.encode(pool("a", after, in_zone("a"))))
     assert book.upsert(said) is matters
@@ -542,7 +542,7 @@ def test_a_pod_goes_where_the_pool_is_and_waits_until_there_is_one() -> None:
     load(model, placed(*objects))
     engine.apply([*found.deltas, *model.take()])
     assert engine.cycle(1.0).binds == ()
-    (group,) = engine.world.groups
+    (group,) = engine.state.groups
     said = engine.explain(group, 1.0)
     assert said is not None
     assert "no storage pool of class fast has 5Gi for claim default/data" in said.message

@@ -305,7 +305,7 @@ def test_what_annotations_say_about_nodes() -> None:
 
 
 def test_a_queue_says_which_groups_of_nodes_its_pods_use() -> None:
-    def queue_of(name: str, parent: str = "", affinity: Any = None, limits: str = "") -> views.Queue:
+    def queue_of(name: str, parent: str = "", affinity: Any = None, limits: str = "") -> views.QueueObject:
         notes = {"volcano.sh/nodegroup-resource-limits": limits} if limits else {}
         spec = {"parent": parent, **({"affinity": affinity} if affinity else {})}
         obj = {"metadata": {"name": name, "annotations": notes}, "spec": spec}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from windlass.api import quantities, validation, views
 from windlass.api.resources import QUEUES
 from windlass.model.queues.engine_queue import queue_of
-from windlass.model.queues.kueue_import import Translation, translate
+from windlass.model.queues.kueue_import import KueueImport, translate
 
 Json = dict[str, Any]
 _KUEUE = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
@@ -95,11 +95,11 @@ status: {admission: {clusterQueue: team-a}}
 """
 
 
-def of(text: str) -> Translation:
+def of(text: str) -> KueueImport:
     return translate(yaml.safe_load_all(text))
 
 
-def specs(found: Translation) -> dict[str, Json]:
+def specs(found: KueueImport) -> dict[str, Json]:
     return {queue["metadata"]["name"]: queue["spec"] for queue in found.queues}
 
 

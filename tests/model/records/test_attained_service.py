@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.model.records import attained_service
-from windlass.spi.objects import Past
+from windlass.spi.objects import AttainedService
 
 CREATED = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 SAID = {
@@ -19,9 +19,9 @@ SAID = {
 
 @given(st.floats(0, 1e7), st.floats(0, 1e7), st.integers(0, 1000))
 def test_what_is_written_is_read_but_for_a_second(attained: float, more: float, times: int) -> None:
-    past = Past(attained, CREATED + attained + more, times)
+    past = AttainedService(attained, CREATED + attained + more, times)
     notes = {name: text or "" for name, text in attained_service.written(past).items()}
-    found = attained_service.past_of(notes, CREATED)
+    found = attained_service.attained_service_of(notes, CREATED)
     assert found is not None
     assert 0 <= past.attained - found.attained < 1
     assert 0 <= past.at - found.at < 1
@@ -49,13 +49,13 @@ def test_what_is_written_is_read_but_for_a_second(attained: float, more: float, 
 def test_what_cannot_be_true_is_told_and_nobodys_past(notes: dict[str, str], words: str) -> None:
     said = {**SAID, **{f"windlass.dev/{name}": text for name, text in notes.items()}}
     assert words in attained_service.problem(said, CREATED)
-    assert attained_service.past_of(said, CREATED) is None
+    assert attained_service.attained_service_of(said, CREATED) is None
 
 
 def test_of_whom_nothing_is_written_there_is_none() -> None:
-    assert attained_service.past_of({"windlass.dev/suspensions": "3"}, CREATED) is None
+    assert attained_service.attained_service_of({"windlass.dev/suspensions": "3"}, CREATED) is None
     assert attained_service.problem({}, CREATED) == ""
-    assert attained_service.past_of(SAID, CREATED) == Past(7200.0, CREATED + 10_800, 2)
+    assert attained_service.attained_service_of(SAID, CREATED) == AttainedService(7200.0, CREATED + 10_800, 2)
 
 
 def test_what_is_carried_counts_from_when_the_first_object_was_made() -> None:
@@ -63,8 +63,10 @@ def test_what_is_carried_counts_from_when_the_first_object_was_made() -> None:
     assert first == SAID | {"windlass.dev/attained-since": "2026-01-01T00:00:00Z"}
     assert attained_service.carried(first, "2026-01-02T00:00:00Z") == first
     made_anew = CREATED + 86_400
-    assert attained_service.past_of(SAID, made_anew) is None
-    assert attained_service.past_of(first, made_anew) == Past(7200.0, CREATED + 10_800, 2, CREATED)
+    assert attained_service.attained_service_of(SAID, made_anew) is None
+    assert attained_service.attained_service_of(first, made_anew) == AttainedService(
+        7200.0, CREATED + 10_800, 2, CREATED
+    )
     assert attained_service.carried({"other": "x"}, "2026-01-01T00:00:00Z") == {}
     assert "attained-since" in attained_service.problem(
         first | {"windlass.dev/attained-since": "then"}, CREATED

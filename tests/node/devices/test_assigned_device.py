@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from windlass.api.errors import WindlassError
 from windlass.cli.commands.reserve_card import command
 from windlass.node.devices import assigned_device
-from windlass.node.devices.assigned_device import given_card
+from windlass.node.devices.assigned_device import find_assigned_device
 from windlass.node.devices.nvml import Nvml
 
 UUID = "GPU-8f5f5e3a-0d7c-4f0a-9c36-0123456789ab"
@@ -80,21 +80,25 @@ def test_one_whole_card_is_named(
     folder = tmp_path if mounted else tmp_path / "none"
     environment = {assigned_device.VARIABLE: told}
     if card:
-        assert given_card(environment, mounts=folder, load=lambda: Nvml(library)) == card
+        assert find_assigned_device(environment, mounts=folder, load=lambda: Nvml(library)) == card
     else:
         with pytest.raises(WindlassError) as caught:
-            given_card(environment, mounts=folder, load=lambda: Nvml(library))
+            find_assigned_device(environment, mounts=folder, load=lambda: Nvml(library))
         assert caught.value.code == assigned_device.NOT_NAMED
     assert library.open == 0
 
 
 def test_without_the_binding_the_words_count(tmp_path: Path) -> None:
-    assert given_card({assigned_device.VARIABLE: UUID}, mounts=tmp_path / "none", load=missing) == UUID
+    assert (
+        find_assigned_device({assigned_device.VARIABLE: UUID}, mounts=tmp_path / "none", load=missing) == UUID
+    )
 
 
 def test_what_it_tells_stands_where_the_kubelet_reads(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(assigned_device.library, "load", missing)
-    monkeypatch.setattr(given_card, "__kwdefaults__", {"mounts": tmp_path / "none", "load": missing})
+    monkeypatch.setattr(
+        find_assigned_device, "__kwdefaults__", {"mounts": tmp_path / "none", "load": missing}
+    )
     log = tmp_path / "termination-log"
     done = CliRunner().invoke(command, ["--tell", "--to", str(log)], env={assigned_device.VARIABLE: UUID})
     assert (done.exit_code, log.read_text()) == (0, f"{UUID}\n")

@@ -6,20 +6,24 @@ from typing import Any
 
 import pytest
 
-from windlass.api.devices.assignment_annotations import Part, from_annotations, to_annotations
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.assignment_annotations import DeviceAssignment, from_annotations, to_annotations
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.node.devices import container_devices
-from windlass.node.devices.container_devices import Given, share_out, visible, whole_cards
+from windlass.node.devices.container_devices import VisibleDevice, share_out, visible, whole_devices
 from windlass.node.devices.mps import Daemon
 
 NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
 MPS = Daemon("/run/mps")
 
 
-def given(index: int, part: Part | None = None, *, resource: str = NVIDIA, mps: bool = False) -> Given:
-    card = Card(index, f"GPU-{index}", resource=resource, memory_mib=24576, mps=mps)
-    return Given(
-        card, part or Part(index), f"GPU-{index}" if part is None or not part.profile else f"MIG-{index}"
+def given(
+    index: int, part: DeviceAssignment | None = None, *, resource: str = NVIDIA, mps: bool = False
+) -> VisibleDevice:
+    card = DeviceRecord(index, f"GPU-{index}", resource=resource, memory_mib=24576, mps=mps)
+    return VisibleDevice(
+        card,
+        part or DeviceAssignment(index),
+        f"GPU-{index}" if part is None or not part.profile else f"MIG-{index}",
     )
 
 
@@ -34,13 +38,13 @@ def pod(
     return {"metadata": {"name": "p", "annotations": annotations or {}}, "spec": spec}
 
 
-def indices(shares: dict[str, list[Given]]) -> dict[str, list[int]]:
+def indices(shares: dict[str, list[VisibleDevice]]) -> dict[str, list[int]]:
     return {name: [each.part.index for each in every] for name, every in shares.items()}
 
 
 def test_cards_are_shared_out_in_the_order_of_the_manifest() -> None:
     wanted = pod(gpu("a", 1), {"name": "b"}, gpu("c", 2), init=[gpu("i", 3)])
-    assert whole_cards(wanted) == 3
+    assert whole_devices(wanted) == 3
     assert indices(share_out(wanted, [given(n) for n in range(3)])) == {
         "a": [0],
         "b": [],
@@ -50,10 +54,10 @@ def test_cards_are_shared_out_in_the_order_of_the_manifest() -> None:
 
 
 def test_only_the_container_that_asked_for_a_share_gets_it() -> None:
-    share = given(0, Part(0, 0, 10240))
+    share = given(0, DeviceAssignment(0, 0, 10240))
     wanted = pod({"name": "sidecar"}, {"name": "main", **limits("aliyun.com/gpu-mem", 10)})
     assert indices(share_out(wanted, [share])) == {"sidecar": [], "main": [0]}
-    assert whole_cards(wanted) == 0
+    assert whole_devices(wanted) == 0
 
 
 def limits(name: str, amount: int) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def limits(name: str, amount: int) -> dict[str, Any]:
 
 
 def test_an_annotation_means_the_first_container_or_the_one_that_it_names() -> None:
-    share = given(0, Part(0, 500, 0))
+    share = given(0, DeviceAssignment(0, 500, 0))
     plain = pod({"name": "a"}, {"name": "b"}, annotations={"gpu-fraction": "0.5"})
     assert indices(share_out(plain, [share])) == {"a": [0], "b": []}
     named = pod(
@@ -76,7 +80,7 @@ def test_shares_of_several_containers_stand_in_the_order_of_asking() -> None:
     wanted = pod(
         {"name": "a", **limits("aliyun.com/gpu-mem", 20)}, {"name": "b", **limits("aliyun.com/gpu-mem", 5)}
     )
-    parts = [Part(1, 0, 20480), Part(0, 0, 5120)]
+    parts = [DeviceAssignment(1, 0, 20480), DeviceAssignment(0, 0, 5120)]
     cards = [given(part.index, part) for part in from_annotations(to_annotations(parts))]
     assert indices(share_out(wanted, cards)) == {"a": [1], "b": [0]}
 
@@ -87,7 +91,11 @@ def test_whole_cards_shares_and_slices_find_their_containers() -> None:
         {"name": "share", **limits("aliyun.com/gpu-mem", 4)},
         {"name": "slice", **limits("nvidia.com/mig-1g.5gb", 1)},
     )
-    cards = [given(0), given(1, Part(1, 0, 4096)), given(2, Part(2, 0, 0, "1g.5gb", 6))]
+    cards = [
+        given(0),
+        given(1, DeviceAssignment(1, 0, 4096)),
+        given(2, DeviceAssignment(2, 0, 0, "1g.5gb", 6)),
+    ]
     assert indices(share_out(wanted, cards)) == {"whole": [0], "share": [1], "slice": [2]}
     assert container_devices.wanted_slices(wanted) == {"1g.5gb": 1}
 
@@ -115,7 +123,10 @@ def test_other_makers(resource: str, words: dict[str, str]) -> None:
 
 class TestMps:
     def test_limits_go_by_the_numbers_that_the_client_sees(self) -> None:
-        shares = [given(3, Part(3, 300, 10240), mps=True), given(1, Part(1, 250, 1000), mps=True)]
+        shares = [
+            given(3, DeviceAssignment(3, 300, 10240), mps=True),
+            given(1, DeviceAssignment(1, 250, 1000), mps=True),
+        ]
         assert visible(shares, [NVIDIA], MPS) == {
             "CUDA_VISIBLE_DEVICES": "GPU-3,GPU-1",
             "NVIDIA_VISIBLE_DEVICES": "GPU-3,GPU-1",
@@ -125,37 +136,40 @@ class TestMps:
         }
 
     def test_no_claim_on_compute_is_no_limit_of_compute(self) -> None:
-        words = visible([given(0, Part(0, 0, 2048), mps=True)], [NVIDIA], MPS)
+        words = visible([given(0, DeviceAssignment(0, 0, 2048), mps=True)], [NVIDIA], MPS)
         assert words["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2G"
         assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in words
 
     @pytest.mark.parametrize(
         ("each", "daemon"),
         [
-            (given(0, Part(0, 500, 1024), mps=True), Daemon(problem="none")),
-            (given(0, Part(0, 500, 1024)), MPS),
+            (given(0, DeviceAssignment(0, 500, 1024), mps=True), Daemon(problem="none")),
+            (given(0, DeviceAssignment(0, 500, 1024)), MPS),
             (given(0, mps=True), MPS),
-            (given(0, Part(0, 0, 0, "1g.5gb", 0), mps=True), MPS),
+            (given(0, DeviceAssignment(0, 0, 0, "1g.5gb", 0), mps=True), MPS),
         ],
     )
     def test_no_limits_without_a_daemon_nor_for_whole_cards_and_slices(
-        self, each: Given, daemon: Daemon
+        self, each: VisibleDevice, daemon: Daemon
     ) -> None:
         assert not [name for name in visible([each], [NVIDIA], daemon) if "MPS" in name]
 
     def test_who_shares_nothing_is_kept_away_from_the_daemon(self) -> None:
         (key,) = container_devices.apart([given(0, mps=True)], MPS)
         assert key == "CUDA_MPS_PIPE_DIRECTORY"
-        assert container_devices.apart([given(0, Part(0, 0, 0, "1g.5gb", 0))], MPS)
-        assert container_devices.apart([given(0, Part(0, 500, 0), mps=True)], MPS) == {}
+        assert container_devices.apart([given(0, DeviceAssignment(0, 0, 0, "1g.5gb", 0))], MPS)
+        assert container_devices.apart([given(0, DeviceAssignment(0, 500, 0), mps=True)], MPS) == {}
         assert container_devices.apart([], MPS) == {}
         assert container_devices.apart([given(0)], Daemon(problem="none")) == {}
 
 
 def test_words_for_people() -> None:
     assert (
-        container_devices.words(given(0, Part(0, 300, 10240)))
+        container_devices.words(given(0, DeviceAssignment(0, 300, 10240)))
         == "card 0: 30 % of its compute and 10240 MiB of its memory"
     )
     assert container_devices.words(given(2)) == "card 2"
-    assert container_devices.words(given(1, Part(1, 0, 0, "1g.5gb", 6))) == "slice 1g.5gb at 6 of card 1"
+    assert (
+        container_devices.words(given(1, DeviceAssignment(1, 0, 0, "1g.5gb", 6)))
+        == "slice 1g.5gb at 6 of card 1"
+    )

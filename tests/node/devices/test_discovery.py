@@ -10,7 +10,7 @@ from scriptednvml import A100_40, H100_80, T4, Script, binding, card
 
 from windlass.api.devices import node_annotation
 from windlass.node.devices import discovery, labels
-from windlass.node.devices.discovery import DeviceOptionError, Wishes, discover, key_of
+from windlass.node.devices.discovery import DeviceOptionError, DiscoveryOptions, discover, key_of
 from windlass.node.devices.labels import family
 from windlass.node.devices.nvml import Nvml
 
@@ -37,7 +37,7 @@ def nvml(tmp_path: Path, cards: list[dict[str, Any]], **more: Any) -> Nvml:
 
 
 def found(
-    tmp_path: Path, cards: list[dict[str, Any]], wishes: Wishes | None = None, **more: Any
+    tmp_path: Path, cards: list[dict[str, Any]], wishes: DiscoveryOptions | None = None, **more: Any
 ) -> discovery.Inventory:
     return discover("auto", wishes, nvml=nvml(tmp_path, cards, **more))
 
@@ -88,7 +88,7 @@ def test_each_card_is_told_apart(tmp_path: Path) -> None:
     assert inventory.cards[2].compute == "7.5"
     assert inventory.cards[0].pci == "00000000:10:00.0"
     assert "several kinds (NVIDIA-H100-80GB-HBM3, Tesla-T4)" in inventory.note
-    again = node_annotation.read({node_annotation.CARDS: node_annotation.write(inventory.cards)})
+    again = node_annotation.read({node_annotation.NODE_DEVICES: node_annotation.write(inventory.cards)})
     assert again.problem is None
     assert again.cards == inventory.cards
 
@@ -128,7 +128,7 @@ class TestMig:
         return [cut, card(A100_40, 1)]
 
     def test_possible_placements_are_the_drivers(self, tmp_path: Path) -> None:
-        inventory = found(tmp_path, self.cards(), Wishes(may_carve=True))
+        inventory = found(tmp_path, self.cards(), DiscoveryOptions(may_carve=True))
         cut = inventory.cards[0]
         assert cut.mig
         assert cut.dynamic
@@ -147,7 +147,7 @@ class TestMig:
 
     def test_mixed_counts_the_slices_that_are_there(self, tmp_path: Path) -> None:
         cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 5, 1), ("1g.5gb", 6, 1))
-        inventory = found(tmp_path, cards, Wishes(may_carve=True))
+        inventory = found(tmp_path, cards, DiscoveryOptions(may_carve=True))
         assert not inventory.cards[0].dynamic  # somebody else cut it
         assert "does not carve: 0" in inventory.note
         assert inventory.amounts == {
@@ -165,7 +165,7 @@ class TestMig:
 
     def test_single_makes_cards_of_the_slices(self, tmp_path: Path) -> None:
         cards = self.cards(("1g.5gb", 5, 1), ("1g.5gb", 6, 1))[:1]
-        inventory = found(tmp_path, cards, Wishes(mig="single"))
+        inventory = found(tmp_path, cards, DiscoveryOptions(mig="single"))
         assert inventory.amounts == {"nvidia.com/gpu": 2}
         assert [c.uuid for c in inventory.cards] == ["MIG-0", "MIG-1"]
         assert inventory.cards[0].memory_mib == 4864
@@ -177,12 +177,12 @@ class TestMig:
 
     def test_single_with_different_slices_falls_back_and_says_so(self, tmp_path: Path) -> None:
         cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 6, 1))
-        inventory = found(tmp_path, cards, Wishes(mig="single"))
+        inventory = found(tmp_path, cards, DiscoveryOptions(mig="single"))
         assert inventory.labels["nvidia.com/mig.strategy"] == "mixed"
         assert "mixed is used" in inventory.note
 
     def test_an_ordinary_user_sees_the_slices_but_not_their_places(self, tmp_path: Path) -> None:
-        inventory = found(tmp_path, self.cards(("1g.5gb", 6, 1)), Wishes(), root=False)
+        inventory = found(tmp_path, self.cards(("1g.5gb", 6, 1)), DiscoveryOptions(), root=False)
         cut = inventory.cards[0]
         assert not cut.dynamic
         assert [(i.profile, i.uuid) for i in cut.instances] == [("1g.5gb", "MIG-0")]

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as altered
 
-from windlass.api.devices.assignment_annotations import Part, to_annotations
-from windlass.api.devices.node_annotation import Card, SliceInstance
-from windlass.node.devices.allocations import DeviceBusy, DeviceLedger
+from windlass.api.devices.assignment_annotations import DeviceAssignment, to_annotations
+from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
+from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy
 from windlass.node.devices.discovery import Inventory, discover
-from windlass.node.devices.manager import CardKeeper, Rejected
-from windlass.node.devices.mig_instances import Records, SimulatedSlicer, SliceRefused
+from windlass.node.devices.manager import DeviceManager, Rejected
+from windlass.node.devices.mig_instances import MigInstanceFile, SimulatedSlicer, SliceRefused
 
 
-def keeper(folder: Path, option: str = "simulated:2xA100-40GB,1xA100-40GB+mig") -> CardKeeper:
-    slicer = SimulatedSlicer(Records(folder / "mig.json"))
-    return CardKeeper(discover(option), DeviceLedger(folder / "devices.json"), slicer)
+def keeper(folder: Path, option: str = "simulated:2xA100-40GB,1xA100-40GB+mig") -> DeviceManager:
+    slicer = SimulatedSlicer(MigInstanceFile(folder / "mig.json"))
+    return DeviceManager(discover(option), DeviceAllocations(folder / "devices.json"), slicer)
 
 
-def pod(limits: dict[str, str] | None, *parts: Part, raw: dict[str, str] | None = None) -> dict[str, Any]:
+def pod(
+    limits: dict[str, str] | None, *parts: DeviceAssignment, raw: dict[str, str] | None = None
+) -> dict[str, Any]:
     container = {"name": "main", "resources": {"limits": limits or {}}}
     annotations = to_annotations(parts) if raw is None else raw
     return {
@@ -38,18 +40,18 @@ SLICE = {"nvidia.com/mig-1g.5gb": "1"}
 
 async def test_whole_cards_shares_and_slices(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
-    await cards.admit("u1", "ns/a", pod(GPU, Part(1)))
-    await cards.admit("u2", "ns/b", pod(MEMORY, Part(0, 0, 10240)))
-    await cards.admit("u3", "ns/c", pod(SLICE, Part(2, 0, 0, "1g.5gb", 6)))
+    await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(1)))
+    await cards.admit("u2", "ns/b", pod(MEMORY, DeviceAssignment(0, 0, 10240)))
+    await cards.admit("u3", "ns/c", pod(SLICE, DeviceAssignment(2, 0, 0, "1g.5gb", 6)))
     (whole,) = await cards.given("u1")
     (share,) = await cards.given("u2")
     (cut,) = await cards.given("u3")
-    assert (whole.identifier, whole.part) == ("1", Part(1))
+    assert (whole.identifier, whole.part) == ("1", DeviceAssignment(1))
     assert (share.identifier, share.part.memory_mib) == ("0", 10240)
     assert cut.identifier.startswith("MIG-")
     assert [i.uuid for i in cards.inventory.find(2).instances] == [cut.identifier]
     with pytest.raises(DeviceBusy):
-        await cards.admit("u4", "ns/d", pod(GPU, Part(0)))
+        await cards.admit("u4", "ns/d", pod(GPU, DeviceAssignment(0)))
     cards.release("u3")
     await cards.sweep()
     assert not cards.inventory.find(2).instances
@@ -59,45 +61,45 @@ async def test_nothing_asked_for_is_nothing_taken(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
     await cards.admit("u1", "ns/a", pod(None))
     assert await cards.given("u1") == []
-    assert not cards.ledger.held
+    assert not cards.allocations.held
 
 
 async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
     first = keeper(tmp_path)
-    bound = pod(SLICE, Part(2, 0, 0, "1g.5gb", 6))
+    bound = pod(SLICE, DeviceAssignment(2, 0, 0, "1g.5gb", 6))
     await first.admit("u1", "ns/a", bound)
     before = await first.given("u1")
     again = keeper(tmp_path)
     await again.admit("u1", "ns/a", bound)
     assert [each.identifier for each in await again.given("u1")] == [each.identifier for each in before]
-    again.ledger.keep_only([])
+    again.allocations.keep_only([])
     await again.sweep()
-    assert not Records(tmp_path / "mig.json").made
+    assert not MigInstanceFile(tmp_path / "mig.json").made
 
 
 @pytest.mark.parametrize(
     ("limits", "parts", "words"),
     [
         (GPU, [], "asks for 1 devices but was bound with none"),
-        (GPU, [Part(0), Part(1)], "bound with 0,1"),
-        (GPU, [Part(7)], "no device 7"),
-        (GPU, [Part(2)], "MIG mode: only slices"),
-        (GPU, [Part(0, 500, 0)], "bound with 0"),
-        (None, [Part(0, 500, 0)], "asks for no part"),
+        (GPU, [DeviceAssignment(0), DeviceAssignment(1)], "bound with 0,1"),
+        (GPU, [DeviceAssignment(7)], "no device 7"),
+        (GPU, [DeviceAssignment(2)], "MIG mode: only slices"),
+        (GPU, [DeviceAssignment(0, 500, 0)], "bound with 0"),
+        (None, [DeviceAssignment(0, 500, 0)], "asks for no part"),
         (MEMORY, [], "part of a device but was bound with none"),
-        (MEMORY, [Part(0)], "asks for 0 devices"),
-        (SLICE, [Part(2, 0, 0, "1g.5gb", 7)], "cannot begin at 7"),
-        (SLICE, [Part(0, 0, 0, "1g.5gb", 0)], "is not carved here"),
+        (MEMORY, [DeviceAssignment(0)], "asks for 0 devices"),
+        (SLICE, [DeviceAssignment(2, 0, 0, "1g.5gb", 7)], "cannot begin at 7"),
+        (SLICE, [DeviceAssignment(0, 0, 0, "1g.5gb", 0)], "is not carved here"),
         (SLICE, [], "has 0 MIG slices 1g.5gb"),
     ],
 )
 async def test_bindings_that_cannot_be(
-    tmp_path: Path, limits: dict[str, str] | None, parts: list[Part], words: str
+    tmp_path: Path, limits: dict[str, str] | None, parts: list[DeviceAssignment], words: str
 ) -> None:
     cards = keeper(tmp_path)
     with pytest.raises(Rejected, match=words):
         await cards.admit("u1", "ns/a", pod(limits, *parts))
-    assert not cards.ledger.held
+    assert not cards.allocations.held
 
 
 async def test_words_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
@@ -110,40 +112,40 @@ async def test_a_card_that_is_not_well_takes_nothing_new(tmp_path: Path) -> None
     sick = altered(cards.inventory.find(0), healthy=False, reason="XID 79")
     cards.inventory = replace(cards.inventory, cards=(sick, *cards.inventory.cards[1:]))
     with pytest.raises(Rejected, match="not healthy: XID 79"):
-        await cards.admit("u1", "ns/a", pod(GPU, Part(0)))
+        await cards.admit("u1", "ns/a", pod(GPU, DeviceAssignment(0)))
 
 
 async def test_a_lasting_refusal_takes_the_card_out_of_carving(tmp_path: Path) -> None:
     cards = keeper(tmp_path)
 
     class Refusing(SimulatedSlicer):
-        def carve(self, card: Card, profile: str, start: int, owner: str) -> str:
+        def carve(self, card: DeviceRecord, profile: str, start: int, owner: str) -> str:
             raise SliceRefused("no permission", lasting=True)
 
-    cards.slicer = Refusing(Records(tmp_path / "mig.json"))
+    cards.slicer = Refusing(MigInstanceFile(tmp_path / "mig.json"))
     told: list[bool] = []
     cards.on_change(lambda: told.append(cards.inventory.find(2).dynamic))
     with pytest.raises(Rejected, match="no permission"):
-        await cards.admit("u1", "ns/a", pod(SLICE, Part(2, 0, 0, "1g.5gb", 6)))
+        await cards.admit("u1", "ns/a", pod(SLICE, DeviceAssignment(2, 0, 0, "1g.5gb", 6)))
     assert told == [False]
-    assert not cards.ledger.held
+    assert not cards.allocations.held
     assert cards.refused == {cards.inventory.find(2).uuid}
 
 
 class TestSlicesThatAreThere:
-    def cards(self, folder: Path) -> CardKeeper:
+    def cards(self, folder: Path) -> DeviceManager:
         instances = tuple(SliceInstance("1g.5gb", start, 1, f"MIG-{start}") for start in (5, 6))
-        cut = Card(0, "GPU-0", mig=True, instances=instances)
-        return CardKeeper(Inventory((cut,)), DeviceLedger(folder / "devices.json"))
+        cut = DeviceRecord(0, "GPU-0", mig=True, instances=instances)
+        return DeviceManager(Inventory((cut,)), DeviceAllocations(folder / "devices.json"))
 
     async def test_the_number_among_those_of_the_profile_counts(self, tmp_path: Path) -> None:
         cards = self.cards(tmp_path)
-        await cards.admit("u1", "ns/a", pod(SLICE, Part(1)))
+        await cards.admit("u1", "ns/a", pod(SLICE, DeviceAssignment(1)))
         assert [each.identifier for each in await cards.given("u1")] == ["MIG-6"]
         with pytest.raises(DeviceBusy):
-            await cards.admit("u2", "ns/b", pod(SLICE, Part(1)))
+            await cards.admit("u2", "ns/b", pod(SLICE, DeviceAssignment(1)))
         with pytest.raises(Rejected, match="has 2 MIG slices"):
-            await cards.admit("u2", "ns/b", pod(SLICE, Part(2)))
+            await cards.admit("u2", "ns/b", pod(SLICE, DeviceAssignment(2)))
 
     async def test_without_a_decision_a_free_one_is_taken(self, tmp_path: Path) -> None:
         cards = self.cards(tmp_path)

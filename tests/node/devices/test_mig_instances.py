@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scriptednvml import A100_40, Script, binding, card
 
-from windlass.api.devices.node_annotation import Card
-from windlass.node.devices.discovery import Wishes, discover, inventory
-from windlass.node.devices.mig_instances import NvmlSlicer, Records, SimulatedSlicer, SliceBusy, SliceRefused
+from windlass.api.devices.node_annotation import DeviceRecord
+from windlass.node.devices.discovery import DiscoveryOptions, discover, inventory
+from windlass.node.devices.mig_instances import (
+    MigInstanceFile,
+    NvmlSlicer,
+    SimulatedSlicer,
+    SliceBusy,
+    SliceRefused,
+)
 from windlass.node.devices.nvml import Nvml
 
 
@@ -27,13 +33,13 @@ class Machine:
     def agent(self) -> NvmlSlicer:
         self.nvml = Nvml(binding(self.script))
         self.nvml.open()
-        self.slicer = NvmlSlicer(self.nvml, Records(self.path))
+        self.slicer = NvmlSlicer(self.nvml, MigInstanceFile(self.path))
         return self.slicer
 
     @property
-    def card(self) -> Card:
+    def card(self) -> DeviceRecord:
         own = frozenset(self.slicer.records.made)
-        return inventory(self.nvml, Wishes(may_carve=True, own=own)).cards[0]
+        return inventory(self.nvml, DiscoveryOptions(may_carve=True, own=own)).cards[0]
 
     @property
     def present(self) -> list[tuple[str, int]]:
@@ -211,9 +217,9 @@ def test_whatever_happens_the_card_holds_what_living_pods_hold(
 
 def test_simulated_slices_are_kept_like_real_ones(tmp_path: Path) -> None:
     carved = discover("simulated:1xA100-40GB+mig").cards[0]
-    slicer = SimulatedSlicer(Records(tmp_path / "mig.json"))
+    slicer = SimulatedSlicer(MigInstanceFile(tmp_path / "mig.json"))
     first = slicer.carve(carved, "1g.5gb", 6, "u1")
-    assert SimulatedSlicer(Records(tmp_path / "mig.json")).carve(carved, "1g.5gb", 6, "u1") == first
+    assert SimulatedSlicer(MigInstanceFile(tmp_path / "mig.json")).carve(carved, "1g.5gb", 6, "u1") == first
     with pytest.raises(SliceBusy):
         slicer.carve(carved, "1g.10gb", 6, "u2")
     slicer.remove({"u2"})

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scriptednvml import H100_80, Script, binding, card
 
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import FakeClock
 from windlass.node.device_reporter import declared_well
 from windlass.node.devices import mps, usage_audit
-from windlass.node.devices.allocations import Claim, DeviceLedger, Held
-from windlass.node.devices.discovery import Wishes, inventory
+from windlass.node.devices.allocations import DeviceAllocations, DeviceHold, Held
+from windlass.node.devices.discovery import DiscoveryOptions, inventory
 from windlass.node.devices.health import FaultRecords, Xid, XidListener, asked
-from windlass.node.devices.index_store import CardMemory, numbered
-from windlass.node.devices.manager import CardKeeper
-from windlass.node.devices.monitor import CardWatch, Told, grace_of
+from windlass.node.devices.index_store import DeviceIndexStore, numbered
+from windlass.node.devices.manager import DeviceManager
+from windlass.node.devices.monitor import DeviceMonitor, PublishedDevices, grace_of
 from windlass.node.devices.nvml import Nvml
-from windlass.node.devices.usage_audit import Use, judge
+from windlass.node.devices.usage_audit import DeviceProcess, audit
 from windlass.node.runtime.threads import in_thread
 
 
@@ -44,22 +44,22 @@ class Scene:
 
     def start(self) -> None:
         """An agent on this folder, perhaps after another."""
-        memory = CardMemory(self.folder / "cards.json", self.boot)
-        found = inventory(self.nvml, Wishes(numbers=memory.numbers))
-        self.keeper = CardKeeper(found, DeviceLedger(self.folder / "devices.json"))
-        self.watch = CardWatch(
-            self.keeper,
+        memory = DeviceIndexStore(self.folder / "cards.json", self.boot)
+        found = inventory(self.nvml, DiscoveryOptions(numbers=memory.numbers))
+        self.device_manager = DeviceManager(found, DeviceAllocations(self.folder / "devices.json"))
+        self.watch = DeviceMonitor(
+            self.device_manager,
             self.clock,
             nvml=self.nvml,
             faults=FaultRecords(self.folder / "health.json", self.boot),
-            wishes=lambda: Wishes(numbers=memory.numbers),
+            wishes=lambda: DiscoveryOptions(numbers=memory.numbers),
             memory=memory,
             environment={"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps")},
             period_seconds=15.0,
         )
-        self.told: list[Told] = []
+        self.told: list[PublishedDevices] = []
         self.said: list[tuple[str, str]] = []
-        self.found: list[usage_audit.Finding] = []
+        self.found: list[usage_audit.UsageFinding] = []
         self.evicted: list[tuple[str, str]] = []
         self.watch.publish = self.told.append
         self.watch.say = lambda _, reason, message: self.said.append((reason, message))
@@ -67,13 +67,13 @@ class Scene:
         self.watch.evict = lambda uid, why: self.evicted.append((uid, why))
         self.watch.pods = lambda: self.pods
 
-    def pod(self, uid: str, claim: Claim, seconds: str = "") -> None:
+    def pod(self, uid: str, claim: DeviceHold, seconds: str = "") -> None:
         notes = {"windlass.dev/unhealthy-device-seconds": seconds} if seconds else {}
         self.pods[uid] = {"metadata": {"name": uid, "annotations": notes}}
-        self.keeper.ledger.claim(uid, f"ns/{uid}", [claim])
+        self.device_manager.allocations.claim(uid, f"ns/{uid}", [claim])
 
-    def card(self, index: int) -> Card:
-        return self.keeper.inventory.cards[index]
+    def card(self, index: int) -> DeviceRecord:
+        return self.device_manager.inventory.cards[index]
 
     def uuid(self, index: int) -> str:
         return self.script.cards[index]["uuid"]
@@ -127,7 +127,7 @@ async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) 
             await scene.watch.prime()
         else:
             await scene.watch.look()
-        assert [(c.index, c.uuid, c.healthy) for c in scene.keeper.inventory.cards] == [
+        assert [(c.index, c.uuid, c.healthy) for c in scene.device_manager.inventory.cards] == [
             (0, first, False),
             (1, second, True),
         ]
@@ -146,7 +146,7 @@ async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene)
     scene.boot = "another"
     scene.start()
     await scene.watch.prime()
-    assert [(c.index, c.uuid) for c in scene.keeper.inventory.cards] == [(1, second)]
+    assert [(c.index, c.uuid) for c in scene.device_manager.inventory.cards] == [(1, second)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -163,7 +163,7 @@ def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
 
 
 async def test_nothing_is_listed_while_an_instance_is_being_made(scene: Scene) -> None:
-    async with scene.keeper.carving:
+    async with scene.device_manager.carving:
         looking = asyncio.ensure_future(scene.watch.look())
         await asyncio.sleep(0.05)
         assert not scene.told
@@ -176,7 +176,7 @@ async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None
         state["driver"] = False
     await scene.watch.look()
     assert scene.card(0).reason == "it does not answer: Driver Not Loaded"
-    assert len(scene.keeper.inventory.cards) == 2
+    assert len(scene.device_manager.inventory.cards) == 2
     with scene.script.open() as state:
         state["driver"] = True
     await scene.watch.look()
@@ -248,10 +248,10 @@ def test_what_only_root_may_ask_is_no_fault(scene: Scene) -> None:
 
 class TestMovingAway:
     async def test_after_its_grace(self, scene: Scene) -> None:
-        scene.pod("patient", Claim("0", 300), "100")
-        scene.pod("plain", Claim("0", 300))
-        scene.pod("stays", Claim("0", 300), "forever")
-        scene.pod("elsewhere", Claim("1"))
+        scene.pod("patient", DeviceHold("0", 300), "100")
+        scene.pod("plain", DeviceHold("0", 300))
+        scene.pod("stays", DeviceHold("0", 300), "forever")
+        scene.pod("elsewhere", DeviceHold("1"))
         scene.watch.heard(scene.uuid(0), 79)
         await scene.watch.look()
         assert scene.evicted == []
@@ -264,7 +264,7 @@ class TestMovingAway:
         assert [uid for uid, _ in scene.evicted] == ["plain", "patient"]
 
     async def test_not_when_the_card_is_well_again_in_time(self, scene: Scene) -> None:
-        scene.pod("plain", Claim("0"))
+        scene.pod("plain", DeviceHold("0"))
         scene.script.change(0, ecc=1)
         await scene.watch.look()
         scene.clock.jump(20)
@@ -296,7 +296,7 @@ class TestUse:
         try:
             assert usage_audit.pod_of(process.pid) == "u1"
             assert usage_audit.pod_of(os.getpid()) == ""
-            scene.pod("u1", Claim("0"))
+            scene.pod("u1", DeviceHold("0"))
             scene.script.run(0, process.pid, 100)
             await scene.watch.look()
             assert scene.found == []
@@ -313,17 +313,23 @@ class TestUse:
             await process.wait()
 
     def test_shares_are_measured_where_nothing_enforces_them(self) -> None:
-        held = [Held(Claim("0", 0, 1000), "u1", "ns/a"), Held(Claim("0", 0, 1000), "u2", "ns/b")]
-        uses = [Use("0", 1, "u1", "x", 600), Use("0", 2, "u1", "x", 600), Use("0", 3, "u2", "x", 1000)]
-        (finding,) = judge(uses, held)
+        held = [Held(DeviceHold("0", 0, 1000), "u1", "ns/a"), Held(DeviceHold("0", 0, 1000), "u2", "ns/b")]
+        uses = [
+            DeviceProcess("0", 1, "u1", "x", 600),
+            DeviceProcess("0", 2, "u1", "x", 600),
+            DeviceProcess("0", 3, "u2", "x", 1000),
+        ]
+        (finding,) = audit(uses, held)
         assert (finding.pod, finding.reason) == ("u1", "DeviceShareExceeded")
         assert "uses 1200 MiB of device 0, of which it has 1000 MiB" in finding.message
 
     def test_strangers(self) -> None:
-        held = [Held(Claim("0"), "u1", "ns/a")]
-        assert judge([Use("1", 1, "", "python", 10)], held) == []  # nobody has that card
-        assert judge([Use("0", 1, "", "nvidia-cuda-mps", 10)], held) == []
-        (finding,) = judge([Use("0", 7, "", "python", 10), Use("0", 8, "", "python", 10)], held)
+        held = [Held(DeviceHold("0"), "u1", "ns/a")]
+        assert audit([DeviceProcess("1", 1, "", "python", 10)], held) == []  # nobody has that card
+        assert audit([DeviceProcess("0", 1, "", "nvidia-cuda-mps", 10)], held) == []
+        (finding,) = audit(
+            [DeviceProcess("0", 7, "", "python", 10), DeviceProcess("0", 8, "", "python", 10)], held
+        )
         assert (finding.reason, finding.pod) == ("ForeignProcess", "")
         assert "process 7 (python)" in finding.message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.api.devices import numa_annotations
-from windlass.api.devices.numa_annotations import NodeRecord, ZoneRecord
+from windlass.api.devices.numa_annotations import NumaNodeRecord, NumaZoneRecord
 from windlass.node.devices import numa
 from windlass.node.limits import CgroupLimiter, Limits, WatchLimiter
 
@@ -26,9 +26,9 @@ def machine(root: Path, layout: dict[int, tuple[str, int]], distances: dict[int,
 
 def test_zones_are_found_as_the_kernel_shows_them(tmp_path: Path) -> None:
     root = machine(tmp_path, {0: ("0-3,8-11", 1024), 1: ("4-7,12-15", 2048)}, {0: "10 21", 1: "21 10"})
-    assert numa.find_zones(range(16), root) == (
-        ZoneRecord(0, "0-3,8-11", 1024 * 1024, (10, 21)),
-        ZoneRecord(1, "4-7,12-15", 2048 * 1024, (21, 10)),
+    assert numa.find_numa_nodes(range(16), root) == (
+        NumaZoneRecord(0, "0-3,8-11", 1024 * 1024, (10, 21)),
+        NumaZoneRecord(1, "4-7,12-15", 2048 * 1024, (21, 10)),
     )
 
 
@@ -36,7 +36,7 @@ def test_only_processors_that_may_be_used_count(tmp_path: Path) -> None:
     root = machine(
         tmp_path, {0: ("0-1", 1), 1: ("2-3", 0), 2: ("", 64)}, {0: "10 20 30", 1: "20 10 30", 2: "30 30 10"}
     )
-    found = numa.find_zones([0], root)
+    found = numa.find_numa_nodes([0], root)
     assert [(zone.number, zone.cpus, zone.distances) for zone in found] == [
         (0, "0", (10, 30)),
         (2, "", (30, 10)),
@@ -44,25 +44,25 @@ def test_only_processors_that_may_be_used_count(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_zones_says_nothing(tmp_path: Path) -> None:
-    assert numa.find_zones([0, 1], tmp_path / "missing") == ()
-    assert numa.words(NodeRecord()) == {numa_annotations.NUMA: ""}
+    assert numa.find_numa_nodes([0, 1], tmp_path / "missing") == ()
+    assert numa.words(NumaNodeRecord()) == {numa_annotations.NUMA: ""}
 
 
-TWO = (ZoneRecord(0, "0-3"), ZoneRecord(1, "4-7"))
+TWO = (NumaZoneRecord(0, "0-3"), NumaZoneRecord(1, "4-7"))
 IN_ONE = {numa_annotations.PLACEMENT: '[{"zone": "node-1", "amount": {"cpu": "2"}}]'}
 
 
 def test_a_pod_is_kept_to_its_zones_where_the_policy_says_so() -> None:
-    aligned = NodeRecord(TWO, "single-numa-node")
+    aligned = NumaNodeRecord(TWO, "single-numa-node")
     assert numa.cores_for(IN_ONE, aligned) == (4, 5, 6, 7)
-    assert numa.cores_for(IN_ONE, NodeRecord(TWO)) == ()
-    assert numa.cores_for({**IN_ONE, numa_annotations.POLICY_VOLCANO: "restricted"}, NodeRecord(TWO)) == (
+    assert numa.cores_for(IN_ONE, NumaNodeRecord(TWO)) == ()
+    assert numa.cores_for({**IN_ONE, numa_annotations.POLICY_VOLCANO: "restricted"}, NumaNodeRecord(TWO)) == (
         4,
         5,
         6,
         7,
     )
-    assert numa.cores_for({**IN_ONE, numa_annotations.POLICY_VOLCANO: "none"}, NodeRecord(TWO)) == ()
+    assert numa.cores_for({**IN_ONE, numa_annotations.POLICY_VOLCANO: "none"}, NumaNodeRecord(TWO)) == ()
     assert numa.cores_for({}, aligned) == ()
     both = {
         numa_annotations.PLACEMENT: '[{"zone":"node-0","amount":{"cpu":"4"}},{"zone":"node-1","amount":{"cpu":"4"}}]'

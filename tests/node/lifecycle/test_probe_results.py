@@ -12,12 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.kits.clock import FakeClock
-from windlass.node.lifecycle.events import Event, Exit, Kind, Note, Remind, Start, Stop
+from windlass.node.lifecycle.events import (
+    Exit,
+    Note,
+    PodEvent,
+    PodEventKind,
+    Remind,
+    StartContainer,
+    StopContainer,
+)
 from windlass.node.lifecycle.probe_results import Health, Probe, ProbeKind, probes_of
 from windlass.node.lifecycle.state_machine import PodMachine, machine_of
 from windlass.node.lifecycle.status import is_pod_ready, status
-from windlass.node.lifecycle.transitions import Step
-from windlass.node.probes.handlers import Outcome, Result
+from windlass.node.lifecycle.transitions import ContainerStep
+from windlass.node.probes.handlers import HandlerOutcome, ProbeResult
 from windlass.node.probes.prober import Prober
 
 STARTUP, READINESS, LIVENESS = ProbeKind.STARTUP, ProbeKind.READINESS, ProbeKind.LIVENESS
@@ -44,17 +52,17 @@ def machine(policy: str = "Always", init: Any = (), **probes: Any) -> PodMachine
 def run_to(found: PodMachine, name: str = "main") -> None:
     """Until the container runs."""
     found.begin(1.0)
-    found.handle(Event(Kind.PREPARED, 1.0, address="10.0.0.9"))
-    found.handle(Event(Kind.STARTED, 1.0, name))
+    found.handle(PodEvent(PodEventKind.PREPARED, 1.0, address="10.0.0.9"))
+    found.handle(PodEvent(PodEventKind.STARTED, 1.0, name))
 
 
 def probed(found: PodMachine, kind: ProbeKind, passed: bool, name: str = "main") -> list[Any]:
-    return found.handle(Event(Kind.PROBED, 2.0, name, probe=kind, passed=passed))
+    return found.handle(PodEvent(PodEventKind.PROBED, 2.0, name, probe=kind, passed=passed))
 
 
 def exited(found: PodMachine, code: int, at: float, name: str = "main") -> list[Any]:
     exit_ = Exit(code, "Error" if code else "Completed", finished_at=at, started_at=1.0)
-    return found.handle(Event(Kind.EXITED, at, name, exit_))
+    return found.handle(PodEvent(PodEventKind.EXITED, at, name, exit_))
 
 
 # -- the machine of one container ------------------------------------------------------------------
@@ -188,13 +196,13 @@ def test_a_failed_probe_kills_and_the_policy_decides_about_the_next_attempt(
     ending = "" if policy == "Never" else ", will be restarted"
     assert probed(found, kind, False) == [
         Note("Normal", "Killing", f"Container main failed {word} probe{ending}"),
-        Stop("main", 7.0),
+        StopContainer("main", 7.0),
     ]
     out = exited(found, 0, 9.0)  # however it ends
     assert any(isinstance(one, Remind) for one in out) is (policy != "Never")
     if policy != "Never":
-        assert out == [Remind(0.0, Kind.DUE, "main")]
-        assert found.handle(Event(Kind.DUE, 9.0, "main")) == [Start("main", 1)]
+        assert out == [Remind(0.0, PodEventKind.DUE, "main")]
+        assert found.handle(PodEvent(PodEventKind.DUE, 9.0, "main")) == [StartContainer("main", 1)]
 
 
 def test_the_back_off_of_what_is_killed_counts_from_the_end_before() -> None:
@@ -206,32 +214,32 @@ def test_the_back_off_of_what_is_killed_counts_from_the_end_before() -> None:
         at += lived
         probed(found, LIVENESS, False)
         waits.append(next(o.after_seconds for o in exited(found, 137, at) if isinstance(o, Remind)))
-        found.handle(Event(Kind.DUE, at, "main"))
-        found.handle(Event(Kind.STARTED, at, "main"))
+        found.handle(PodEvent(PodEventKind.DUE, at, "main"))
+        found.handle(PodEvent(PodEventKind.STARTED, at, "main"))
     assert waits == [0.0, 0.0, 20.0, 0.0]
 
 
 def test_a_failed_start_hook_is_an_ordinary_crash() -> None:
     found = machine("OnFailure")
     found.begin(1.0)
-    found.handle(Event(Kind.PREPARED, 1.0, address="10.0.0.9"))
-    assert found.handle(Event(Kind.RUNS, 1.0, "main")) == [
+    found.handle(PodEvent(PodEventKind.PREPARED, 1.0, address="10.0.0.9"))
+    assert found.handle(PodEvent(PodEventKind.RUNS, 1.0, "main")) == [
         Note("Normal", "Started", "Started container main")
     ]
     assert status(found, "h")["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
-    assert found.handle(Event(Kind.KILL, 1.0, "main", message="FailedPostStartHook")) == [
+    assert found.handle(PodEvent(PodEventKind.KILL, 1.0, "main", message="FailedPostStartHook")) == [
         Note("Normal", "Killing", "FailedPostStartHook"),
-        Stop("main", 20.0),
+        StopContainer("main", 20.0),
     ]
-    assert exited(found, 143, 2.0) == [Remind(0.0, Kind.DUE, "main")]
+    assert exited(found, 143, 2.0) == [Remind(0.0, PodEventKind.DUE, "main")]
 
 
 def test_a_start_hook_that_passes_lets_the_container_count_as_running() -> None:
     found = machine()
     found.begin(1.0)
-    found.handle(Event(Kind.PREPARED, 1.0, address="10.0.0.9"))
-    found.handle(Event(Kind.RUNS, 1.0, "main"))
-    assert found.handle(Event(Kind.STARTED, 1.0, "main")) == [], "it was told that it started"
+    found.handle(PodEvent(PodEventKind.PREPARED, 1.0, address="10.0.0.9"))
+    found.handle(PodEvent(PodEventKind.RUNS, 1.0, "main"))
+    assert found.handle(PodEvent(PodEventKind.STARTED, 1.0, "main")) == [], "it was told that it started"
     assert is_pod_ready(found)
 
 
@@ -255,7 +263,7 @@ def test_status_and_conditions_follow_the_probes() -> None:
 def test_a_deleted_pod_is_not_killed_for_its_liveness() -> None:
     found = machine(livenessProbe=exec_probe(failureThreshold=1), readinessProbe=exec_probe())
     run_to(found)
-    found.handle(Event(Kind.DELETE, 2.0))
+    found.handle(PodEvent(PodEventKind.DELETE, 2.0))
     assert probed(found, LIVENESS, False) == []
     assert probed(found, READINESS, True) == []
 
@@ -264,7 +272,7 @@ def test_a_sidecar_lets_the_next_one_start_when_its_startup_probe_has_passed() -
     sidecar = {"name": "s", "restartPolicy": "Always", "startupProbe": exec_probe(failureThreshold=1)}
     found = machine(init=[sidecar])
     run_to(found, "s")
-    assert found.containers["main"].step is Step.WAITING
+    assert found.containers["main"].step is ContainerStep.WAITING
     conditions = {c["type"]: c for c in status(found, "h")["conditions"]}
     assert conditions["Initialized"]["message"] == "containers with incomplete status: [s]"
     assert (
@@ -272,10 +280,10 @@ def test_a_sidecar_lets_the_next_one_start_when_its_startup_probe_has_passed() -
         == "Init container s failed startup probe, will be restarted"
     )
     exited(found, 137, 3.0, "s")
-    found.handle(Event(Kind.DUE, 3.0, "s"))
-    found.handle(Event(Kind.STARTED, 3.0, "s"))
-    assert found.containers["main"].step is Step.WAITING
-    assert probed(found, STARTUP, True, "s") == [Start("main", 0)]
+    found.handle(PodEvent(PodEventKind.DUE, 3.0, "s"))
+    found.handle(PodEvent(PodEventKind.STARTED, 3.0, "s"))
+    assert found.containers["main"].step is ContainerStep.WAITING
+    assert probed(found, STARTUP, True, "s") == [StartContainer("main", 0)]
 
 
 def test_readiness_gates_hold_the_pod_back_and_only_the_pod() -> None:
@@ -297,10 +305,15 @@ def test_readiness_gates_hold_the_pod_back_and_only_the_pod() -> None:
 
 
 _VALID = {
-    Step.STARTING: (Kind.RUNS, Kind.STARTED, Kind.KILL, Kind.EXITED),
-    Step.RUNNING: (Kind.PROBED, Kind.PROBED, Kind.PROBED, Kind.EXITED),
-    Step.STOPPING: (Kind.PROBED, Kind.EXITED),
-    Step.BACKOFF: (Kind.DUE,),
+    ContainerStep.STARTING: (PodEventKind.RUNS, PodEventKind.STARTED, PodEventKind.KILL, PodEventKind.EXITED),
+    ContainerStep.RUNNING: (
+        PodEventKind.PROBED,
+        PodEventKind.PROBED,
+        PodEventKind.PROBED,
+        PodEventKind.EXITED,
+    ),
+    ContainerStep.STOPPING: (PodEventKind.PROBED, PodEventKind.EXITED),
+    ContainerStep.BACKOFF: (PodEventKind.DUE,),
 }
 
 
@@ -310,25 +323,27 @@ def test_in_whole_lives_ready_means_started_and_an_attempt_is_killed_once(data: 
     probe = exec_probe(failureThreshold=2)
     found = machine(livenessProbe=probe, readinessProbe=probe, startupProbe=probe)
     found.begin(1.0)
-    found.handle(Event(Kind.PREPARED, 1.0, address="10.0.0.9"))
+    found.handle(PodEvent(PodEventKind.PREPARED, 1.0, address="10.0.0.9"))
     main, killed, at = found.containers["main"], set[int](), 1.0
     for _ in range(data.draw(st.integers(0, 40))):
         at += 1.0
-        if main.step is Step.DONE:
+        if main.step is ContainerStep.DONE:
             break
-        kind = data.draw(st.sampled_from((*_VALID[main.step], Kind.DELETE)))
+        kind = data.draw(st.sampled_from((*_VALID[main.step], PodEventKind.DELETE)))
         of_probe, passed = data.draw(st.sampled_from(list(ProbeKind))), data.draw(st.booleans())
         exit_ = Exit(data.draw(st.sampled_from([0, 1, 137])), "Error", finished_at=at, started_at=1.0)
-        attempt, name = main.attempt, "" if kind is Kind.DELETE else "main"
-        out = found.handle(Event(kind, at, name, exit_, message="why", probe=of_probe, passed=passed))
+        attempt, name = main.attempt, "" if kind is PodEventKind.DELETE else "main"
+        out = found.handle(PodEvent(kind, at, name, exit_, message="why", probe=of_probe, passed=passed))
         if any(isinstance(one, Note) and "failed" in one.message and one.reason == "Killing" for one in out):
             assert attempt not in killed
-            assert any(isinstance(one, Stop) for one in out)
+            assert any(isinstance(one, StopContainer) for one in out)
             killed.add(attempt)
         record = status(found, "h")["containerStatuses"][0]
         assert record["started"] or not record["ready"]
         assert "running" in record["state"] or not record["started"]
-        assert is_pod_ready(found) is (record["ready"] and main.step is Step.RUNNING and not found.deleting)
+        assert is_pod_ready(found) is (
+            record["ready"] and main.step is ContainerStep.RUNNING and not found.deleting
+        )
 
 
 # -- when --------------------------------------------------------------------------------------------
@@ -337,7 +352,7 @@ def test_in_whole_lives_ready_means_started_and_an_attempt_is_killed_once(data: 
 class Bench:
     """A pod's prober on a clock that stands still. ``answer`` says how a probe goes; ``at`` when each was asked."""
 
-    def __init__(self, found: PodMachine, answer: Callable[[ProbeKind], Outcome]) -> None:
+    def __init__(self, found: PodMachine, answer: Callable[[ProbeKind], HandlerOutcome]) -> None:
         self.machine = found
         self.clock = FakeClock(1.0)
         self.answer = answer
@@ -359,11 +374,11 @@ class Bench:
         self.tasks.append(task)
         return task
 
-    async def _check(self, _: str, probe: Probe) -> Outcome:
+    async def _check(self, _: str, probe: Probe) -> HandlerOutcome:
         self.at.append((probe.kind, self.clock.monotonic()))
         return self.answer(probe.kind)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: PodEvent) -> None:
         self.machine.handle(event)
         self.prober.follow()
 
@@ -377,8 +392,8 @@ class Bench:
         return [moment for one, moment in self.at if one is kind]
 
 
-def passes(_: ProbeKind) -> Outcome:
-    return Outcome(Result.PASSED)
+def passes(_: ProbeKind) -> HandlerOutcome:
+    return HandlerOutcome(ProbeResult.PASSED)
 
 
 async def test_ticks_are_multiples_of_the_period_after_the_initial_delay() -> None:
@@ -401,7 +416,10 @@ async def test_readiness_is_asked_as_soon_as_the_startup_probe_has_passed() -> N
         livenessProbe=exec_probe(periodSeconds=10),
     )
     bench = Bench(
-        found, lambda kind: Outcome(Result.PASSED if bench.clock.monotonic() > 5 else Result.FAILED, "no")
+        found,
+        lambda kind: HandlerOutcome(
+            ProbeResult.PASSED if bench.clock.monotonic() > 5 else ProbeResult.FAILED, "no"
+        ),
     )
     run_to(found)
     await bench.advance(25)
@@ -414,7 +432,11 @@ async def test_readiness_is_asked_as_soon_as_the_startup_probe_has_passed() -> N
 async def test_what_could_not_be_carried_out_counts_for_nothing_and_a_warning_as_passed() -> None:
     found = machine(readinessProbe=exec_probe(periodSeconds=2, failureThreshold=1))
     answers = iter(
-        [Outcome(Result.WARNING, "odd"), Outcome(Result.ERRORED, "broken"), Outcome(Result.FAILED, "x")]
+        [
+            HandlerOutcome(ProbeResult.WARNING, "odd"),
+            HandlerOutcome(ProbeResult.ERRORED, "broken"),
+            HandlerOutcome(ProbeResult.FAILED, "x"),
+        ]
     )
     bench = Bench(found, lambda _: next(answers))
     run_to(found)
@@ -433,16 +455,18 @@ async def test_what_could_not_be_carried_out_counts_for_nothing_and_a_warning_as
 
 async def test_probes_of_a_container_end_with_it_and_begin_with_the_next() -> None:
     found = machine(livenessProbe=exec_probe(periodSeconds=2, failureThreshold=1))
-    bench = Bench(found, lambda _: Outcome(Result.FAILED, "dead"))
+    bench = Bench(found, lambda _: HandlerOutcome(ProbeResult.FAILED, "dead"))
     run_to(found)
     await bench.advance(7)
     assert bench.times(LIVENESS) == [2.0], "one failure, then nobody asks what is being killed"
-    bench._tell(Event(Kind.EXITED, 8.0, "main", Exit(137, "Error", finished_at=8.0, started_at=1.0)))
-    bench._tell(Event(Kind.DUE, 8.0, "main"))
-    bench._tell(Event(Kind.STARTED, 8.0, "main"))
+    bench._tell(
+        PodEvent(PodEventKind.EXITED, 8.0, "main", Exit(137, "Error", finished_at=8.0, started_at=1.0))
+    )
+    bench._tell(PodEvent(PodEventKind.DUE, 8.0, "main"))
+    bench._tell(PodEvent(PodEventKind.STARTED, 8.0, "main"))
     await bench.advance(2)
     assert bench.times(LIVENESS) == [2.0, 8.0]
-    found.handle(Event(Kind.DELETE, 9.0))
+    found.handle(PodEvent(PodEventKind.DELETE, 9.0))
     bench.prober.follow()
     await bench.clock.advance(10)
     assert all(task.done() for task in bench.tasks)
@@ -454,8 +478,8 @@ async def test_after_a_restart_of_the_agent_states_are_kept_and_probes_spread() 
     found.resume(1.0, {"main": (0, None)}, "10.0.0.9")
     found.containers["main"].adopted = True
     found.containers["main"].health.keep(True, True)
-    found.handle(Event(Kind.STARTED, -500.0, "main"))
-    found.handle(Event(Kind.RESUMED, 1.0))
+    found.handle(PodEvent(PodEventKind.STARTED, -500.0, "main"))
+    found.handle(PodEvent(PodEventKind.RESUMED, 1.0))
     assert is_pod_ready(found)
     await bench.advance(10)
     first = {kind: bench.times(kind)[0] for kind in (READINESS, LIVENESS)}
@@ -472,5 +496,5 @@ async def test_a_pod_that_ran_through_is_not_set_back_by_a_restarted_sidecar() -
     sidecar = {"name": "s", "restartPolicy": "Always", "startupProbe": exec_probe()}
     found = machine(init=[sidecar])
     found.resume(1.0, {"s": (3, None), "main": (0, None)}, "10.0.0.9")
-    found.handle(Event(Kind.STARTED, 1.0, "main"))
+    found.handle(PodEvent(PodEventKind.STARTED, 1.0, "main"))
     assert status(found, "h")["phase"] == "Running"

@@ -11,95 +11,112 @@ from hypothesis import strategies as st
 from windlass.node.lifecycle import state_machine
 from windlass.node.lifecycle.events import (
     DeleteObject,
-    Event,
     Exit,
-    Kind,
     Note,
+    PodEvent,
+    PodEventKind,
     Prepare,
     Remind,
-    Start,
-    Stop,
+    StartContainer,
+    StopContainer,
     TearDown,
 )
 from windlass.node.lifecycle.state_machine import Container, Impossible, PodMachine, machine_of
 from windlass.node.lifecycle.status import phase, stamp_conditions, status
-from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, PodStep, Step
+from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, ContainerStep, PodStep
 
 POD_EVENTS = (
-    Kind.PREPARED,
-    Kind.NOT_PREPARED,
-    Kind.REJECTED,
-    Kind.DELETE,
-    Kind.DEADLINE,
-    Kind.EVICT,
-    Kind.RETRY,
-    Kind.RESUMED,
-    Kind.TORN_DOWN,
-    Kind.REMOVED,
+    PodEventKind.PREPARED,
+    PodEventKind.NOT_PREPARED,
+    PodEventKind.REJECTED,
+    PodEventKind.DELETE,
+    PodEventKind.DEADLINE,
+    PodEventKind.EVICT,
+    PodEventKind.RETRY,
+    PodEventKind.RESUMED,
+    PodEventKind.TORN_DOWN,
+    PodEventKind.REMOVED,
 )
 CONTAINER_EVENTS = (
-    Kind.START,
-    Kind.RUNS,
-    Kind.STARTED,
-    Kind.PROBED,
-    Kind.KILL,
-    Kind.REFUSED,
-    Kind.EXITED,
-    Kind.STOP,
-    Kind.DUE,
+    PodEventKind.START,
+    PodEventKind.RUNS,
+    PodEventKind.STARTED,
+    PodEventKind.PROBED,
+    PodEventKind.KILL,
+    PodEventKind.REFUSED,
+    PodEventKind.EXITED,
+    PodEventKind.STOP,
+    PodEventKind.DUE,
 )
 
 # What no sequence of events can lead to. A pair that leaves this list needs a row in the table.
 POD_IMPOSSIBLE = {
-    (PodStep.SETUP, Kind.TORN_DOWN),
-    (PodStep.SETUP, Kind.REMOVED),
+    (PodStep.SETUP, PodEventKind.TORN_DOWN),
+    (PodStep.SETUP, PodEventKind.REMOVED),
     *(
         (step, kind)
         for step in (PodStep.INITIALIZING, PodStep.RUNNING)
         for kind in (
-            Kind.PREPARED,
-            Kind.NOT_PREPARED,
-            Kind.REJECTED,
-            Kind.RETRY,
-            Kind.TORN_DOWN,
-            Kind.REMOVED,
+            PodEventKind.PREPARED,
+            PodEventKind.NOT_PREPARED,
+            PodEventKind.REJECTED,
+            PodEventKind.RETRY,
+            PodEventKind.TORN_DOWN,
+            PodEventKind.REMOVED,
         )
     ),
     *(
         (PodStep.ENDING, kind)
         for kind in (
-            Kind.PREPARED,
-            Kind.NOT_PREPARED,
-            Kind.REJECTED,
-            Kind.RETRY,
-            Kind.TORN_DOWN,
-            Kind.REMOVED,
+            PodEventKind.PREPARED,
+            PodEventKind.NOT_PREPARED,
+            PodEventKind.REJECTED,
+            PodEventKind.RETRY,
+            PodEventKind.TORN_DOWN,
+            PodEventKind.REMOVED,
         )
     ),
-    (PodStep.TEARDOWN, Kind.REMOVED),
+    (PodStep.TEARDOWN, PodEventKind.REMOVED),
     *(
         (step, kind)
         for step in (PodStep.ENDED, PodStep.GONE)
-        for kind in (Kind.PREPARED, Kind.NOT_PREPARED, Kind.REJECTED, Kind.TORN_DOWN)
+        for kind in (
+            PodEventKind.PREPARED,
+            PodEventKind.NOT_PREPARED,
+            PodEventKind.REJECTED,
+            PodEventKind.TORN_DOWN,
+        )
     ),
-    (PodStep.GONE, Kind.REMOVED),
+    (PodStep.GONE, PodEventKind.REMOVED),
 }
 CONTAINER_IMPOSSIBLE = {
-    *((Step.WAITING, kind) for kind in (Kind.STARTED, Kind.REFUSED, Kind.EXITED, Kind.DUE)),
-    *((Step.STARTING, kind) for kind in (Kind.START, Kind.DUE)),
+    *(
+        (ContainerStep.WAITING, kind)
+        for kind in (PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED, PodEventKind.DUE)
+    ),
+    *((ContainerStep.STARTING, kind) for kind in (PodEventKind.START, PodEventKind.DUE)),
     # Probes and the hook's failure are told only of what runs, or is on its way out.
     *(
         (step, kind)
-        for step in (Step.WAITING, Step.BACKOFF, Step.DONE)
-        for kind in (Kind.RUNS, Kind.PROBED, Kind.KILL)
+        for step in (ContainerStep.WAITING, ContainerStep.BACKOFF, ContainerStep.DONE)
+        for kind in (PodEventKind.RUNS, PodEventKind.PROBED, PodEventKind.KILL)
     ),
-    (Step.STARTING, Kind.PROBED),
-    (Step.RUNNING, Kind.RUNS),
-    (Step.RUNNING, Kind.KILL),
-    *((Step.RUNNING, kind) for kind in (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.DUE)),
-    *((Step.STOPPING, kind) for kind in (Kind.START, Kind.DUE)),
-    *((Step.BACKOFF, kind) for kind in (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.EXITED)),
-    *((Step.DONE, kind) for kind in (Kind.START, Kind.STARTED, Kind.REFUSED, Kind.EXITED)),
+    (ContainerStep.STARTING, PodEventKind.PROBED),
+    (ContainerStep.RUNNING, PodEventKind.RUNS),
+    (ContainerStep.RUNNING, PodEventKind.KILL),
+    *(
+        (ContainerStep.RUNNING, kind)
+        for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.DUE)
+    ),
+    *((ContainerStep.STOPPING, kind) for kind in (PodEventKind.START, PodEventKind.DUE)),
+    *(
+        (ContainerStep.BACKOFF, kind)
+        for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED)
+    ),
+    *(
+        (ContainerStep.DONE, kind)
+        for kind in (PodEventKind.START, PodEventKind.STARTED, PodEventKind.REFUSED, PodEventKind.EXITED)
+    ),
 }
 
 
@@ -131,49 +148,49 @@ class World:
         self.now = 1.0
         self.out: list[Any] = machine.begin(self.now)
 
-    def tell(self, kind: Kind, container: str = "", **more: Any) -> list[Any]:
-        out = self.machine.handle(Event(kind, self.now, container, **more))
+    def tell(self, kind: PodEventKind, container: str = "", **more: Any) -> list[Any]:
+        out = self.machine.handle(PodEvent(kind, self.now, container, **more))
         self.out += out
         return out
 
     def up(self) -> None:
-        self.tell(Kind.PREPARED, address="10.0.0.9")
+        self.tell(PodEventKind.PREPARED, address="10.0.0.9")
         for name in self.machine.containers:
-            if self.machine.containers[name].step is Step.STARTING:
-                self.tell(Kind.STARTED, name)
+            if self.machine.containers[name].step is ContainerStep.STARTING:
+                self.tell(PodEventKind.STARTED, name)
 
     @property
-    def starts(self) -> list[Start]:
-        return [o for o in self.out if isinstance(o, Start)]
+    def starts(self) -> list[StartContainer]:
+        return [o for o in self.out if isinstance(o, StartContainer)]
 
 
 def test_every_pair_is_either_in_the_table_or_known_to_be_impossible() -> None:
     pods = {(step, kind) for step in PodStep for kind in POD_EVENTS}
     # RESUMED only follows resume(), which leaves SETUP or INITIALIZING (and whatever that led to at once).
-    resumed = {(s, Kind.RESUMED) for s in PodStep} - set(POD_TABLE)
+    resumed = {(s, PodEventKind.RESUMED) for s in PodStep} - set(POD_TABLE)
     assert pods - set(POD_TABLE) - resumed == POD_IMPOSSIBLE - set(POD_TABLE)
     assert not POD_IMPOSSIBLE & set(POD_TABLE)
-    containers = {(step, kind) for step in Step for kind in CONTAINER_EVENTS}
+    containers = {(step, kind) for step in ContainerStep for kind in CONTAINER_EVENTS}
     assert containers - set(CONTAINER_TABLE) == CONTAINER_IMPOSSIBLE
     for method in (*POD_TABLE.values(), *CONTAINER_TABLE.values()):
         assert callable(getattr(PodMachine, method))
 
 
 @pytest.mark.parametrize(("step", "kind"), sorted(CONTAINER_IMPOSSIBLE))
-def test_impossible_container_events_raise_with_the_story(step: Step, kind: Kind) -> None:
+def test_impossible_container_events_raise_with_the_story(step: ContainerStep, kind: PodEventKind) -> None:
     machine = spec()
     machine.step = PodStep.RUNNING
     machine.containers["main"].step = step
     with pytest.raises(Impossible, match="ns/p/main"):
-        machine.handle(Event(kind, 1.0, "main", exit=ended()))
+        machine.handle(PodEvent(kind, 1.0, "main", exit=ended()))
 
 
 @pytest.mark.parametrize(("step", "kind"), sorted(POD_IMPOSSIBLE))
-def test_impossible_pod_events_raise(step: PodStep, kind: Kind) -> None:
+def test_impossible_pod_events_raise(step: PodStep, kind: PodEventKind) -> None:
     machine = spec()
     machine.step = step
     with pytest.raises(Impossible, match="ns/p"):
-        machine.handle(Event(kind, 1.0))
+        machine.handle(PodEvent(kind, 1.0))
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, "Succeeded"), (3, "Failed")])
@@ -181,14 +198,14 @@ def test_a_life_with_restart_policy_never(code: int, expected: str) -> None:
     world = World(spec())
     assert world.out == [Prepare()]
     assert phase(world.machine) == "Pending"
-    assert world.tell(Kind.PREPARED, address="10.0.0.9") == [Start("main", 0)]
-    world.tell(Kind.STARTED, "main")
+    assert world.tell(PodEventKind.PREPARED, address="10.0.0.9") == [StartContainer("main", 0)]
+    world.tell(PodEventKind.STARTED, "main")
     assert phase(world.machine) == "Running"
-    assert world.tell(Kind.EXITED, "main", exit=ended(code)) == [TearDown()]
+    assert world.tell(PodEventKind.EXITED, "main", exit=ended(code)) == [TearDown()]
     assert phase(world.machine) == "Running"  # not before devices and network are given back
-    world.tell(Kind.TORN_DOWN)
+    world.tell(PodEventKind.TORN_DOWN)
     assert phase(world.machine) == expected
-    assert world.tell(Kind.DELETE) == [DeleteObject()]
+    assert world.tell(PodEventKind.DELETE) == [DeleteObject()]
 
 
 def test_always_restarts_at_once_then_backs_off_doubling_to_five_minutes() -> None:
@@ -196,13 +213,13 @@ def test_always_restarts_at_once_then_backs_off_doubling_to_five_minutes() -> No
     world.up()
     waits = []
     for attempt in range(8):
-        out = world.tell(Kind.EXITED, "main", exit=ended(0 if attempt % 2 else 1, at=2.0))
+        out = world.tell(PodEventKind.EXITED, "main", exit=ended(0 if attempt % 2 else 1, at=2.0))
         waits.append(next(o.after_seconds for o in out if isinstance(o, Remind)))
         container = world.machine.containers["main"]
-        assert container.step is Step.BACKOFF
+        assert container.step is ContainerStep.BACKOFF
         assert (container.waiting_reason == "CrashLoopBackOff") == (attempt > 0)
-        assert world.tell(Kind.DUE, "main") == [Start("main", attempt + 1)]
-        world.tell(Kind.STARTED, "main")
+        assert world.tell(PodEventKind.DUE, "main") == [StartContainer("main", attempt + 1)]
+        world.tell(PodEventKind.STARTED, "main")
     assert waits == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
     record = status(world.machine, "h")["containerStatuses"][0]
     assert record["restartCount"] == 8
@@ -213,127 +230,133 @@ def test_ten_healthy_minutes_reset_the_back_off() -> None:
     world = World(spec("Always"))
     world.up()
     for _ in range(4):
-        world.tell(Kind.EXITED, "main", exit=ended(1, at=2.0))
-        world.tell(Kind.DUE, "main")
-        world.tell(Kind.STARTED, "main")
-    out = world.tell(Kind.EXITED, "main", exit=Exit(1, "Error", finished_at=1000.0, started_at=1.0))
+        world.tell(PodEventKind.EXITED, "main", exit=ended(1, at=2.0))
+        world.tell(PodEventKind.DUE, "main")
+        world.tell(PodEventKind.STARTED, "main")
+    out = world.tell(PodEventKind.EXITED, "main", exit=Exit(1, "Error", finished_at=1000.0, started_at=1.0))
     assert [o.after_seconds for o in out if isinstance(o, Remind)] == [0.0]
 
 
 def test_on_failure_restarts_only_failures() -> None:
     world = World(spec("OnFailure"))
     world.up()
-    world.tell(Kind.EXITED, "main", exit=ended(1))
-    world.tell(Kind.DUE, "main")
-    world.tell(Kind.STARTED, "main")
-    assert TearDown() in world.tell(Kind.EXITED, "main", exit=ended(0))
-    world.tell(Kind.TORN_DOWN)
+    world.tell(PodEventKind.EXITED, "main", exit=ended(1))
+    world.tell(PodEventKind.DUE, "main")
+    world.tell(PodEventKind.STARTED, "main")
+    assert TearDown() in world.tell(PodEventKind.EXITED, "main", exit=ended(0))
+    world.tell(PodEventKind.TORN_DOWN)
     assert phase(world.machine) == "Succeeded"
 
 
 def test_init_containers_run_one_after_the_other_before_the_main_ones() -> None:
     world = World(spec(init=[{"name": "i1"}, {"name": "i2"}]))
     world.up()
-    assert world.starts == [Start("i1", 0)]
+    assert world.starts == [StartContainer("i1", 0)]
     record = status(world.machine, "h")
     assert record["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
     initialized = next(c for c in record["conditions"] if c["type"] == "Initialized")
     assert initialized["status"] == "False"
     assert initialized["message"] == "containers with incomplete status: [i1 i2]"
-    world.tell(Kind.EXITED, "i1", exit=ended(0))
-    assert world.starts[-1] == Start("i2", 0)
-    world.tell(Kind.STARTED, "i2")
+    world.tell(PodEventKind.EXITED, "i1", exit=ended(0))
+    assert world.starts[-1] == StartContainer("i2", 0)
+    world.tell(PodEventKind.STARTED, "i2")
     assert phase(world.machine) == "Pending"
-    world.tell(Kind.EXITED, "i2", exit=ended(0))
-    assert world.starts[-1] == Start("main", 0)
+    world.tell(PodEventKind.EXITED, "i2", exit=ended(0))
+    assert world.starts[-1] == StartContainer("main", 0)
 
 
 def test_a_failed_init_container_fails_the_pod_or_is_tried_again() -> None:
     world = World(spec(init=[{"name": "i1"}]))
     world.up()
-    assert TearDown() in world.tell(Kind.EXITED, "i1", exit=ended(2))
-    world.tell(Kind.TORN_DOWN)
+    assert TearDown() in world.tell(PodEventKind.EXITED, "i1", exit=ended(2))
+    world.tell(PodEventKind.TORN_DOWN)
     assert phase(world.machine) == "Failed"
     again = World(spec("Always", init=[{"name": "i1"}]))
     again.up()
-    again.tell(Kind.EXITED, "i1", exit=ended(2))
-    assert again.tell(Kind.DUE, "i1") == [Start("i1", 1)]
+    again.tell(PodEventKind.EXITED, "i1", exit=ended(2))
+    assert again.tell(PodEventKind.DUE, "i1") == [StartContainer("i1", 1)]
 
 
 def test_sidecars_start_before_and_stop_after_the_main_containers() -> None:
     sidecars = [{"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}]
     world = World(spec(init=sidecars))
-    world.tell(Kind.PREPARED, address="a")
-    assert world.starts == [Start("s1", 0)]
-    world.tell(Kind.STARTED, "s1")
-    assert world.starts[-1] == Start("s2", 0)
-    world.tell(Kind.STARTED, "s2")
-    assert world.starts[-1] == Start("main", 0)
-    world.tell(Kind.STARTED, "main")
-    out = world.tell(Kind.EXITED, "main", exit=ended(0))
-    assert [o for o in out if isinstance(o, Stop)] == [Stop("s2", 5.0)]
-    out = world.tell(Kind.EXITED, "s2", exit=ended(143))
-    assert [o for o in out if isinstance(o, Stop)] == [Stop("s1", 5.0)]
-    assert TearDown() in world.tell(Kind.EXITED, "s1", exit=ended(143))
-    world.tell(Kind.TORN_DOWN)
+    world.tell(PodEventKind.PREPARED, address="a")
+    assert world.starts == [StartContainer("s1", 0)]
+    world.tell(PodEventKind.STARTED, "s1")
+    assert world.starts[-1] == StartContainer("s2", 0)
+    world.tell(PodEventKind.STARTED, "s2")
+    assert world.starts[-1] == StartContainer("main", 0)
+    world.tell(PodEventKind.STARTED, "main")
+    out = world.tell(PodEventKind.EXITED, "main", exit=ended(0))
+    assert [o for o in out if isinstance(o, StopContainer)] == [StopContainer("s2", 5.0)]
+    out = world.tell(PodEventKind.EXITED, "s2", exit=ended(143))
+    assert [o for o in out if isinstance(o, StopContainer)] == [StopContainer("s1", 5.0)]
+    assert TearDown() in world.tell(PodEventKind.EXITED, "s1", exit=ended(143))
+    world.tell(PodEventKind.TORN_DOWN)
     assert phase(world.machine) == "Succeeded"  # how sidecars end does not count
 
 
 def test_a_sidecar_that_dies_is_started_again_while_the_pod_runs() -> None:
     world = World(spec(init=[{"name": "s1", "restartPolicy": "Always"}]))
     world.up()
-    world.tell(Kind.EXITED, "s1", exit=ended(1))
-    assert world.tell(Kind.DUE, "s1") == [Start("s1", 1)]
+    world.tell(PodEventKind.EXITED, "s1", exit=ended(1))
+    assert world.tell(PodEventKind.DUE, "s1") == [StartContainer("s1", 1)]
 
 
 def test_deletion_stops_everything_and_removes_the_object_last() -> None:
     world = World(spec("Always", names=("a", "b")))
     world.up()
-    out = world.tell(Kind.DELETE, grace_seconds=7.0)
-    assert [o for o in out if isinstance(o, Stop)] == [Stop("a", 7.0), Stop("b", 7.0)]
-    assert world.tell(Kind.DELETE, grace_seconds=9.0) == []  # never longer
-    out = world.tell(Kind.DELETE, grace_seconds=1.0)
-    assert [o for o in out if isinstance(o, Stop)] == [Stop("a", 1.0), Stop("b", 1.0)]
-    world.tell(Kind.EXITED, "a", exit=ended(143))
-    assert TearDown() in world.tell(Kind.EXITED, "b", exit=ended(137))
-    assert world.tell(Kind.TORN_DOWN) == [DeleteObject()]
+    out = world.tell(PodEventKind.DELETE, grace_seconds=7.0)
+    assert [o for o in out if isinstance(o, StopContainer)] == [
+        StopContainer("a", 7.0),
+        StopContainer("b", 7.0),
+    ]
+    assert world.tell(PodEventKind.DELETE, grace_seconds=9.0) == []  # never longer
+    out = world.tell(PodEventKind.DELETE, grace_seconds=1.0)
+    assert [o for o in out if isinstance(o, StopContainer)] == [
+        StopContainer("a", 1.0),
+        StopContainer("b", 1.0),
+    ]
+    world.tell(PodEventKind.EXITED, "a", exit=ended(143))
+    assert TearDown() in world.tell(PodEventKind.EXITED, "b", exit=ended(137))
+    assert world.tell(PodEventKind.TORN_DOWN) == [DeleteObject()]
     assert phase(world.machine) == "Failed"
-    world.tell(Kind.REMOVED)
+    world.tell(PodEventKind.REMOVED)
     assert world.machine.step is PodStep.GONE
 
 
 def test_deletion_while_a_container_is_starting_stops_it() -> None:
     world = World(spec())
-    world.tell(Kind.PREPARED, address="a")
-    assert Stop("main", 3.0) in world.tell(Kind.DELETE, grace_seconds=3.0)
-    world.tell(Kind.STARTED, "main")
-    assert world.machine.containers["main"].step is Step.STOPPING
-    assert TearDown() in world.tell(Kind.EXITED, "main", exit=ended(143))
+    world.tell(PodEventKind.PREPARED, address="a")
+    assert StopContainer("main", 3.0) in world.tell(PodEventKind.DELETE, grace_seconds=3.0)
+    world.tell(PodEventKind.STARTED, "main")
+    assert world.machine.containers["main"].step is ContainerStep.STOPPING
+    assert TearDown() in world.tell(PodEventKind.EXITED, "main", exit=ended(143))
 
 
 def test_deletion_before_anything_ran_and_while_it_is_being_prepared() -> None:
     world = World(spec())
-    assert world.tell(Kind.DELETE) == [TearDown()]
-    assert world.tell(Kind.PREPARED, address="late") == []
-    assert world.tell(Kind.TORN_DOWN) == [DeleteObject()]
+    assert world.tell(PodEventKind.DELETE) == [TearDown()]
+    assert world.tell(PodEventKind.PREPARED, address="late") == []
+    assert world.tell(PodEventKind.TORN_DOWN) == [DeleteObject()]
 
 
 def test_deletion_during_back_off_does_not_wait_for_it() -> None:
     world = World(spec("Always"))
     world.up()
-    world.tell(Kind.EXITED, "main", exit=ended(1))
-    assert TearDown() in world.tell(Kind.DELETE)
-    assert world.tell(Kind.DUE, "main") == []
+    world.tell(PodEventKind.EXITED, "main", exit=ended(1))
+    assert TearDown() in world.tell(PodEventKind.DELETE)
+    assert world.tell(PodEventKind.DUE, "main") == []
 
 
 def test_the_deadline_fails_the_pod() -> None:
     machine = spec("Always", activeDeadlineSeconds=60)
     world = World(machine)
-    assert Remind(60.0, Kind.DEADLINE) in world.out
+    assert Remind(60.0, PodEventKind.DEADLINE) in world.out
     world.up()
-    assert Stop("main", 5.0) in world.tell(Kind.DEADLINE)
-    world.tell(Kind.EXITED, "main", exit=ended(0))
-    world.tell(Kind.TORN_DOWN)
+    assert StopContainer("main", 5.0) in world.tell(PodEventKind.DEADLINE)
+    world.tell(PodEventKind.EXITED, "main", exit=ended(0))
+    world.tell(PodEventKind.TORN_DOWN)
     record = status(machine, "h")
     assert (record["phase"], record["reason"]) == ("Failed", "DeadlineExceeded")
 
@@ -342,53 +365,53 @@ def test_the_deadline_counts_from_the_first_start_also_after_a_restart_of_the_ag
     machine = spec("Always", activeDeadlineSeconds=60)
     machine.started_at = 100.0
     machine.resume(145.0, {"main": (0, None)}, "10.0.0.1")
-    assert Remind(15.0, Kind.DEADLINE) in machine.pending()
+    assert Remind(15.0, PodEventKind.DEADLINE) in machine.pending()
 
 
 def test_a_pod_whose_containers_were_all_lost_is_over_and_may_be_deleted() -> None:
     world = World(spec("Never"))
     world.machine.resume(50.0, {"main": (0, None)}, "10.0.0.1")
-    world.tell(Kind.EXITED, "main", exit=ended(137))
-    world.tell(Kind.RESUMED)
-    world.tell(Kind.DELETE, grace_seconds=30)
+    world.tell(PodEventKind.EXITED, "main", exit=ended(137))
+    world.tell(PodEventKind.RESUMED)
+    world.tell(PodEventKind.DELETE, grace_seconds=30)
     assert TearDown() in world.out
-    assert world.tell(Kind.TORN_DOWN) == [DeleteObject()]
+    assert world.tell(PodEventKind.TORN_DOWN) == [DeleteObject()]
 
 
 def test_what_cannot_be_prepared_is_told_once_and_tried_again_ever_more_rarely() -> None:
     world = World(spec())
     why = {"reason": "FailedMount", "message": 'configmap "x" not found'}
-    first = world.tell(Kind.NOT_PREPARED, **why)
+    first = world.tell(PodEventKind.NOT_PREPARED, **why)
     assert Note("Warning", "FailedMount", 'configmap "x" not found') in first
     waits = [next(o.after_seconds for o in first if isinstance(o, Remind))]
     for _ in range(6):
-        assert world.tell(Kind.RETRY) == [Prepare()]
-        out = world.tell(Kind.NOT_PREPARED, **why)
+        assert world.tell(PodEventKind.RETRY) == [Prepare()]
+        out = world.tell(PodEventKind.NOT_PREPARED, **why)
         assert not [o for o in out if isinstance(o, Note)]
         waits.append(next(o.after_seconds for o in out if isinstance(o, Remind)))
     assert waits == [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 30.0]
     state = status(world.machine, "h")["containerStatuses"][0]["state"]["waiting"]
     assert state == {"reason": "ContainerCreating", "message": 'configmap "x" not found'}
-    assert world.tell(Kind.RETRY) == [Prepare()]
-    assert world.tell(Kind.PREPARED, address="a") == [Start("main", 0)]
+    assert world.tell(PodEventKind.RETRY) == [Prepare()]
+    assert world.tell(PodEventKind.PREPARED, address="a") == [StartContainer("main", 0)]
 
 
 def test_a_rejected_pod_fails_with_the_reason() -> None:
     world = World(spec())
-    world.tell(Kind.REJECTED, reason="UnexpectedAdmissionError", message="no such device")
-    world.tell(Kind.TORN_DOWN)
+    world.tell(PodEventKind.REJECTED, reason="UnexpectedAdmissionError", message="no such device")
+    world.tell(PodEventKind.TORN_DOWN)
     record = status(world.machine, "h")
     assert (record["phase"], record["reason"]) == ("Failed", "UnexpectedAdmissionError")
 
 
 def test_a_refused_configuration_tries_the_same_attempt_again() -> None:
     world = World(spec())
-    world.tell(Kind.PREPARED, address="a")
-    world.tell(Kind.REFUSED, "main", reason="CreateContainerConfigError", message="secret missing")
+    world.tell(PodEventKind.PREPARED, address="a")
+    world.tell(PodEventKind.REFUSED, "main", reason="CreateContainerConfigError", message="secret missing")
     waiting = status(world.machine, "h")["containerStatuses"][0]["state"]["waiting"]
     assert waiting == {"reason": "CreateContainerConfigError", "message": "secret missing"}
-    assert world.tell(Kind.DUE, "main") == [Start("main", 0)]
-    world.tell(Kind.STARTED, "main")
+    assert world.tell(PodEventKind.DUE, "main") == [StartContainer("main", 0)]
+    world.tell(PodEventKind.STARTED, "main")
     assert phase(world.machine) == "Running"
 
 
@@ -396,10 +419,10 @@ def test_resuming_takes_up_where_it_was_and_starts_nothing_twice() -> None:
     machine = spec("Always", init=[{"name": "i1"}])
     machine.resume(50.0, {"i1": (0, None), "main": (2, ended(1))}, "10.0.0.1")
     out = machine.pending()
-    out += machine.handle(Event(Kind.RESUMED, 50.0))
-    out += machine.handle(Event(Kind.STARTED, 50.0, "main"))
-    out += machine.handle(Event(Kind.EXITED, 50.0, "i1", ended(0)))
-    assert not [o for o in out if isinstance(o, Start | Prepare)]
+    out += machine.handle(PodEvent(PodEventKind.RESUMED, 50.0))
+    out += machine.handle(PodEvent(PodEventKind.STARTED, 50.0, "main"))
+    out += machine.handle(PodEvent(PodEventKind.EXITED, 50.0, "i1", ended(0)))
+    assert not [o for o in out if isinstance(o, StartContainer | Prepare)]
     assert phase(machine) == "Running"
     assert status(machine, "h")["containerStatuses"][0]["restartCount"] == 2
 
@@ -407,8 +430,8 @@ def test_resuming_takes_up_where_it_was_and_starts_nothing_twice() -> None:
 def test_an_unknown_end_is_never_success() -> None:
     world = World(spec())
     world.up()
-    world.tell(Kind.EXITED, "main", exit=Exit(137, "ContainerStatusUnknown"))
-    world.tell(Kind.TORN_DOWN)
+    world.tell(PodEventKind.EXITED, "main", exit=Exit(137, "ContainerStatusUnknown"))
+    world.tell(PodEventKind.TORN_DOWN)
     assert phase(world.machine) == "Failed"
 
 
@@ -429,8 +452,8 @@ class Chance:
     def __init__(self, machine: PodMachine, data: st.DataObject) -> None:
         self.machine = machine
         self.draw = data.draw
-        self.worker: list[Event] = []  # a worker does one thing after the other
-        self.timers: list[Event] = []
+        self.worker: list[PodEvent] = []  # a worker does one thing after the other
+        self.timers: list[PodEvent] = []
         self.live: set[str] = set()
         self.started: set[tuple[str, int]] = set()
         self.refused: set[str] = set()
@@ -440,33 +463,33 @@ class Chance:
         for instruction in instructions:
             match instruction:
                 case Prepare():
-                    self.worker.append(Event(Kind.PREPARED, 1.0, address="a"))
-                case Start(name, attempt):
+                    self.worker.append(PodEvent(PodEventKind.PREPARED, 1.0, address="a"))
+                case StartContainer(name, attempt):
                     assert name not in self.live
                     assert (name, attempt) not in self.started or name in self.refused
                     self.started.add((name, attempt))
                     self.live.add(name)
-                    self.worker.append(Event(Kind.STARTED, 1.0, name))
-                case Stop(name, _):
+                    self.worker.append(PodEvent(PodEventKind.STARTED, 1.0, name))
+                case StopContainer(name, _):
                     assert name in self.live
                 case Remind(_, kind, name):
-                    self.timers.append(Event(kind, 1.0, name))
+                    self.timers.append(PodEvent(kind, 1.0, name))
                 case TearDown():
                     assert not self.live
-                    self.worker.append(Event(Kind.TORN_DOWN, 1.0))
+                    self.worker.append(PodEvent(PodEventKind.TORN_DOWN, 1.0))
                 case DeleteObject():
                     assert not self.live
                     assert self.machine.step is PodStep.ENDED
-                    self.worker.append(Event(Kind.REMOVED, 1.0))
+                    self.worker.append(PodEvent(PodEventKind.REMOVED, 1.0))
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: PodEvent) -> None:
         self.perform(self.machine.handle(event))
 
     def something_happens(self) -> None:
         """The worker's next answer, a timer, an exit, or a deletion."""
         answers = [*self.worker[:1], *self.timers]
-        starting = {event.container for event in self.worker if event.kind is Kind.STARTED}
-        up = (Step.RUNNING, Step.STOPPING)
+        starting = {event.container for event in self.worker if event.kind is PodEventKind.STARTED}
+        up = (ContainerStep.RUNNING, ContainerStep.STOPPING)
         exits = [
             name
             for name in sorted(self.live)
@@ -480,22 +503,22 @@ class Chance:
         else:
             self.delete()
 
-    def answer(self, event: Event) -> None:
+    def answer(self, event: PodEvent) -> None:
         (self.worker if self.worker and event is self.worker[0] else self.timers).remove(event)
-        if event.kind is Kind.STARTED and self.draw(st.integers(0, 5)) == 0:
+        if event.kind is PodEventKind.STARTED and self.draw(st.integers(0, 5)) == 0:
             self.live.discard(event.container)
             self.refused.add(event.container)
-            event = Event(Kind.REFUSED, 1.0, event.container, reason="R", message="m")
+            event = PodEvent(PodEventKind.REFUSED, 1.0, event.container, reason="R", message="m")
         self.tell(event)
 
     def exit(self, name: str, code: int, at: float) -> None:
         self.live.discard(name)
-        self.tell(Event(Kind.EXITED, at, name, ended(code, at)))
+        self.tell(PodEvent(PodEventKind.EXITED, at, name, ended(code, at)))
 
     def delete(self) -> None:
         if not self.deleted:
             self.deleted = True
-            self.tell(Event(Kind.DELETE, 3.0, grace_seconds=1.0))
+            self.tell(PodEvent(PodEventKind.DELETE, 3.0, grace_seconds=1.0))
 
     def all_happens(self) -> None:
         """What is asked for, and every exit."""

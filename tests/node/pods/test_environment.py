@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.node.pods.environment import (
-    ConfigError,
-    Facts,
+    ContainerConfigError,
+    PodFacts,
     base_environment,
     command_line,
     environment,
@@ -30,7 +30,7 @@ POD: dict[str, Any] = {
     },
     "spec": {"nodeName": "box", "containers": []},
 }
-FACTS = Facts(POD, "10.1.2.3", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
+FACTS = PodFacts(POD, "10.1.2.3", "192.0.2.1", {"cpu": "8", "memory": "16Gi"})
 
 
 # The cases of Kubernetes' own expansion_test.go.
@@ -151,7 +151,7 @@ def test_an_unset_limit_is_what_the_node_has() -> None:
 )
 def test_references_that_lead_nowhere_name_themselves(variable: dict[str, Any], message: str) -> None:
     objects = {("Secret", "s"): {"kind": "Secret", "data": {}}}
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ContainerConfigError, match=message) as caught:
         environment({"env": [{"name": "X", "valueFrom": variable}]}, FACTS, _lookup(objects), {})
     assert caught.value.reason == "CreateContainerConfigError"
 
@@ -160,7 +160,7 @@ def test_env_from_leaves_out_names_that_are_none_and_honours_optional() -> None:
     objects = {("ConfigMap", "cm"): {"kind": "ConfigMap", "data": {"ok": "1", "1bad": "2", "a b": "3"}}}
     sources = [{"configMapRef": {"name": "cm"}}, {"configMapRef": {"name": "no", "optional": True}}]
     assert environment({"envFrom": sources}, FACTS, _lookup(objects), {}) == {"ok": "1"}
-    with pytest.raises(ConfigError, match='configmap "no" not found'):
+    with pytest.raises(ContainerConfigError, match='configmap "no" not found'):
         environment({"envFrom": [{"configMapRef": {"name": "no"}}]}, FACTS, _lookup({}), {})
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from windlass.api.devices.assignment_annotations import Part
-from windlass.api.devices.node_annotation import Card
-from windlass.node.devices.container_devices import Given
+from windlass.api.devices.assignment_annotations import DeviceAssignment
+from windlass.api.devices.node_annotation import DeviceRecord
+from windlass.node.devices.container_devices import VisibleDevice
 from windlass.node.devices.mps import Daemon
 from windlass.node.limits import Enforcement
 from windlass.node.options import ImageEntry
-from windlass.node.pods.environment import ConfigError, Facts
-from windlass.node.pods.launch_spec import Setting, blueprint
-from windlass.node.pods.volumes import Volume
+from windlass.node.pods.environment import ContainerConfigError, PodFacts
+from windlass.node.pods.launch_spec import PodSetting, launch_spec_of
+from windlass.node.pods.volumes import PodVolume
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Capabilities
 
 ALL = Capabilities(False, ("mnt", "net", "uts", "ipc"), True)
-CARDS = [Given(Card(n, f"GPU-{n}"), Part(n), f"GPU-{n}") for n in range(4)]
+CARDS = [VisibleDevice(DeviceRecord(n, f"GPU-{n}"), DeviceAssignment(n), f"GPU-{n}") for n in range(4)]
 
 
 def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -29,10 +29,10 @@ def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **change
         "spec": {"containers": [container], **(spec or {})},
     }
     values: dict[str, Any] = {
-        "facts": Facts(pod, "10.0.0.5", "h", {}),
+        "facts": PodFacts(pod, "10.0.0.5", "h", {}),
         "lookup": lambda *_: None,
         "folder": Path("/state/pods/u"),
-        "volumes": {"v": Volume("v", "/state/pods/u/volumes/v", "emptyDir")},
+        "volumes": {"v": PodVolume("v", "/state/pods/u/volumes/v", "emptyDir")},
         "hostname": "p",
         "capabilities": ALL,
         "devices": {},
@@ -40,7 +40,7 @@ def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **change
         "own_environment": {"PATH": "/bin", "SECRET": "no"},
         **changes,
     }
-    return blueprint(container, 2, Setting(**values), Enforcement(affinity=(1,)), Path("/l")).record
+    return launch_spec_of(container, 2, PodSetting(**values), Enforcement(affinity=(1,)), Path("/l")).record
 
 
 def test_the_record_of_an_attempt() -> None:
@@ -128,7 +128,7 @@ def test_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     record = made({"name": "c"}, context)
     assert (record["uid"], record["gid"], record["groups"]) == (12345, 99, [3, 7, 99])
-    with pytest.raises(ConfigError, match="runAsNonRoot"):
+    with pytest.raises(ContainerConfigError, match="runAsNonRoot"):
         made({"name": "c", "securityContext": {"runAsNonRoot": True}})
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "getegid", lambda: 1000)

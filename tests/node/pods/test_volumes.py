@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from windlass.node.pods.environment import ConfigError, Facts
-from windlass.node.pods.volumes import Places, Volume, container_mounts, layout, materialise, references
+from windlass.node.pods.environment import ContainerConfigError, PodFacts
+from windlass.node.pods.volumes import Places, PodVolume, container_mounts, layout, materialise, references
 from windlass.node.runtime.mounts import Mount
 
 
-def facts(*volumes: dict[str, Any]) -> Facts:
+def facts(*volumes: dict[str, Any]) -> PodFacts:
     metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
-    return Facts({"metadata": metadata, "spec": {"volumes": list(volumes)}}, "10.0.0.1", "h", {})
+    return PodFacts({"metadata": metadata, "spec": {"volumes": list(volumes)}}, "10.0.0.1", "h", {})
 
 
 def made(
     tmp_path: Path, *volumes: dict[str, Any], objects: dict[tuple[str, str], Any] | None = None
-) -> list[Volume]:
+) -> list[PodVolume]:
     places = Places(tmp_path / "pod", tmp_path / "claims")
     found = layout(facts(*volumes), lambda kind, name: (objects or {}).get((kind, name)), places)
     materialise(found)
@@ -116,7 +116,7 @@ def test_claims_are_folders_that_outlive_the_pod(tmp_path: Path) -> None:
 def test_what_cannot_be_had_is_told_as_a_failed_mount(
     tmp_path: Path, volume: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ContainerConfigError, match=message) as caught:
         made(tmp_path, volume, objects=OBJECTS)
     assert caught.value.reason == "FailedMount"
 
@@ -136,8 +136,8 @@ def test_mounts_with_sub_paths_and_read_only(tmp_path: Path) -> None:
     source = tmp_path / "vol"
     source.mkdir()
     volumes = {
-        "v": Volume("v", str(source), "emptyDir"),
-        "ro": Volume("ro", "/etc", "configMap", read_only=True),
+        "v": PodVolume("v", str(source), "emptyDir"),
+        "ro": PodVolume("ro", "/etc", "configMap", read_only=True),
     }
     container = {
         "volumeMounts": [
@@ -161,9 +161,9 @@ def test_a_sub_path_cannot_leave_its_volume(tmp_path: Path) -> None:
     source = tmp_path / "vol"
     source.mkdir()
     (source / "link").symlink_to("/etc")
-    volumes = {"v": Volume("v", str(source), "emptyDir")}
+    volumes = {"v": PodVolume("v", str(source), "emptyDir")}
     for below in ("../x", "/etc", "link"):
-        with pytest.raises(ConfigError, match="subPath"):
+        with pytest.raises(ContainerConfigError, match="subPath"):
             container_mounts(
                 {"volumeMounts": [{"name": "v", "mountPath": "/m", "subPath": below}]}, volumes, {}
             )

@@ -16,7 +16,7 @@ from h2.events import DataReceived, RequestReceived, StreamEnded
 
 from windlass.kits.clock import SystemClock
 from windlass.node.lifecycle.probe_results import Probe, ProbeKind
-from windlass.node.probes.handlers import Actions, Outcome, Result
+from windlass.node.probes.handlers import Actions, HandlerOutcome, ProbeResult
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network
 
 HERE = "127.0.0.1"
@@ -68,7 +68,7 @@ async def serving(*answers: bytes, hang: bool = False) -> AsyncIterator[tuple[in
         server.close()
 
 
-async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 20.0) -> Outcome:
+async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 20.0) -> HandlerOutcome:
     network = Network(tmp_path, NO_ISOLATION)
     actions = Actions(network, SystemClock(), attempt=lambda _: tmp_path, address=lambda: HERE)
     probe = Probe(ProbeKind.READINESS, "grpc", {"port": port, "service": service}, timeout_seconds=seconds)
@@ -78,13 +78,13 @@ async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (1, Outcome(Result.PASSED, "service healthy")),
-        (2, Outcome(Result.FAILED, 'service unhealthy (responded with "NOT_SERVING")')),
-        (0, Outcome(Result.FAILED, 'service unhealthy (responded with "UNKNOWN")')),
-        (9, Outcome(Result.FAILED, 'service unhealthy (responded with "9")')),
+        (1, HandlerOutcome(ProbeResult.PASSED, "service healthy")),
+        (2, HandlerOutcome(ProbeResult.FAILED, 'service unhealthy (responded with "NOT_SERVING")')),
+        (0, HandlerOutcome(ProbeResult.FAILED, 'service unhealthy (responded with "UNKNOWN")')),
+        (9, HandlerOutcome(ProbeResult.FAILED, 'service unhealthy (responded with "9")')),
     ],
 )
-async def test_only_serving_is_healthy(tmp_path: Path, status: int, outcome: Outcome) -> None:
+async def test_only_serving_is_healthy(tmp_path: Path, status: int, outcome: HandlerOutcome) -> None:
     async with serving(FIRST + frame(DATA, 0, message(status)) + OK) as (port, _):
         assert await ask(tmp_path, port) == outcome
 
@@ -119,7 +119,7 @@ async def test_frames_come_in_pieces_padded_and_with_others_between(tmp_path: Pa
         frame(CONTINUATION, END_HEADERS, trailer[5:]),
     ]
     async with serving(*answers) as (port, _):
-        assert (await ask(tmp_path, port)).result is Result.PASSED
+        assert (await ask(tmp_path, port)).result is ProbeResult.PASSED
 
 
 async def test_calls_that_fail_say_with_which_code(tmp_path: Path) -> None:
@@ -128,11 +128,11 @@ async def test_calls_that_fail_say_with_which_code(tmp_path: Path) -> None:
         why = (
             "this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service"
         )
-        assert await ask(tmp_path, port) == Outcome(Result.FAILED, f"error: {why}")
+        assert await ask(tmp_path, port) == HandlerOutcome(ProbeResult.FAILED, f"error: {why}")
     trailers = literal("grpc-status", "5") + literal("grpc-message", "no")
     async with serving(FIRST + frame(HEADERS, END_HEADERS | END_STREAM, trailers)) as (port, _):
         why = "error: health rpc probe failed: rpc error: code = NotFound desc = no"
-        assert await ask(tmp_path, port) == Outcome(Result.FAILED, why)
+        assert await ask(tmp_path, port) == HandlerOutcome(ProbeResult.FAILED, why)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ async def test_calls_that_fail_say_with_which_code(tmp_path: Path) -> None:
 async def test_what_is_no_answer_has_failed(tmp_path: Path, answer: bytes, words: str) -> None:
     async with serving(answer) as (port, _):
         outcome = await ask(tmp_path, port)
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ProbeResult.FAILED
     assert words in outcome.output
 
 
 async def test_time_runs_out_before_and_after_the_connection(tmp_path: Path) -> None:
     async with serving(FIRST, hang=True) as (port, _):
         outcome = await ask(tmp_path, port, seconds=1)
-        assert outcome == Outcome(Result.FAILED, "timeout: health rpc did not complete within 1s")
+        assert outcome == HandlerOutcome(ProbeResult.FAILED, "timeout: health rpc did not complete within 1s")
     with socket.create_server((HERE, 0)) as listener:
         port = listener.getsockname()[1]
     outcome = await ask(tmp_path, port, seconds=0.2)

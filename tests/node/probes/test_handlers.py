@@ -17,8 +17,8 @@ from windlass.kits.clock import FakeClock
 from windlass.node.lifecycle.events import Exit, Note
 from windlass.node.lifecycle.probe_results import Probe, ProbeKind
 from windlass.node.probes import http_probe
-from windlass.node.probes.handlers import ActionError, Actions, Outcome, Result, port_of
-from windlass.node.probes.lifecycle_hooks import Hooks
+from windlass.node.probes.handlers import ActionError, Actions, HandlerOutcome, ProbeResult, port_of
+from windlass.node.probes.lifecycle_hooks import LifecycleHooks
 from windlass.node.sandbox.pod_network import NO_ISOLATION, Network
 
 HERE = "127.0.0.1"
@@ -64,7 +64,7 @@ def said(code: int, *headers: str, body: str = "") -> bytes:
     return "\r\n".join(lines).encode()
 
 
-async def asked(tmp_path: Path, answer: bytes | Served, **detail: Any) -> tuple[Outcome, list[bytes]]:
+async def asked(tmp_path: Path, answer: bytes | Served, **detail: Any) -> tuple[HandlerOutcome, list[bytes]]:
     async with served(answer) as (port, requests):
         return await actions(tmp_path).check({"name": "m"}, http(port, **detail)), requests
 
@@ -77,9 +77,9 @@ async def asked(tmp_path: Path, answer: bytes | Served, **detail: Any) -> tuple[
 )
 async def test_from_200_to_399_it_has_passed(tmp_path: Path, code: int, passes: bool) -> None:
     outcome, _ = await asked(tmp_path, said(code))
-    assert (outcome.result in (Result.PASSED, Result.WARNING)) is passes
+    assert (outcome.result in (ProbeResult.PASSED, ProbeResult.WARNING)) is passes
     if not passes:
-        assert outcome == Outcome(Result.FAILED, f"HTTP probe failed with statuscode: {code}")
+        assert outcome == HandlerOutcome(ProbeResult.FAILED, f"HTTP probe failed with statuscode: {code}")
 
 
 async def test_the_request_is_the_kubelets(tmp_path: Path) -> None:
@@ -118,29 +118,31 @@ async def test_redirects_are_followed_on_the_same_host_only(tmp_path: Path) -> N
         return said(200) if request.startswith(b"GET /there ") else said(302, "Location: /there")
 
     outcome, requests = await asked(tmp_path, hop, httpHeaders=[{"name": "Host", "value": "h"}])
-    assert (outcome.result, len(requests)) == (Result.PASSED, 2)
+    assert (outcome.result, len(requests)) == (ProbeResult.PASSED, 2)
     assert b"Host: h\r\n" in requests[1]
     outcome, requests = await asked(tmp_path, said(302, "Location: http://elsewhere/", body="gone"))
     assert (outcome, len(requests)) == (
-        Outcome(Result.WARNING, "Probe terminated redirects, Response body: gone"),
+        HandlerOutcome(ProbeResult.WARNING, "Probe terminated redirects, Response body: gone"),
         1,
     )
     outcome, requests = await asked(tmp_path, said(302, "Location: /again"))
-    assert outcome.result is Result.FAILED
+    assert outcome.result is ProbeResult.FAILED
     assert outcome.output.endswith("stopped after 10 redirects")
     assert len(requests) == 10
 
 
 async def test_bodies_of_every_kind_are_read_and_bounded(tmp_path: Path) -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
-    assert (await asked(tmp_path, chunked))[0] == Outcome(Result.PASSED, "abcde")
-    assert (await asked(tmp_path, b"HTTP/1.0 200 OK\n\nplain"))[0] == Outcome(Result.PASSED, "plain")
+    assert (await asked(tmp_path, chunked))[0] == HandlerOutcome(ProbeResult.PASSED, "abcde")
+    assert (await asked(tmp_path, b"HTTP/1.0 200 OK\n\nplain"))[0] == HandlerOutcome(
+        ProbeResult.PASSED, "plain"
+    )
     early = b"HTTP/1.1 100 Continue\r\n\r\n" + said(200, body="x")
-    assert (await asked(tmp_path, early))[0] == Outcome(Result.PASSED, "x")
+    assert (await asked(tmp_path, early))[0] == HandlerOutcome(ProbeResult.PASSED, "x")
     outcome, _ = await asked(tmp_path, said(200, body="y" * 50_000))
-    assert outcome == Outcome(Result.PASSED, "y" * http_probe.BODY_BYTES)
+    assert outcome == HandlerOutcome(ProbeResult.PASSED, "y" * http_probe.BODY_BYTES)
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
-    assert (await asked(tmp_path, cut))[0] == Outcome(Result.ERRORED, "unexpected EOF")
+    assert (await asked(tmp_path, cut))[0] == HandlerOutcome(ProbeResult.ERRORED, "unexpected EOF")
 
 
 async def test_no_answer_is_told_in_the_words_of_the_kubelet(tmp_path: Path) -> None:
@@ -148,10 +150,10 @@ async def test_no_answer_is_told_in_the_words_of_the_kubelet(tmp_path: Path) -> 
         port = listener.getsockname()[1]
         outcome = await actions(tmp_path).check({"name": "m"}, http(port, timeout=1))
         late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        assert outcome == Outcome(Result.FAILED, f'Get "http://{HERE}:{port}/": {late}')
+        assert outcome == HandlerOutcome(ProbeResult.FAILED, f'Get "http://{HERE}:{port}/": {late}')
     outcome = await actions(tmp_path).check({"name": "m"}, http(port))
     refused = f'Get "http://{HERE}:{port}/": dial tcp {HERE}:{port}: connect: connection refused'
-    assert outcome == Outcome(Result.FAILED, refused)
+    assert outcome == HandlerOutcome(ProbeResult.FAILED, refused)
     outcome, _ = await asked(tmp_path, b"")
     assert outcome.output.endswith('/": EOF')
     outcome, _ = await asked(tmp_path, b"SSH-2.0-x\r\n")
@@ -165,10 +167,12 @@ async def test_https_takes_any_certificate(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "pem")
     async with served(said(200), tls=context) as (port, _):
         outcome = await actions(tmp_path).check({"name": "m"}, http(port, scheme="HTTPS"))
-        assert outcome.result is Result.PASSED
+        assert outcome.result is ProbeResult.PASSED
     async with served(said(200)) as (port, _):
         outcome = await actions(tmp_path).check({"name": "m"}, http(port, scheme="HTTPS"))
-        assert outcome == Outcome(Result.FAILED, f'Get "https://{HERE}:{port}/": {http_probe.PLAIN_ANSWER}')
+        assert outcome == HandlerOutcome(
+            ProbeResult.FAILED, f'Get "https://{HERE}:{port}/": {http_probe.PLAIN_ANSWER}'
+        )
 
 
 # -- ports, TCP ------------------------------------------------------------------------------------------
@@ -187,13 +191,15 @@ async def test_tcp(tmp_path: Path) -> None:
     with socket.create_server((HERE, 0)) as listener:
         port = listener.getsockname()[1]
         probe = Probe(ProbeKind.READINESS, "tcpSocket", {"port": port})
-        assert await actions(tmp_path).check({"name": "m"}, probe) == Outcome(Result.PASSED)
+        assert await actions(tmp_path).check({"name": "m"}, probe) == HandlerOutcome(ProbeResult.PASSED)
     outcome = await actions(tmp_path).check({"name": "m"}, probe)
-    assert outcome == Outcome(Result.FAILED, f"dial tcp {HERE}:{port}: connect: connection refused")
+    assert outcome == HandlerOutcome(
+        ProbeResult.FAILED, f"dial tcp {HERE}:{port}: connect: connection refused"
+    )
     outcome = await actions(tmp_path).check(
         {"name": "m"}, Probe(ProbeKind.READINESS, "tcpSocket", {"port": "x"})
     )
-    assert outcome == Outcome(Result.ERRORED, 'strconv.Atoi: parsing "x": invalid syntax')
+    assert outcome == HandlerOutcome(ProbeResult.ERRORED, 'strconv.Atoi: parsing "x": invalid syntax')
 
 
 # -- hooks -----------------------------------------------------------------------------------------------
@@ -249,7 +255,7 @@ class Scene:
         self.notes: list[Note] = []
         self.seconds, self.fails = seconds, fails
         hooks = {"m": frozenset({"preStop", "postStart"})}
-        self.hooks = Hooks(hooks, self.clock, self._carry, note=self.notes.append, spawn=self._spawn)
+        self.hooks = LifecycleHooks(hooks, self.clock, self._carry, note=self.notes.append, spawn=self._spawn)
         self.hooks.runs("m")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.node.probes.http_probe import BODY_BYTES, Reply
+from windlass.node.probes.http_probe import BODY_BYTES, IncomingResponse
 
 HEADS = [
     b"HTTP/1.1 200 OK\r\n",
@@ -30,7 +30,7 @@ WHOLE = [head + body for head in HEADS for body in BODIES]
 
 def read(*pieces: bytes) -> tuple[int, dict[str, str], bytes]:
     """What is made of an answer that comes so, after which the server closes."""
-    reply = Reply()
+    reply = IncomingResponse()
     for piece in (*pieces, b""):
         if reply.enough:
             break
@@ -57,19 +57,19 @@ def test_what_is_read() -> None:
 
 @pytest.mark.parametrize("code", [101, 204, 304])
 def test_answers_without_a_body_are_read_at_once(code: int) -> None:
-    reply = Reply()
+    reply = IncomingResponse()
     reply.feed(f"HTTP/1.1 {code} X\r\nContent-Length: 5\r\n\r\n".encode())
     assert (reply.code, reply.enough, bytes(reply.body)) == (code, True, b"")
 
 
 def test_a_change_of_protocol_is_an_answer() -> None:
-    reply = Reply()
+    reply = IncomingResponse()
     reply.feed(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x00")
     assert (reply.code, reply.enough) == (101, True)
 
 
 def test_no_more_is_read_than_is_asked_for() -> None:
-    reply = Reply()
+    reply = IncomingResponse()
     reply.feed(b"HTTP/1.1 200 OK\r\n\r\n" + b"y" * (BODY_BYTES - 1))
     assert not reply.enough
     reply.feed(b"y")
@@ -104,7 +104,7 @@ BROKEN = "net/http: HTTP/1.x transport connection broken: "
 def test_what_is_no_answer_is_told_in_gos_words(
     pieces: tuple[bytes, ...], kind: type[Exception], words: str
 ) -> None:
-    reply = Reply()
+    reply = IncomingResponse()
 
     def feed(*given: Any) -> None:
         for piece in given:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from windlass.node.runtime import attempt_files, syscalls
-from windlass.node.runtime.helpers import Nursery
+from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.runner import AttemptSpec, ProcessRunner
 
 
@@ -69,14 +69,14 @@ def is_zombie(pid: int) -> bool:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Nursery]:
-    one = Nursery()
+def opened(tmp_path: Path) -> Iterator[ForkServer]:
+    one = ForkServer()
     one.open(tmp_path)
     yield one
     one.close()
 
 
-async def test_a_shim_of_the_nursery_is_one_like_others(opened: Nursery, tmp_path: Path) -> None:
+async def test_a_shim_of_the_nursery_is_one_like_others(opened: ForkServer, tmp_path: Path) -> None:
     folder = tmp_path / "a"
     handle = await ProcessRunner(opened).start(spec(folder, "sh", "-c", "ls /proc/$PPID/fd | wc -l; exit 3"))
     claim = {}
@@ -92,7 +92,7 @@ async def test_a_shim_of_the_nursery_is_one_like_others(opened: Nursery, tmp_pat
     assert syscalls.children(nursery_of(tmp_path)) == []
 
 
-async def test_what_it_has_started_outlives_it(opened: Nursery, tmp_path: Path) -> None:
+async def test_what_it_has_started_outlives_it(opened: ForkServer, tmp_path: Path) -> None:
     handle = await ProcessRunner(opened).start(spec(tmp_path / "a", "sleep", "1000"))
     assert isinstance(await handle.started(), float)
     pid = nursery_of(tmp_path)
@@ -105,7 +105,7 @@ async def test_what_it_has_started_outlives_it(opened: Nursery, tmp_path: Path) 
 
 
 async def test_without_a_nursery_interpreters_are_started(
-    opened: Nursery, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: ForkServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.kill(nursery_of(tmp_path), signal.SIGKILL)
     for number in range(2):
@@ -116,7 +116,7 @@ async def test_without_a_nursery_interpreters_are_started(
 
 async def test_a_fork_that_fails_is_told_as_such(tmp_path: Path) -> None:
     """As where a limit of processes is reached: an interpreter of its own would fail as well."""
-    alone, other = Nursery(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    alone, other = ForkServer(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     alone._connection = other[0]
 
     def answer() -> None:

@@ -18,7 +18,7 @@ from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.log_file import CHUNK, LineCutter, LogFile, record
 from windlass.node.runtime.log_reader import (
     Cursor,
-    Decoder,
+    LogDecoder,
     LogNotFound,
     LogReader,
     last_text,
@@ -91,7 +91,7 @@ def test_what_goes_in_comes_out(
             log.write(text)
     log.close()
     cursor = Cursor(folder / "0.log")
-    decoder = Decoder(timestamps=False)
+    decoder = LogDecoder(timestamps=False)
     assert b"".join(decoder.decode(block) for block in cursor.blocks()) == data
     cursor.close()
 
@@ -111,7 +111,7 @@ def slowly_read(tmp_path: Path, meanwhile: int) -> str:
     log = LogFile(str(tmp_path / "0.log"), max_bytes=50, max_files=4)
     for number in range(3):
         log.write(lines(f"line {number}", start=number))
-    cursor, decoder = Cursor(tmp_path / "0.log"), Decoder(timestamps=True)
+    cursor, decoder = Cursor(tmp_path / "0.log"), LogDecoder(timestamps=True)
     found = []
     for at, block in enumerate(cursor.blocks()):
         found.append(decoder.decode(block))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.node.runtime.mounts import Bind, Make, Mount, Shadow, ancestor, plan, shadows
+from windlass.node.runtime.mounts import BindMount, Make, Mount, Shadow, ancestor, plan, shadows
 
 
 class Files:
@@ -37,7 +37,7 @@ def test_ancestor_is_the_deepest_that_exists() -> None:
 
 def test_existing_mount_points_need_no_shadow() -> None:
     steps = plan([Mount("/v", "/home/u"), Mount("/f", "/etc/hosts", optional=True)], FILES)
-    assert steps == [Bind("/f", "/etc/hosts", False), Bind("/v", "/home/u", False)]
+    assert steps == [BindMount("/f", "/etc/hosts", False), BindMount("/v", "/home/u", False)]
 
 
 def test_missing_ones_are_made_under_a_shadow_of_their_ancestor_once() -> None:
@@ -45,9 +45,9 @@ def test_missing_ones_are_made_under_a_shadow_of_their_ancestor_once() -> None:
     assert steps == [
         Shadow("/etc"),
         Make("/etc/volcano", True),
-        Bind("/v", "/etc/volcano", False),
+        BindMount("/v", "/etc/volcano", False),
         Make("/etc/x/y", False),
-        Bind("/f", "/etc/x/y", True),
+        BindMount("/f", "/etc/x/y", True),
     ]
 
 
@@ -60,13 +60,17 @@ def test_a_mount_inside_another_volume_is_made_in_it() -> None:
     assert steps == [
         Shadow("/"),
         Make("/data", True),
-        Bind("/v", "/data", False),
+        BindMount("/v", "/data", False),
         Make("/data/in/side", True),
-        Bind("/w", "/data/in/side", False),
+        BindMount("/w", "/data/in/side", False),
     ]
     # also when the machine has a folder of that name: the volume hides it
     steps = plan([Mount("/v", "/home"), Mount("/w", "/home/u")], FILES)
-    assert steps == [Bind("/v", "/home", False), Make("/home/u", True), Bind("/w", "/home/u", False)]
+    assert steps == [
+        BindMount("/v", "/home", False),
+        Make("/home/u", True),
+        BindMount("/w", "/home/u", False),
+    ]
 
 
 def test_generated_files_are_left_out_where_the_machine_has_none() -> None:
@@ -77,5 +81,5 @@ def test_symbolic_links_in_targets_are_followed() -> None:
     assert plan([Mount("/v", "/var/run/x")], FILES) == [
         Shadow("/run"),
         Make("/run/x", True),
-        Bind("/v", "/run/x", False),
+        BindMount("/v", "/run/x", False),
     ]

@@ -212,14 +212,14 @@ async def test_the_network_outlives_the_agent_and_new_pods_join_it(isolated: Nod
 async def test_the_way_out_leads_to_the_machine_itself(isolated: NodeBox) -> None:
     assert isolated.agent is not None
     assert isolated.agent.host is not None
-    host = isolated.agent.host
-    if host.network.outbound.kind == "none":
-        pytest.skip(f"nothing leads out of the box here: {host.network.outbound.note}")
+    context = isolated.agent.host
+    if context.network.outbound.kind == "none":
+        pytest.skip(f"nothing leads out of the box here: {context.network.outbound.note}")
     with socket.socket() as listener:
-        listener.bind((host.host_address, 0))
+        listener.bind((context.host_address, 0))
         listener.listen()
         port = listener.getsockname()[1]
-        code = f"import socket; socket.create_connection(('{host.host_address}', {port}), 5); print('out')"
+        code = f"import socket; socket.create_connection(('{context.host_address}', {port}), 5); print('out')"
         await isolated.create(pod("p", PYTHON, "-c", code))
         await isolated.phase("p", "Succeeded", "Failed")
         assert await isolated.log("p") == "out\n"

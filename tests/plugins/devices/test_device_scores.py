@@ -15,11 +15,11 @@ from windlass.engine.nodes.view import TableView
 from windlass.plugins.devices.device_arrays import free_milli
 from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
-from windlass.plugins.devices.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
+from windlass.plugins.devices.scarcity import CPU, MODEL, Scarcity, cpu_per_device, demand_by_model
 from windlass.plugins.devices.stranding import strandings
-from windlass.plugins.devices.workload_mix import PATIENCE_SECONDS, Moment, observe
+from windlass.plugins.devices.workload_mix import PATIENCE_SECONDS, MixSnapshot, observe
 from windlass.spi.configuration import PluginOption
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Trend
 
@@ -190,7 +190,7 @@ def test_a_node_is_judged_alike_alone_and_among_others():
     cards = Cards(Box("a", 2, **H100), Box("b", 4, **T4), Box("c", 0), policies=[])
     cards.put("b", part(300), 1)
     cards.ask(part(700, models=("T4",)))
-    table = cards.engine.world.table
+    table = cards.engine.state.table
     for plugin in (Scarcity(), Fgd(), GpuAware()):
         if not isinstance(plugin, GpuAware):
             plugin.take_stock(0.0, cards.stock)
@@ -256,7 +256,7 @@ def test_where_cards_can_be_sliced_packing_stays():
     cards.ask(part(300))
     assert not observe(cards.stock).sliced
     sliced = Box("b", 1).node()
-    sliced = replace(sliced, devices=(replace(sliced.devices[0], mode=CardMode.EITHER),))
+    sliced = replace(sliced, devices=(replace(sliced.devices[0], mode=DeviceMode.EITHER),))
     cards.engine.apply([NodeUpserted(sliced)])
     assert cards.stock.sliceable()
     plugin = Fgd()
@@ -277,8 +277,8 @@ def test_cpu_beside_a_card_is_the_mean():
     cards.ask(whole(2, cpu=8))
     cards.ask(part(500, cpu=3))
     cards.ask(plain(100))
-    assert cpu_per_card(observe(cards.stock)) == pytest.approx(11000 / 2.5)
-    assert cpu_per_card(Moment()) == 0.0
+    assert cpu_per_device(observe(cards.stock)) == pytest.approx(11000 / 2.5)
+    assert cpu_per_device(MixSnapshot()) == 0.0
 
 
 # ---------------------------------------------------------------------- stranded

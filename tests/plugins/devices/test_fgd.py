@@ -10,7 +10,7 @@ import pytest
 from cardscenes import Box, Cards, part, plain, whole
 
 from windlass.plugins.devices.fgd import Fgd
-from windlass.plugins.devices.fragmentation import NO_PLACE, Demand, Mix, descent
+from windlass.plugins.devices.fragmentation import NO_PLACE, PodDemand, WorkloadMix, descent
 from windlass.plugins.devices.workload_mix import PATIENCE_SECONDS
 from windlass.plugins.research.published import (
     BestFit,
@@ -59,7 +59,7 @@ def made_up(seed: int) -> tuple[list[OpenbNode], list[OpenbPod]]:
     return hosts, pods
 
 
-def literally(hosts: list[OpenbNode], coming: list[OpenbPod], mix: Mix) -> dict[int, int]:
+def literally(hosts: list[OpenbNode], coming: list[OpenbPod], mix: WorkloadMix) -> dict[int, int]:
     """The method without an engine: pod after pod, every node, every card. ``hosts`` in their order."""
     cpu = np.array([host.cpu_milli for host in hosts])
     memory = np.array([host.memory_mib for host in hosts])
@@ -67,7 +67,7 @@ def literally(hosts: list[OpenbNode], coming: list[OpenbPod], mix: Mix) -> dict[
     groups = np.array([mix.group(host.model) for host in hosts])
     placed = {}
     for number, pod in enumerate(coming):
-        demand = Demand(pod.cpu_milli, pod.gpu_milli if pod.gpus else 0, pod.gpus, pod.gpu_models)
+        demand = PodDemand(pod.cpu_milli, pod.gpu_milli if pod.gpus else 0, pod.gpus, pod.gpu_models)
         points = descent(mix, demand, groups, cpu, free)
         best, card = points.max(axis=1), points.argmax(axis=1)
         best[(cpu < pod.cpu_milli) | (memory < pod.memory_mib)] = NO_PLACE

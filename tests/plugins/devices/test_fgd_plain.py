@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.deltas import GroupRemoved, NodeUpserted, TaskRemoved
-from windlass.engine.devices.plain_view import PlainCards
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, Cut
+from windlass.engine.devices.plain_view import PlainDevices
+from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, TaskShare
 from windlass.engine.nodes.table import PROMISED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.devices.fgd import Fgd
-from windlass.plugins.devices.fragmentation import Demand, Mix
+from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix
 from windlass.plugins.devices.scarcity import Scarcity
 from windlass.plugins.nodes.binpack import Binpack
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs, Node
-from windlass.spi.scoring import PlainCardRanks, PlainCardScore
+from windlass.spi.scoring import PlainDeviceRanks, PlainDeviceScore
 
 MODELS = ("Tesla-T4", "NVIDIA-A100-SXM4-80GB", "", "NVIDIA-H100-80GB-HBM3")
 OTHER = "amd.com/gpu"
@@ -42,19 +42,19 @@ KINDS = (
 mixes = st.lists(
     st.tuples(
         st.builds(
-            Demand,
+            PodDemand,
             st.sampled_from([0, 1000, 8000, 16000, 32000]),
             st.sampled_from([1, 250, 500, 1000]),
             st.sampled_from([1, 1, 2, 4]),
             st.sampled_from([(), ("A100",), ("T4", "H100")]),
         )
-        | st.just(Demand(4000)),
+        | st.just(PodDemand(4000)),
         st.integers(1, 9),
     ),
     min_size=1,
     max_size=6,
     unique_by=lambda item: item[0],
-).map(Mix)
+).map(WorkloadMix)
 cards = st.builds(
     Device,
     index=st.integers(0, 3),
@@ -62,7 +62,7 @@ cards = st.builds(
     model=st.sampled_from(MODELS),
     memory_mib=st.sampled_from([0, 15_360, 81_559]),
     healthy=st.sampled_from([True, True, False]),
-    mode=st.sampled_from([CardMode.PLAIN, CardMode.PLAIN, CardMode.EITHER]),
+    mode=st.sampled_from([DeviceMode.PLAIN, DeviceMode.PLAIN, DeviceMode.EITHER]),
 )
 boxes = st.lists(cards, max_size=4, unique_by=lambda device: (device.resource, device.index)).map(tuple)
 takes = st.tuples(
@@ -89,8 +89,8 @@ def cluster(nodes: list[tuple[Device, ...]], policies: Sequence[object] = ()) ->
 
 
 def is_the_same(found: Cards, plugin: Fgd, scarcity: Scarcity) -> None:
-    table = found.engine.world.table
-    view, single = TableView(table), PlainCards(table.cards)
+    table = found.engine.state.table
+    view, single = TableView(table), PlainDevices(table.cards)
     resources = table.resources.values
     for needs in KINDS:
         scarce, scarce_of = scarcity.score(needs, view), scarcity.plain_cards(needs, resources)
@@ -125,7 +125,7 @@ def is_the_same(found: Cards, plugin: Fgd, scarcity: Scarcity) -> None:
 @settings(max_examples=60, deadline=None)
 def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken, moved, number) -> None:
     found = cluster(nodes)
-    table = found.engine.world.table
+    table = found.engine.state.table
     plugin, scarcity = Fgd(mix=mix), Scarcity()
     for needs in KINDS[:number]:
         found.ask(needs)
@@ -133,8 +133,8 @@ def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken,
     is_the_same(found, plugin, scarcity)  # on empty nodes: what is remembered of them must not show later
     for at, (row, resource, index, (milli, mib), sides) in enumerate(taken):
         for side in sides:
-            if (resource, index) in table.cards.row(row).kit.slots:
-                table.cards.put(row, f"t{at}", (Cut(resource, index, milli, mib),), side, 1)
+            if (resource, index) in table.cards.row(row).device_set.slots:
+                table.cards.put(row, f"t{at}", (TaskShare(resource, index, milli, mib),), side, 1)
     for row, plane, (resource, units) in moved:
         table.planes[row, plane, table.column(resource)] += units
     is_the_same(found, plugin, scarcity)
@@ -144,16 +144,20 @@ def test_one_node_in_plain_integers_is_the_same_as_the_arrays(mix, nodes, taken,
 @settings(max_examples=60, deadline=None)
 def test_cards_in_plain_values_are_those_of_the_arrays(nodes, taken) -> None:
     found = cluster(nodes)
-    table = found.engine.world.table
-    single = PlainCards(table.cards)
+    table = found.engine.state.table
+    single = PlainDevices(table.cards)
     for at, (row, resource, index, (milli, mib), sides) in enumerate(taken):
-        slot = table.cards.row(row).kit.slots.get((resource, index))
+        slot = table.cards.row(row).device_set.slots.get((resource, index))
         if slot is None:
             continue
-        sliced = table.cards.row(row).kit.cards[slot].geometry is not None and at % 2
-        cut = Cut(resource, index, 0, 0, "1g.10gb", 0) if sliced else Cut(resource, index, milli, mib)
+        sliced = table.cards.row(row).device_set.cards[slot].geometry is not None and at % 2
+        share = (
+            TaskShare(resource, index, 0, 0, "1g.10gb", 0)
+            if sliced
+            else TaskShare(resource, index, milli, mib)
+        )
         for side in sides:
-            table.cards.put(row, f"t{at}", (cut,), side, 1)
+            table.cards.put(row, f"t{at}", (share,), side, 1)
     for row in range(table.height):
         here, view = single.of(row), TableView(table, np.array([row])).cards()
         width = len(here.free_milli)
@@ -165,8 +169,8 @@ def test_cards_in_plain_values_are_those_of_the_arrays(nodes, taken) -> None:
 
 
 def test_it_is_offered() -> None:
-    assert isinstance(Fgd(), PlainCardScore)
-    assert isinstance(Fgd(), PlainCardRanks)
+    assert isinstance(Fgd(), PlainDeviceScore)
+    assert isinstance(Fgd(), PlainDeviceRanks)
 
 
 # ---------------------------------------------------------------------- in the engine
@@ -213,7 +217,7 @@ def history(seed: int, plugins: list[object]) -> list[list[object]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_engine_decides_the_same_by_either(seed: int) -> None:
     plain_fgd, arrays = Fgd(), ArraysOnly()
-    assert not isinstance(arrays, PlainCardScore | PlainCardRanks)
+    assert not isinstance(arrays, PlainDeviceScore | PlainDeviceRanks)
     by_plain = history(seed, [Binpack(yields_to=plain_fgd), plain_fgd, Scarcity()])
     by_arrays = history(seed, [Binpack(yields_to=arrays), arrays, Shapes()])
     assert by_plain == by_arrays

@@ -10,12 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plugins.devices.fragmentation import NO_PLACE, Demand, Mix, by_model, choose, descent, typical
+from windlass.plugins.devices.fragmentation import (
+    NO_PLACE,
+    PodDemand,
+    WorkloadMix,
+    by_model,
+    choose,
+    descent,
+    typical,
+)
 
 MODELS = ("A100", "T4", "V100M16")
 
 
-def literal(mix: Mix, cpu: int, cards: list[int], model: str) -> Fraction:
+def literal(mix: WorkloadMix, cpu: int, cards: list[int], model: str) -> Fraction:
     """F(n) by its definition."""
     whole = sum(cards)
     found = Fraction(0)
@@ -34,9 +42,9 @@ def points(gain: Fraction) -> int:
 
 
 demands = st.one_of(
-    st.builds(Demand, cpu=st.integers(0, 8).map(lambda n: n * 1000)),
+    st.builds(PodDemand, cpu=st.integers(0, 8).map(lambda n: n * 1000)),
     st.builds(
-        Demand,
+        PodDemand,
         cpu=st.integers(0, 8).map(lambda n: n * 1000),
         milli=st.sampled_from([50, 110, 330, 500, 1000]),
         count=st.just(1),
@@ -44,13 +52,13 @@ demands = st.one_of(
         models_not=st.sampled_from([(), ("T4",)]),
     ),
     st.builds(
-        Demand,
+        PodDemand,
         cpu=st.integers(0, 8).map(lambda n: n * 1000),
         milli=st.sampled_from([400, 1000]),
         count=st.integers(2, 5),
     ),
 )
-mixes = st.lists(st.tuples(demands, st.integers(1, 50)), min_size=1, max_size=8).map(Mix)
+mixes = st.lists(st.tuples(demands, st.integers(1, 50)), min_size=1, max_size=8).map(WorkloadMix)
 nodes = st.tuples(
     st.integers(-1, 9).map(lambda n: n * 1000),
     st.lists(st.sampled_from([0, 50, 170, 400, 500, 900, 1000]), min_size=1, max_size=4),
@@ -58,7 +66,7 @@ nodes = st.tuples(
 )
 
 
-def arrays(found: list[tuple[int, list[int], str]], mix: Mix):
+def arrays(found: list[tuple[int, list[int], str]], mix: WorkloadMix):
     width = max(len(cards) for _, cards, _ in found)
     free = np.array([cards + [0] * (width - len(cards)) for _, cards, _ in found], dtype=np.int64)
     codes = np.array([MODELS.index(model) for _, _, model in found], dtype=np.int64)
@@ -93,7 +101,7 @@ def test_the_score_of_each_card_is_the_descent(mix, found, demand):
 
 
 def test_a_change_of_nothing_is_worth_fifty_points_exactly():
-    mix = Mix([(Demand(1000, 300, 1), 7), (Demand(2000), 3)])
+    mix = WorkloadMix([(PodDemand(1000, 300, 1), 7), (PodDemand(2000), 3)])
     assert mix.score(np.array([-1, 0, 1])).tolist() == [49, 50, 50]
     edge = math.ceil(1000 * mix.total * math.log(51 / 49))
     assert mix.score(np.array([edge - 1, edge])).tolist() == [50, 51]
@@ -110,16 +118,16 @@ def test_whole_cards_are_the_first_ones_and_shares_the_fullest():
 
 
 def test_typical_pods_cover_what_they_should():
-    pods = {Demand(8): 90, Demand(4, 500, 1): 5, Demand(4, 1000, 1): 5, Demand(1): 0}
-    assert typical(pods) == ((Demand(8), 90), (Demand(4, 1000, 1), 5))
-    assert typical(pods, 1.0) == ((Demand(8), 90), (Demand(4, 1000, 1), 5), (Demand(4, 500, 1), 5))
+    pods = {PodDemand(8): 90, PodDemand(4, 500, 1): 5, PodDemand(4, 1000, 1): 5, PodDemand(1): 0}
+    assert typical(pods) == ((PodDemand(8), 90), (PodDemand(4, 1000, 1), 5))
+    assert typical(pods, 1.0) == ((PodDemand(8), 90), (PodDemand(4, 1000, 1), 5), (PodDemand(4, 500, 1), 5))
     assert typical({}) == ()
 
 
 @pytest.mark.parametrize(("milli", "expected"), [(400, [NO_PLACE, 50]), (1001, [NO_PLACE, NO_PLACE])])
 def test_what_a_card_is_asked_for_may_differ_from_card_to_card(milli, expected):
-    mix = Mix([(Demand(0, 100, 1), 1)])
+    mix = WorkloadMix([(PodDemand(0, 100, 1), 1)])
     groups, cpu = np.array([mix.group("T4")]), np.zeros(1, np.int64)
     asked = np.array([[1001, milli]])
-    scores = descent(mix, Demand(0, 400, 1), groups, cpu, np.array([[1000, 500]]), asked)
+    scores = descent(mix, PodDemand(0, 400, 1), groups, cpu, np.array([[1000, 500]]), asked)
     assert scores.tolist() == [expected]

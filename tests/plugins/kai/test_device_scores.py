@@ -9,7 +9,7 @@ from cardscenes import Box, Cards, part, whole
 
 from windlass.plugins import registry
 from windlass.plugins.kai.device_scores import GpuPlacement, SharingOrder, build
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Needs
 
 
@@ -52,7 +52,7 @@ def test_nodes_with_room_on_a_shared_card_go_first():
 
 def named(*names: str) -> list[object]:
     options = tuple(PluginOption(name) for name in names)
-    return registry.build(SchedulerConfig((), (Tier(options),)))[0]
+    return registry.build(SchedulerConfig((), (PluginTier(options),)))[0]
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.plugins.kai.surplus_division import USAGE_SCALE, Claim, divide
+from windlass.plugins.kai.surplus_division import USAGE_SCALE, ShareClaim, divide
 
 
 def claim(
     deserved: int | None, demand: int, weight: float = 1, limit: int | None = None, **rest: int
-) -> Claim:
+) -> ShareClaim:
     at = rest.pop("at", 0)
     requestable = demand if limit is None else min(demand, limit)
     exact = Fraction(str(weight))
-    return Claim(f"q{at}", deserved, requestable, exact, created=float(at), **rest)
+    return ShareClaim(f"q{at}", deserved, requestable, exact, created=float(at), **rest)
 
 
 @pytest.mark.parametrize(

@@ -6,52 +6,66 @@ import pytest
 from queueviews import GPU, claim, queue, unit
 
 from windlass.api.reasons import Reason
-from windlass.plugins.kai.victims import KaiClaims, KaiVictims
+from windlass.plugins.kai.victims import KaiPreemptionPolicy, KaiVictims
 from windlass.spi.objects import Dialect
-from windlass.spi.victims import Denied, Loot, Move, Scope, Terms
+from windlass.spi.victims import (
+    FreedResources,
+    PreemptionDenied,
+    PreemptionTerms,
+    RelocationMode,
+    VictimScope,
+)
 
-claims, rules = KaiClaims(), KaiVictims()
+claims, rules = KaiPreemptionPolicy(), KaiVictims()
 
 
 def test_reclaim_stays_within_the_leafs_fair_share() -> None:
     leaf = queue("q", held=1, fair=2)
-    assert claims.claims(claim("reclaim", leaf, 1)) == Terms(Scope.OTHER_QUEUES, Move.MAY)
+    assert claims.claims(claim("reclaim", leaf, 1)) == PreemptionTerms(
+        VictimScope.OTHER_QUEUES, RelocationMode.MAY
+    )
     denied = claims.claims(claim("reclaim", leaf, 2))
-    assert isinstance(denied, Denied)
+    assert isinstance(denied, PreemptionDenied)
     assert denied.code is Reason.WAITING_FOR_SHARE
 
 
 def test_a_leaf_that_holds_nothing_may_have_its_fair_share() -> None:
     leaf = queue("q", fair=2)
     leaf.committed.clear()
-    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), Terms)
-    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), Denied)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), PreemptionTerms)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), PreemptionDenied)
 
 
 def test_a_share_of_what_is_not_asked_for_counts_too() -> None:
     leaf = queue("q", held=1, fair=2)
     leaf.committed["cpu"], leaf.fair_share["cpu"] = 5, 4
-    assert isinstance(claims.claims(claim("reclaim", leaf, 1)), Denied)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 1)), PreemptionDenied)
 
 
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 def test_what_may_not_be_preempted_stays_within_quota_at_every_level(action: str) -> None:
     top = queue("top", fair=9, deserved=2, firm=2)
     leaf = queue("q", fair=9, deserved=9, parent=top)
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), Denied)
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=True)), Terms)
+    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), PreemptionDenied)
+    assert isinstance(claims.claims(claim(action, leaf, preemptible=True)), PreemptionTerms)
     top.allocated_nonpreemptible[GPU] = 3  # of GPUs, which are not asked for
     leaf.fair_share["cpu"] = 1
-    assert isinstance(claims.claims(claim(action, leaf, request={"cpu": 1}, preemptible=False)), Terms)
+    assert isinstance(
+        claims.claims(claim(action, leaf, request={"cpu": 1}, preemptible=False)), PreemptionTerms
+    )
     top.allocated_nonpreemptible[GPU] = 1
-    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), Terms)
+    assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), PreemptionTerms)
 
 
 def test_preemption_looks_inside_the_queue_and_consolidation_everywhere() -> None:
     leaf = queue("q")
-    assert claims.claims(claim("preempt", leaf, priority=7)) == Terms(Scope.OWN_QUEUE, below=7)
-    assert claims.claims(claim("consolidation", leaf)) == Terms(Scope.ALL_QUEUES, Move.MUST, 17)
-    assert isinstance(claims.claims(claim("consolidation", leaf, preemptible=False)), Denied)
+    assert claims.claims(claim("preempt", leaf, priority=7)) == PreemptionTerms(
+        VictimScope.OWN_QUEUE, below=7
+    )
+    assert claims.claims(claim("consolidation", leaf)) == PreemptionTerms(
+        VictimScope.ALL_QUEUES, RelocationMode.MUST, 17
+    )
+    assert isinstance(claims.claims(claim("consolidation", leaf, preemptible=False)), PreemptionDenied)
     assert claims.claims(claim("dance", leaf)) is None
 
 
@@ -64,7 +78,7 @@ def test_other_apis_are_none_of_its_business() -> None:
     assert rules.victim_queue_key(foreign, other, {}) is None
     assert rules.victim_key(foreign, unit(other)) is None
     assert rules.may_take(foreign, unit(other), {})
-    assert rules.validates(foreign, Loot())
+    assert rules.validates(foreign, FreedResources())
 
 
 # ---------------------------------------------------------------------- who is spared
@@ -182,7 +196,7 @@ def test_no_queue_ends_up_further_over_its_share_than_one_that_gave() -> None:
 
     def allowed(gives: int) -> bool:
         one = unit(theirs, gives)
-        return rules.validates(asks, Loot([one], {"b": {GPU: gives}, "t2": {GPU: gives}}))
+        return rules.validates(asks, FreedResources([one], {"b": {GPU: gives}, "t2": {GPU: gives}}))
 
     assert allowed(2)  # 6/4 against 7/4
     assert not allowed(3)  # 6/4 against 6/4
@@ -192,7 +206,7 @@ def test_no_queue_ends_up_further_over_its_share_than_one_that_gave() -> None:
     top1.fair_share[GPU], top2.fair_share[GPU] = 4, 0
     asks = claim("reclaim", ours, 2)
     assert allowed(8)
-    assert rules.validates(claim("preempt", ours, 2), Loot([unit(theirs, 9)], {}))
+    assert rules.validates(claim("preempt", ours, 2), FreedResources([unit(theirs, 9)], {}))
 
 
 @pytest.mark.parametrize(
@@ -202,27 +216,27 @@ def test_of_two_queues_without_a_share_neither_ends_up_with_more(held: int, asks
     """Leaves may deserve what their parents do not: each could take from the other without end."""
     top1, top2 = queue("t1", fair=0), queue("t2", held=held, fair=0)
     ours, theirs = queue("a", fair=9, parent=top1), queue("b", held=held, fair=9, parent=top2)
-    loot = Loot([unit(theirs, asks_for)], {"b": {GPU: asks_for}, "t2": {GPU: asks_for}})
-    assert rules.validates(claim("reclaim", ours, asks_for), loot) is may
+    freed = FreedResources([unit(theirs, asks_for)], {"b": {GPU: asks_for}, "t2": {GPU: asks_for}})
+    assert rules.validates(claim("reclaim", ours, asks_for), freed) is may
 
 
 def test_only_siblings_are_compared() -> None:
     top1, top2 = queue("t1", fair=9), queue("t2", held=9, fair=9)
     ours, cousin = queue("a", fair=1, parent=top1), queue("b", held=9, fair=9, parent=top2)
     taken = {"b": {GPU: 2}, "t2": {GPU: 2}}
-    assert rules.validates(claim("reclaim", ours, 2), Loot([unit(cousin, 2)], taken))
+    assert rules.validates(claim("reclaim", ours, 2), FreedResources([unit(cousin, 2)], taken))
 
 
 def test_a_queue_that_held_nothing_counts_what_it_asks_for() -> None:
     ours, theirs = queue("a", fair=4), queue("b", held=9, fair=8)
     ours.committed.clear()
-    loot = Loot([unit(theirs, 3)], {"b": {GPU: 3}})
-    assert rules.validates(claim("reclaim", ours, 4), loot)
-    assert not rules.validates(claim("reclaim", ours, 5), loot)
+    freed = FreedResources([unit(theirs, 3)], {"b": {GPU: 3}})
+    assert rules.validates(claim("reclaim", ours, 4), freed)
+    assert not rules.validates(claim("reclaim", ours, 5), freed)
     six = queue("c", held=6, fair=4)  # gives other things: still 6/4 against 5/4
     assert rules.validates(
-        claim("reclaim", ours, 5), Loot([unit(six, request={"cpu": 1})], {"c": {"cpu": 1}})
+        claim("reclaim", ours, 5), FreedResources([unit(six, request={"cpu": 1})], {"c": {"cpu": 1}})
     )
     theirs.committed["cpu"], theirs.fair_share["cpu"] = 9, 5
-    loot = Loot([unit(theirs, request={GPU: 3, "cpu": 1})], {"b": {GPU: 3, "cpu": 1}})
-    assert rules.validates(claim("reclaim", ours, 4), loot)
+    freed = FreedResources([unit(theirs, request={GPU: 3, "cpu": 1})], {"b": {GPU: 3, "cpu": 1}})
+    assert rules.validates(claim("reclaim", ours, 4), freed)

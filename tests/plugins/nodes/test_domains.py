@@ -57,8 +57,8 @@ class Harness:
         if verdict is None:
             verdict = np.ones(4, dtype=bool)
         blocked = np.zeros(4, dtype=bool)
-        for finding in self.plugin.findings(self.needs[number], self.nodes):
-            blocked |= finding.blocked
+        for blocker in self.plugin.findings(self.needs[number], self.nodes):
+            blocked |= blocker.blocked
         assert (~blocked).tolist() == verdict.tolist()
         return np.flatnonzero(verdict).tolist()
 
@@ -285,8 +285,8 @@ def test_a_port_of_one_address_is_in_the_way_of_that_address_and_of_all(ports: H
     ports.add(every, 2)
     assert ports.open(other) == [0, 1, 3]
     assert set(ports.plugin.listens(one)) == {one, every}
-    (finding,) = ports.plugin.findings(ports.needs[one], ports.nodes)
-    assert finding.detail == "80/TCP on 10.0.0.1"
+    (blocker,) = ports.plugin.findings(ports.needs[one], ports.nodes)
+    assert blocker.detail == "80/TCP on 10.0.0.1"
 
 
 def test_each_port_is_a_finding_of_its_own(ports: Harness) -> None:

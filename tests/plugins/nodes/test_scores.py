@@ -17,7 +17,11 @@ from windlass.plugins.nodes.spread import Spread
 from windlass.plugins.nodes.taints import TaintToleration
 from windlass.plugins.volcano import binpack
 from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested, MostRequested
-from windlass.plugins.volcano.resource_strategy_fit import ResourceStrategyFit, ScarceResources, Strategy
+from windlass.plugins.volcano.resource_strategy_fit import (
+    ResourceStrategy,
+    ResourceStrategyFit,
+    ScarceResources,
+)
 from windlass.spi.objects import Needs, Node
 from windlass.spi.plugins import Trend
 
@@ -80,8 +84,8 @@ EVERY = [
     LeastRequested(),
     MostRequested(),
     BalancedResource(),
-    ResourceStrategyFit({"cpu": Strategy(True), GPU: Strategy(True, 3.0)}),
-    ResourceStrategyFit({"cpu": Strategy(), "memory": Strategy(True)}),
+    ResourceStrategyFit({"cpu": ResourceStrategy(True), GPU: ResourceStrategy(True, 3.0)}),
+    ResourceStrategyFit({"cpu": ResourceStrategy(), "memory": ResourceStrategy(True)}),
     ScarceResources({GPU: 1.0}),
     *binpack.build({"binpack.resources": GPU}),
 ]

@@ -12,7 +12,7 @@ from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.state.statement import Outbox, Statement
 from windlass.plugins.nodes.spread_label_filter import SpreadLabels
-from windlass.plugins.nodes.topology_spread import HOST, SpreadWishes, TopologySpread
+from windlass.plugins.nodes.topology_spread import HOST, SoftTopologySpread, TopologySpread
 from windlass.spi.objects import Expression, Needs, PodTerm, SpreadTerm, TaskState, Toleration
 
 APP = (Expression("app", "In", ("x",)),)
@@ -210,12 +210,12 @@ def test_findings_say_what_the_verdict_does() -> None:
     s = Scene()
     x = s.learn(wants(hard()))
     s.add(x, "n1")
-    (finding,) = s.plugin.findings(wants(hard()), s.view)
-    assert finding.detail == "spread of app=x per zone, at most 1 apart"
-    assert finding.blocked.tolist() == [True, True, False, False]
-    (finding,) = SpreadLabels().findings(wants(hard()), s.view)
-    assert finding.detail == "no label zone"
-    assert finding.blocked.tolist() == [False, False, False, True]
+    (blocker,) = s.plugin.findings(wants(hard()), s.view)
+    assert blocker.detail == "spread of app=x per zone, at most 1 apart"
+    assert blocker.blocked.tolist() == [True, True, False, False]
+    (blocker,) = SpreadLabels().findings(wants(hard()), s.view)
+    assert blocker.detail == "no label zone"
+    assert blocker.blocked.tolist() == [False, False, False, True]
 
 
 def test_soft_constraints_prefer_the_emptier_domain() -> None:
@@ -223,7 +223,7 @@ def test_soft_constraints_prefer_the_emptier_domain() -> None:
     x = s.learn(wants(soft(skew=2)))
     s.add(x, "n1", 3)
     s.add(x, "n2", 1)
-    wishes = SpreadWishes(s.plugin)
+    wishes = SoftTopologySpread(s.plugin)
     assert wishes.weight == 2.0  # kube-scheduler's
     assert wishes.opines(x, wants(soft()), s.view)
     everyone = np.ones(4, dtype=bool)
@@ -238,8 +238,8 @@ def test_a_soft_constraint_counts_the_whole_domain_or_per_host_the_node() -> Non
     by_zone, by_host = s.learn(wants(soft())), s.learn(wants(soft(HOST)))
     s.add(by_zone, "n1", 4)
     everyone = np.ones(3, dtype=bool)
-    zones = SpreadWishes(s.plugin).relative(by_zone, wants(soft()), s.view, everyone).tolist()
-    hosts = SpreadWishes(s.plugin).relative(by_host, wants(soft(HOST)), s.view, everyone).tolist()
+    zones = SoftTopologySpread(s.plugin).relative(by_zone, wants(soft()), s.view, everyone).tolist()
+    hosts = SoftTopologySpread(s.plugin).relative(by_host, wants(soft(HOST)), s.view, everyone).tolist()
     assert (zones, hosts) == ([0, 0, 100], [0, 100, 100])
 
 
@@ -294,8 +294,8 @@ def test_who_waits_for_the_spread_is_tried_again_when_a_pod_begins_to_terminate(
     if reported:
         c.change_task("old-0", state=TaskState.RELEASING)
     else:
-        statement = Statement(c.engine.world.ledger)
-        statement.evict(c.engine.world.tasks["ns/old-0"], "preempt")
+        statement = Statement(c.engine.state.ledger)
+        statement.evict(c.engine.state.tasks["ns/old-0"], "preempt")
         statement.commit(Outbox.empty())
     c.cycle()
     assert c.where("next") == {"n2": 1}
@@ -306,7 +306,7 @@ def test_whom_a_pod_keeps_away_it_keeps_away_until_it_is_gone() -> None:
     c = three_zones(apart, TaskState.RELEASING)
     c.gang("next", 1, apart)
     assert c.cycle().binds == ()
-    assert c.engine.world.tasks["ns/next-0"].promised == c.engine.world.table.rows["n1"]
+    assert c.engine.state.tasks["ns/next-0"].promised == c.engine.state.table.rows["n1"]
 
 
 @pytest.mark.parametrize(("key", "nodes"), [("rack", 3), ("zone", 2)])

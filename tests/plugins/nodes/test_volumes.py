@@ -44,10 +44,10 @@ class Scene:
     def open(self, number: int) -> str:
         verdict = self.plugin.verdict(number, self.view)
         blocked = np.zeros(3, dtype=bool)
-        for finding in self.plugin.findings(self.known[number], self.view):
-            of_claim = finding.blocked.all() and not finding.resource and "claim ns/" in finding.detail[:10]
-            assert finding.code is (Reason.CLAIM_UNAVAILABLE if of_claim else Reason.VOLUME_UNAVAILABLE)
-            blocked |= finding.blocked
+        for blocker in self.plugin.findings(self.known[number], self.view):
+            of_claim = blocker.blocked.all() and not blocker.resource and "claim ns/" in blocker.detail[:10]
+            assert blocker.code is (Reason.CLAIM_UNAVAILABLE if of_claim else Reason.VOLUME_UNAVAILABLE)
+            blocked |= blocker.blocked
         assert (blocked == ~verdict).all()
         return " ".join(name for name, good in zip(self.view.names(), verdict, strict=True) if good)
 
@@ -63,8 +63,8 @@ def test_a_claim_with_a_problem_has_no_node() -> None:
     s = Scene()
     number = s.learn(VolumeNeed("ns/a", fault="claim ns/a is not bound to a volume yet"))
     assert s.open(number) == ""
-    (finding,) = s.plugin.findings(s.known[number], s.view)
-    assert finding.detail == "claim ns/a is not bound to a volume yet"
+    (blocker,) = s.plugin.findings(s.known[number], s.view)
+    assert blocker.detail == "claim ns/a is not bound to a volume yet"
 
 
 def test_a_claim_for_one_pod_lets_no_second_in() -> None:
@@ -116,8 +116,8 @@ def test_a_node_attaches_so_many_and_a_shared_one_once() -> None:
     assert s.open(vol[2]) == "n2 n3"
     assert s.open(vol[0]) == "n1 n2 n3"
     assert s.plugin.touched(vol[1], 0) == [("", 0)]
-    (finding,) = s.plugin.findings(s.known[vol[2]], s.view)
-    assert (finding.resource, finding.needed, finding.available.tolist()[0]) == (LIMIT, 1, 0)
+    (blocker,) = s.plugin.findings(s.known[vol[2]], s.view)
+    assert (blocker.resource, blocker.needed, blocker.available.tolist()[0]) == (LIMIT, 1, 0)
     s.plugin.add(vol[0], 0, -2)
     assert s.open(vol[2]) == "n1 n2 n3"
 
@@ -132,8 +132,8 @@ def test_a_node_attaches_as_many_as_its_limit() -> None:
     assert s.open(volumes[5]) == "n2 n3"
     s.plugin.add(volumes[5], 0, 1)  # it runs there already, whatever the limit
     extra = s.learn(VolumeNeed("ns/x", limit=LIMIT, identity="disk^x"))
-    (finding,) = s.plugin.findings(s.known[extra], s.view)
-    assert finding.available.tolist()[0] == 0
+    (blocker,) = s.plugin.findings(s.known[extra], s.view)
+    assert blocker.available.tolist()[0] == 0
 
 
 def test_a_gang_takes_one_local_volume_each() -> None:
@@ -169,5 +169,5 @@ def test_where_a_volume_could_be_made_is_said_with_its_size() -> None:
     s = Scene()
     number = s.learn(VolumeNeed("ns/a", terms=zone("b"), size="9Gi"))
     assert s.open(number) == "n3"
-    (finding,) = s.plugin.findings(s.known[number], s.view)
-    assert finding.detail == "9Gi for claim ns/a can be had where zone=b only"
+    (blocker,) = s.plugin.findings(s.known[number], s.view)
+    assert blocker.detail == "9Gi for claim ns/a can be had where zone=b only"

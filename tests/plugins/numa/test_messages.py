@@ -5,34 +5,36 @@ from __future__ import annotations
 import pytest
 
 from windlass.plugins.numa.messages import lacking, wanting
-from windlass.plugins.numa.zone_usage import RowBook, Service
+from windlass.plugins.numa.zone_usage import NumaService, RowZones
 from windlass.spi.numa import (
     AlignmentPolicy,
     ContainerNeed,
-    NodeZones,
-    Zone,
-    ZoneHolding,
-    ZoneNeed,
+    NumaHolding,
+    NumaNeed,
+    NumaTopology,
+    NumaZone,
 )
 
 GPU = "nvidia.com/gpu"
 SINGLE, RESTRICTED = AlignmentPolicy.SINGLE_NUMA_NODE, AlignmentPolicy.RESTRICTED
 
 
-def book(policy: AlignmentPolicy, *held: dict[str, int], pod_scope: bool = False) -> RowBook:
+def book(policy: AlignmentPolicy, *held: dict[str, int], pod_scope: bool = False) -> RowZones:
     """Two zones of 8 CPUs, 4 cards and 8 bytes; ``held`` of each."""
     amounts = tuple(sorted({"cpu": 8000, GPU: 4000, "memory": 8}.items()))
-    found = RowBook(
-        NodeZones((Zone(0, amounts, amounts), Zone(1, amounts, amounts)), policy, pod_scope=pod_scope)
+    found = RowZones(
+        NumaTopology(
+            (NumaZone(0, amounts, amounts), NumaZone(1, amounts, amounts)), policy, pod_scope=pod_scope
+        )
     )
     for number, one in enumerate(held):
-        found.change(ZoneHolding(((number, tuple(sorted(one.items()))),)), 1)
+        found.change(NumaHolding(((number, tuple(sorted(one.items()))),)), 1)
     return found
 
 
-def said(of: RowBook, *containers: dict[str, int]) -> str:
-    need = ZoneNeed(tuple(ContainerNeed(tuple(sorted(c.items()))) for c in containers), guaranteed=True)
-    return lacking(of, Service(need, of.layout.node.policy))
+def said(of: RowZones, *containers: dict[str, int]) -> str:
+    need = NumaNeed(tuple(ContainerNeed(tuple(sorted(c.items()))) for c in containers), guaranteed=True)
+    return lacking(of, NumaService(need, of.layout.node.policy))
 
 
 def test_the_first_amount_that_no_zone_has_is_told_with_what_is_left() -> None:

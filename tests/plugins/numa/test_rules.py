@@ -11,8 +11,8 @@ from topologymanager import AdmissionError, Kubelet, Machine
 
 from windlass.plugins.numa.kubelet_allocation import serve
 from windlass.plugins.numa.topology_hints import Distances, Hints, Merged, hints_of, merge
-from windlass.plugins.numa.zone_usage import RowBook
-from windlass.spi.numa import AlignmentPolicy, ContainerKind, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.plugins.numa.zone_usage import RowZones
+from windlass.spi.numa import AlignmentPolicy, ContainerKind, ContainerNeed, NumaNeed, NumaTopology, NumaZone
 
 GPU = "nvidia.com/gpu"
 NIC = "vendor.example/nic"
@@ -71,7 +71,7 @@ def pods(draw: st.DrawFn, machine: Machine) -> dict[str, Any]:
     return {"guaranteed": guaranteed, "containers": containers}
 
 
-def zones_of(machine: Machine) -> NodeZones:
+def zones_of(machine: Machine) -> NumaTopology:
     found = []
     for zone in machine.zones:
         mine = [cpu for cpu, at in machine.cpus.items() if at == zone]
@@ -83,9 +83,9 @@ def zones_of(machine: Machine) -> NodeZones:
             capacity[name] = allocatable[name] = amounts[zone]
         far = tuple(machine.distances[zone][b] for b in machine.zones) if machine.distances else ()
         found.append(
-            Zone(zone, tuple(sorted(capacity.items())), tuple(sorted(allocatable.items())), None, far)
+            NumaZone(zone, tuple(sorted(capacity.items())), tuple(sorted(allocatable.items())), None, far)
         )
-    return NodeZones(
+    return NumaTopology(
         tuple(found),
         AlignmentPolicy(machine.policy),
         pod_scope=machine.scope == "pod",
@@ -95,9 +95,9 @@ def zones_of(machine: Machine) -> NodeZones:
     )
 
 
-def need_of(pod: dict[str, Any]) -> ZoneNeed:
+def need_of(pod: dict[str, Any]) -> NumaNeed:
     kinds = {"main": ContainerKind.MAIN, "init": ContainerKind.INIT, "sidecar": ContainerKind.SIDECAR}
-    return ZoneNeed(
+    return NumaNeed(
         tuple(
             ContainerNeed(tuple(sorted(c["amounts"].items())), kinds[c["kind"]]) for c in pod["containers"]
         ),
@@ -109,15 +109,17 @@ def need_of(pod: dict[str, Any]) -> ZoneNeed:
 @settings(max_examples=300, deadline=None)
 def test_a_row_of_pods_is_served_as_the_kubelet_would_serve_them(data: st.DataObject) -> None:
     machine = data.draw(machines())
-    kubelet, book = Kubelet(machine), RowBook(zones_of(machine))
+    kubelet, book = Kubelet(machine), RowZones(zones_of(machine))
     for _ in range(data.draw(st.integers(1, 6))):
         pod = data.draw(pods(machine))
         try:
             expected = kubelet.admit(pod)
         except AdmissionError:
-            assert serve(need_of(pod), book.layout, book.desk(), AlignmentPolicy(machine.policy)) is None
+            assert (
+                serve(need_of(pod), book.layout, book.allocation(), AlignmentPolicy(machine.policy)) is None
+            )
             return  # a kubelet that refused in the middle of a pod has given some of it away
-        found = serve(need_of(pod), book.layout, book.desk(), AlignmentPolicy(machine.policy))
+        found = serve(need_of(pod), book.layout, book.allocation(), AlignmentPolicy(machine.policy))
         assert found is not None
         assert {zone: dict(amounts) for zone, amounts in found.zones} == expected
         book.change(found, 1)
@@ -127,11 +129,11 @@ def test_a_row_of_pods_is_served_as_the_kubelet_would_serve_them(data: st.DataOb
 @settings(max_examples=60, deadline=None)
 def test_what_is_undone_leaves_no_trace(data: st.DataObject) -> None:
     machine = data.draw(machines())
-    book = RowBook(zones_of(machine))
+    book = RowZones(zones_of(machine))
     states, held = [book.state()], []
     for _ in range(4):
         found = serve(
-            need_of(data.draw(pods(machine))), book.layout, book.desk(), AlignmentPolicy.BEST_EFFORT
+            need_of(data.draw(pods(machine))), book.layout, book.allocation(), AlignmentPolicy.BEST_EFFORT
         )
         if found is not None:
             book.change(found, 1)
@@ -189,9 +191,9 @@ def test_the_least_number_of_zones_is_told_by_all_there_is_not_by_what_is_free()
 
 def test_eight_zones_and_three_resources_take_no_noticeable_time() -> None:
     amounts = tuple(sorted({"cpu": 8000, GPU: 1000, "memory": 8}.items()))
-    zone = [Zone(i, amounts, amounts) for i in range(8)]
-    book = RowBook(NodeZones(tuple(zone), AlignmentPolicy.BEST_EFFORT))
-    need = ZoneNeed((ContainerNeed((("cpu", 24000), ("memory", 20), (GPU, 5000))),), guaranteed=True)
-    found = serve(need, book.layout, book.desk(), AlignmentPolicy.BEST_EFFORT)
+    zone = [NumaZone(i, amounts, amounts) for i in range(8)]
+    book = RowZones(NumaTopology(tuple(zone), AlignmentPolicy.BEST_EFFORT))
+    need = NumaNeed((ContainerNeed((("cpu", 24000), ("memory", 20), (GPU, 5000))),), guaranteed=True)
+    found = serve(need, book.layout, book.allocation(), AlignmentPolicy.BEST_EFFORT)
     assert found is not None
     assert len(found.zones) == 5

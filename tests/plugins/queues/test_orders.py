@@ -148,10 +148,10 @@ def test_the_first_queue_over_its_limit_refuses_until_something_ends() -> None:
         FakeQueue(queue("a limit.gpu=4"), resources("gpu=3")),
         FakeQueue(queue("top limit.gpu=9"), resources("gpu=8")),
     )
-    refusal = asked([leaf, top], "gpu=2")
-    assert refusal is not None
-    assert (refusal.code, refusal.queue, refusal.resource) == (Reason.WAITING_FOR_QUOTA, "a", GPU)
-    assert (refusal.needed, refusal.available, refusal.permanent) == (2000, 1000, False)
+    rejection = asked([leaf, top], "gpu=2")
+    assert rejection is not None
+    assert (rejection.code, rejection.queue, rejection.resource) == (Reason.WAITING_FOR_QUOTA, "a", GPU)
+    assert (rejection.needed, rejection.available, rejection.permanent) == (2000, 1000, False)
     above = asked([FakeQueue(queue("a")), top], "gpu=2")
     assert above is not None
     assert above.queue == "top"
@@ -159,23 +159,23 @@ def test_the_first_queue_over_its_limit_refuses_until_something_ends() -> None:
 
 def test_a_limit_that_can_never_be_met_is_said_even_if_another_is_met_later() -> None:
     leaf, top = FakeQueue(queue("a limit.gpu=4"), resources("gpu=3")), FakeQueue(queue("top limit.cpu=1"))
-    refusal = asked([leaf, top], "gpu=2 cpu=2")
-    assert refusal is not None
-    assert (refusal.code, refusal.queue, refusal.permanent) == (Reason.EXCEEDS_QUEUE_LIMIT, "top", True)
-    assert (refusal.needed, refusal.available) == (2000, 1000)
+    rejection = asked([leaf, top], "gpu=2 cpu=2")
+    assert rejection is not None
+    assert (rejection.code, rejection.queue, rejection.permanent) == (Reason.EXCEEDS_QUEUE_LIMIT, "top", True)
+    assert (rejection.needed, rejection.available) == (2000, 1000)
 
 
 def test_a_queue_that_is_already_over_has_nothing_left() -> None:
-    refusal = asked([FakeQueue(queue("a limit.gpu=4"), resources("gpu=6"))], "gpu=1")
-    assert refusal is not None
-    assert refusal.available == 0
+    rejection = asked([FakeQueue(queue("a limit.gpu=4"), resources("gpu=6"))], "gpu=1")
+    assert rejection is not None
+    assert rejection.available == 0
 
 
 def test_a_limit_of_pods_counts_pods() -> None:
     leaf = FakeQueue(queue("a limit.pods=2"), {"pods": 2})
-    refusal = QueueLimits().admits(StepView(Group("g"), {"pods": 1}, 1), [leaf], EVERYTHING)
-    assert refusal is not None
-    assert refusal.resource == "pods"
+    rejection = QueueLimits().admits(StepView(Group("g"), {"pods": 1}, 1), [leaf], EVERYTHING)
+    assert rejection is not None
+    assert rejection.resource == "pods"
 
 
 # ---------------------------------------------------------------------- the default set

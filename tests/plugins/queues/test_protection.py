@@ -11,14 +11,14 @@ from windlass.plugins.queues.protection import (
     MAX_UNAVAILABLE,
     MIN_AVAILABLE,
     Cooldown,
-    DisruptionBudget,
+    JobDisruptionBudget,
     MinRuntime,
     OnlyMovable,
     Patience,
     Reserved,
 )
 from windlass.spi.objects import Dialect, Needs, Task
-from windlass.spi.victims import Denied, Loot, VictimUnit
+from windlass.spi.victims import FreedResources, PreemptionDenied, VictimSet
 
 
 def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> None:
@@ -34,7 +34,7 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
     assert rule.spared_until(asks, running(unit(queue("silent")))) is None
 
 
-def running(one: VictimUnit) -> VictimUnit:
+def running(one: VictimSet) -> VictimSet:
     """Its group has held its minimum since 1000."""
     return altered(one, group=altered(one.group, started=1000.0))
 
@@ -60,15 +60,15 @@ def test_patience() -> None:
     leaf, rule = queue("q"), Patience()
     assert rule.claims(claim("preempt", leaf)) is None
     never = rule.claims(claim("preempt", leaf, never_preempts=True))
-    assert isinstance(never, Denied)
+    assert isinstance(never, PreemptionDenied)
     assert never.personal
     waiting = rule.claims(claim("preempt", leaf, now=1000.0, created=950.0, preemption_delay=60.0))
-    assert isinstance(waiting, Denied)
+    assert isinstance(waiting, PreemptionDenied)
     assert waiting.until == 1010.0
     assert waiting.personal
     assert rule.claims(claim("preempt", leaf, now=1010.0, created=950.0, preemption_delay=60.0)) is None
     again = claim("reclaim", leaf, now=1000.0, created=1.0, last_eviction=990.0, preemption_delay=60.0)
-    assert isinstance(denied := rule.claims(again), Denied)
+    assert isinstance(denied := rule.claims(again), PreemptionDenied)
     assert denied.until == 1050.0
 
 
@@ -107,17 +107,17 @@ def test_cooldown_counts_from_the_start_of_each_pod() -> None:
 def test_budgets_of_a_group_of_four_of_which_three_run(notes: dict[str, str], spared: bool) -> None:
     leaf = queue("q")
     one = unit(leaf, tasks=(_task("a", 1.0),), members=3, size=4, annotations=notes)
-    assert DisruptionBudget().spares(claim("preempt", leaf), one) is spared
-    assert not DisruptionBudget().spares_queue(claim("preempt", leaf), leaf.path)
+    assert JobDisruptionBudget().spares(claim("preempt", leaf), one) is spared
+    assert not JobDisruptionBudget().spares_queue(claim("preempt", leaf), leaf.path)
 
 
 def test_pods_that_are_done_are_not_away() -> None:
     """Of four pods two are done and two run: one more may be away."""
     leaf, notes = queue("q"), {MAX_UNAVAILABLE: "1"}
     one = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=2, annotations=notes)
-    assert not DisruptionBudget().spares(claim("preempt", leaf), one)
+    assert not JobDisruptionBudget().spares(claim("preempt", leaf), one)
     waits = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=1, annotations=notes)
-    assert DisruptionBudget().spares(claim("preempt", leaf), waits)
+    assert JobDisruptionBudget().spares(claim("preempt", leaf), waits)
 
 
 def test_only_what_agreed_is_moved() -> None:
@@ -166,5 +166,5 @@ def test_guarantees_and_queues_that_are_not_reclaimable() -> None:
     assert rule.may_take(claim("preempt", ours), unit(kept, 4), {})
     cousin = queue("d", parent=top)
     assert rule.may_take(claim("reclaim", cousin), unit(kept, 4), {})
-    assert rule.validates(asks, Loot())
+    assert rule.validates(asks, FreedResources())
     assert not rule.spares(asks, unit(kept))

@@ -31,7 +31,7 @@ from windlass.plugins.volcano.queue_orders import (
 )
 from windlass.spi.objects import Dialect, Group, Queue, TaskState
 from windlass.spi.plugins import StepView
-from windlass.spi.shares import Cause
+from windlass.spi.shares import ShareCause
 
 TOTAL = {"cpu": 100_000, "memory": 100, GPU: 10_000}
 
@@ -162,9 +162,13 @@ def asks(view: View, request: str, *, preemptible: bool = False):
 def test_what_no_one_may_evict_stays_within_the_deserved_amount() -> None:
     view = kai("a", 2, 4, 0, allocated_nonpreemptible={GPU: 1000})
     assert asks(view, "gpu=1") is None
-    refusal = asks(view, "gpu=2")
-    assert refusal is not None
-    assert (refusal.code, refusal.available, refusal.permanent) == (Reason.WAITING_FOR_QUOTA, 1000, False)
+    rejection = asks(view, "gpu=2")
+    assert rejection is not None
+    assert (rejection.code, rejection.available, rejection.permanent) == (
+        Reason.WAITING_FOR_QUOTA,
+        1000,
+        False,
+    )
     never = asks(view, "gpu=3")
     assert never is not None
     assert (never.permanent, never.code) == (True, Reason.EXCEEDS_QUEUE_LIMIT)
@@ -196,10 +200,10 @@ def test_the_quota_holds_at_every_level_in_the_engine() -> None:
     c.gang("two", 2, "gpu=1", min=1, queue="kai/b")
     c.change_group("two", preemptible=False)
     assert len(c.cycle().binds) == 2
-    assert c.engine.world.queues.entries["kai/top"].firm[GPU] == 2000
+    assert c.engine.state.queues.entries["kai/top"].firm[GPU] == 2000
     c.change_group("two", preemptible=True)
     assert {b.task for b in c.cycle().binds} == {"ns/one-1", "ns/two-1"}  # b's work may borrow now
-    assert c.engine.world.queues.entries["kai/top"].firm[GPU] == 2000
+    assert c.engine.state.queues.entries["kai/top"].firm[GPU] == 2000
 
 
 # ---------------------------------------------------------------------- guarantees
@@ -221,7 +225,7 @@ def test_what_is_guaranteed_to_another_queue_stays_free() -> None:
     assert len(c.cycle().binds) == 2
     c.remove("a")
     c.settle()
-    assert c.engine.world.queues.entries["b"].allocated[GPU] == 5000  # one is still kept for c
+    assert c.engine.state.queues.entries["b"].allocated[GPU] == 5000  # one is still kept for c
 
 
 def test_more_than_guarantees_ever_leave_is_never_there_until_nodes_or_guarantees_change() -> None:
@@ -296,10 +300,10 @@ def test_any_resource_of_a_step_may_be_guaranteed_to_another_queue() -> None:
     c = Cluster().nodes("n1 gpu=4 cpu=8").queues("root", "a parent=root", "b parent=root guarantee.gpu=3")
     c.gang("a", 4, "cpu=1 gpu=1", min=1, queue="a")
     assert len(c.cycle().binds) == 1
-    leaf, nodes = c.engine.world.queues.entries["a"], TableView(c.engine.world.table)
-    refusal = Guarantees().admits(StepView(Group("g"), resources("cpu=1 gpu=1"), 1), leaf.path, nodes)
-    assert refusal is not None
-    assert (refusal.queue, refusal.resource) == ("root", GPU)  # a change anywhere in the tree may help
+    leaf, nodes = c.engine.state.queues.entries["a"], TableView(c.engine.state.table)
+    rejection = Guarantees().admits(StepView(Group("g"), resources("cpu=1 gpu=1"), 1), leaf.path, nodes)
+    assert rejection is not None
+    assert (rejection.queue, rejection.resource) == ("root", GPU)  # a change anywhere in the tree may help
 
 
 def test_guarantees_of_a_parent_serve_all_its_children_and_hold_against_kai() -> None:
@@ -340,7 +344,7 @@ def test_proportion_keeps_guarantees_and_real_capabilities() -> None:
     found = ProportionDivision().divide(None, views(*texts), resources("cpu=8"))
     assert [share.fair["cpu"] for share in found] == [4000, 3000, 1000]
     assert [share.real_capability["cpu"] for share in found] == [8000, 4000, 1000]
-    assert found[0].parts["cpu"][0].cause is Cause.GUARANTEED
+    assert found[0].parts["cpu"][0].cause is ShareCause.GUARANTEED
 
 
 def test_what_nobody_is_guaranteed_is_everybodys() -> None:
@@ -458,10 +462,10 @@ def test_a_share_says_of_what_it_is_made() -> None:
     ]
     first, second = KaiDivision().divide(None, queues, {GPU: 3000})
     assert [(part.cause, part.units) for part in first.parts[GPU]] == [
-        (Cause.SURPLUS, 1000),
-        (Cause.ROUNDING, 1000),
+        (ShareCause.SURPLUS, 1000),
+        (ShareCause.ROUNDING, 1000),
     ]
-    assert [(part.cause, part.units) for part in second.parts[GPU]] == [(Cause.SURPLUS, 1000)]
+    assert [(part.cause, part.units) for part in second.parts[GPU]] == [(ShareCause.SURPLUS, 1000)]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,18 @@ from __future__ import annotations
 from queueviews import GPU, View, claim, queue, unit
 
 from windlass.api.reasons import Reason
-from windlass.plugins.queues.victims import CHECKPOINTED, WindlassClaims, WindlassVictims
+from windlass.plugins.queues.victims import CHECKPOINTED, WindlassPreemptionPolicy, WindlassVictims
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
-from windlass.spi.victims import Denied, Loot, Move, Scope, Terms, VictimUnit
+from windlass.spi.victims import (
+    FreedResources,
+    PreemptionDenied,
+    PreemptionTerms,
+    RelocationMode,
+    VictimScope,
+    VictimSet,
+)
 
-claims, rules = WindlassClaims(), WindlassVictims()
+claims, rules = WindlassPreemptionPolicy(), WindlassVictims()
 
 
 def own(name: str, **rest: object) -> View:
@@ -18,15 +25,21 @@ def own(name: str, **rest: object) -> View:
 
 def test_terms() -> None:
     leaf = own("q", held=1, fair=2)
-    assert claims.claims(claim("preempt", leaf, priority=3)) == Terms(Scope.OWN_QUEUE, below=3)
-    assert claims.claims(claim("reclaim", leaf, 1)) == Terms(Scope.OTHER_QUEUES, Move.MAY)
+    assert claims.claims(claim("preempt", leaf, priority=3)) == PreemptionTerms(
+        VictimScope.OWN_QUEUE, below=3
+    )
+    assert claims.claims(claim("reclaim", leaf, 1)) == PreemptionTerms(
+        VictimScope.OTHER_QUEUES, RelocationMode.MAY
+    )
     denied = claims.claims(claim("reclaim", leaf, 2))
-    assert isinstance(denied, Denied)
+    assert isinstance(denied, PreemptionDenied)
     assert denied.code is Reason.WAITING_FOR_SHARE
     leaf.committed.clear()
-    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), Terms)
-    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), Denied)
-    assert claims.claims(claim("consolidation", leaf)) == Terms(Scope.ALL_QUEUES, Move.MUST, 16)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), PreemptionTerms)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), PreemptionDenied)
+    assert claims.claims(claim("consolidation", leaf)) == PreemptionTerms(
+        VictimScope.ALL_QUEUES, RelocationMode.MUST, 16
+    )
     assert claims.claims(claim("consolidation", leaf, preemptible=False)) is None
     assert claims.claims(claim("dance", leaf)) is None
     assert claims.claims(claim("preempt", queue("k"))) is None
@@ -34,7 +47,7 @@ def test_terms() -> None:
 
 def test_what_is_not_divided_does_not_count() -> None:
     leaf = own("q", held=1, fair=2)
-    assert isinstance(claims.claims(claim("reclaim", leaf, request={GPU: 1, "pods": 99})), Terms)
+    assert isinstance(claims.claims(claim("reclaim", leaf, request={GPU: 1, "pods": 99})), PreemptionTerms)
 
 
 def test_only_queues_over_their_share_of_what_is_asked_for_give() -> None:
@@ -69,9 +82,9 @@ def test_the_claimers_queues_stay_within_their_shares_up_to_the_parting() -> Non
     ours, cousin = own("a", held=0, fair=4, parent=top), own("c", held=4, fair=1, parent=top)
     stranger = own("s", held=9, fair=1)
     asks = claim("reclaim", ours, 1)
-    assert rules.validates(asks, Loot([unit(cousin)], {}))
-    assert not rules.validates(asks, Loot([unit(stranger)], {}))
-    assert rules.validates(claim("preempt", ours, 9), Loot([unit(stranger)], {}))
+    assert rules.validates(asks, FreedResources([unit(cousin)], {}))
+    assert not rules.validates(asks, FreedResources([unit(stranger)], {}))
+    assert rules.validates(claim("preempt", ours, 9), FreedResources([unit(stranger)], {}))
 
 
 def test_the_queue_furthest_over_its_share_first() -> None:
@@ -119,7 +132,7 @@ def test_what_has_more_than_is_asked_for_loses_all_its_work() -> None:
     twice = unit(leaf, started=400.0, request={GPU: 2000, "cpu": 64_000})
     gang = unit(leaf, started=900.0, request={GPU: 16_000})
 
-    def order(gpus: int, now: float = 1200.0) -> list[VictimUnit]:
+    def order(gpus: int, now: float = 1200.0) -> list[VictimSet]:
         asks = claim("reclaim", own("a", fair=4), now=now, request={GPU: gpus * 1000, "cpu": 1000})
         return sorted([small, twice, gang], key=lambda one: rules.victim_key(asks, one))
 
@@ -161,7 +174,7 @@ def test_what_has_only_been_bound_loses_nothing() -> None:
     leaf = own("q")
     asks = claim("reclaim", leaf, now=1000.0)
 
-    def pods(first: TaskState, second: TaskState, started: float | None = None) -> VictimUnit:
+    def pods(first: TaskState, second: TaskState, started: float | None = None) -> VictimSet:
         told = (
             Task("ns/p-0", "u0", "ns/victim", Needs(()), state=first),
             Task("ns/p-1", "u1", "ns/victim", Needs(()), state=second, started=started),

@@ -8,51 +8,51 @@ from simulated import ends, job
 from windlass.plugins.timeshare.classic import LAS_BOUND_SECONDS, LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, CHECKPOINTED, RESTART_COST
 from windlass.sim.cluster import make_nodes, parse
-from windlass.sim.replay.policies import Policy, shared
+from windlass.sim.replay.policies import ReplayPolicy, shared
 from windlass.sim.replay.replay import replay
-from windlass.spi.objects import Group, Past
-from windlass.spi.timeshare import Rank, Stint
+from windlass.spi.objects import AttainedService, Group
+from windlass.spi.timeshare import Rank, RunSegment
 
 UNIX = 1_700_000_000.1
 
 
 def test_who_has_had_his_time_but_for_a_rounding_has_had_it() -> None:
     """Moments of a clock are sums of floating point numbers: 900.1 - 0.1 is less than 900."""
-    stint = Stint(Group("ns/a"), 8.0, attained=UNIX + 900.0 - UNIX - 1e-7)
-    assert LeastAttained().rank(stint) == Rank(1.0)
+    segment = RunSegment(Group("ns/a"), 8.0, attained=UNIX + 900.0 - UNIX - 1e-7)
+    assert LeastAttained().rank(segment) == Rank(1.0)
 
 
 class Exactly(LeastAttained):
     """Goes by the last bit, and so is asked in vain about who lacks less than a moment can be told apart by."""
 
-    def rank(self, stint: Stint) -> Rank:
-        until = LAS_BOUND_SECONDS / max(stint.devices, 1.0)
-        return Rank(1.0) if stint.attained >= until else Rank(0.0, until=until)
+    def rank(self, segment: RunSegment) -> Rank:
+        until = LAS_BOUND_SECONDS / max(segment.devices, 1.0)
+        return Rank(1.0) if segment.attained >= until else Rank(0.0, until=until)
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("policy", [LeastAttained, Exactly])
 def test_nobody_is_asked_for_ever_at_one_moment_of_a_clock(policy: type[LeastAttained]) -> None:
     jobs = [job(UNIX + 0.3 * at, LAS_BOUND_SECONDS, 7, f"{at}") for at in range(12)]
-    made = Policy("las", "", shared(lambda _: policy()))
+    made = ReplayPolicy("las", "", shared(lambda _: policy()))
     assert None not in ends(replay(jobs, make_nodes(parse("1x8")), made)).values()
 
 
 def left(group: Group, *history: tuple[float, float], attained: float = 0.0) -> float:
     """What remains of a hundred seconds after some runs (from, to)."""
     policy = ShortestRemaining(lambda _: 100.0)
-    stint = Stint(group, 1.0, attained)
-    rank = policy.rank(stint)
+    segment = RunSegment(group, 1.0, attained)
+    rank = policy.rank(segment)
     for begun, ended in history:
-        stint.started, stint.again = begun, stint.attained > 0
-        policy.rank(stint)
-        stint.attained += ended - begun
-        stint.started = None
-        rank = policy.rank(stint)
+        segment.started, segment.again = begun, segment.attained > 0
+        policy.rank(segment)
+        segment.attained += ended - begun
+        segment.started = None
+        rank = policy.rank(segment)
     return rank.value
 
 
-def group(past: Past | None = None, **notes: str) -> Group:
+def group(past: AttainedService | None = None, **notes: str) -> Group:
     names = {"every": CHECKPOINT_EVERY, "restart": RESTART_COST, "at": CHECKPOINTED}
     return Group("ns/a", "q", annotations={names[name]: text for name, text in notes.items()}, past=past)
 
@@ -90,7 +90,7 @@ def test_what_a_stop_lost_and_the_restart_remain(
 
 
 def test_what_was_done_before_the_scheduler_began_is_what_was_saved_of_it() -> None:
-    past = Past(attained=70.0, at=70.0, suspensions=1)
+    past = AttainedService(attained=70.0, at=70.0, suspensions=1)
     assert left(group(past, every="20s", restart="10s"), attained=70.0) == 50.0
     assert left(group(past), attained=70.0) == 100.0
     assert left(group(past, every="20s", restart="10s"), (100, 135), attained=70.0) == 30.0

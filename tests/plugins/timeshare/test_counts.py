@@ -10,49 +10,49 @@ import pytest
 from windlass.plugins.timeshare.gittins import SIZES, STRETCHES, LearnedSharing, Tuning
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Counting, Counts, Stint
+from windlass.spi.timeshare import PersistentCounts, RunSegment, RunTimeCounts
 
 
 def taught() -> LearnedSharing:
     policy = LearnedSharing()
     for number in range(40):
-        stint = Stint(Group(f"ns/{number}"), float(1 + number % 9))
+        segment = RunSegment(Group(f"ns/{number}"), float(1 + number % 9))
         for attained in (0.0, 700.0, 3000.0)[: 1 + number % 3]:
-            stint.attained = attained
-            policy.rank(stint)
-        policy.ended(stint)
+            segment.attained = attained
+            policy.rank(segment)
+        policy.ended(segment)
     return policy
 
 
 @pytest.mark.parametrize("kind", [LearnedSharing, PredictedSharing])
 def test_who_goes_on_with_counts_ranks_by_them(kind: type[LearnedSharing]) -> None:
     before, after = taught(), kind()
-    assert isinstance(before, Counting)
-    after.resume(msgspec.json.decode(msgspec.json.encode(before.counts()), type=Counts, strict=False))
+    assert isinstance(before, PersistentCounts)
+    after.resume(msgspec.json.decode(msgspec.json.encode(before.counts()), type=RunTimeCounts, strict=False))
     assert (after.counts(), after.counted) == (before.counts(), before.counted)
     fresh = LearnedSharing()
     fresh.resume(before.counts())
     for attained in (0.0, 650.0, 5000.0):
-        one = Stint(Group("ns/x"), 4.0, attained)
+        one = RunSegment(Group("ns/x"), 4.0, attained)
         assert after.rank(one) == fresh.rank(one)
         assert after.rank(one) != LearnedSharing().rank(one)
 
 
 def test_what_was_attained_before_is_not_counted_again() -> None:
     policy = LearnedSharing()
-    policy.rank(Stint(Group("ns/x"), 1.0, attained=5000.0))
+    policy.rank(RunSegment(Group("ns/x"), 1.0, attained=5000.0))
     assert policy.counted == 0
 
 
-def _few(counts: Counts) -> Any:
+def _few(counts: RunTimeCounts) -> Any:
     return msgspec.structs.replace(counts, every=([0.0], [0.0]))
 
 
-def _negative(counts: Counts) -> Any:
+def _negative(counts: RunTimeCounts) -> Any:
     return msgspec.structs.replace(counts, sizes={1: ([-1.0] * STRETCHES, [0.0] * STRETCHES)})
 
 
-def _many(counts: Counts) -> Any:
+def _many(counts: RunTimeCounts) -> Any:
     return msgspec.structs.replace(counts, sizes=dict.fromkeys(range(SIZES + 1), counts.every))
 
 

@@ -9,13 +9,13 @@ from windlass.plugins.timeshare.gittins import FIRST, LearnedSharing
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.spi.configuration import PluginOption
 from windlass.spi.objects import Dialect, Group
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 SHORT, LONG = (60.0,) * 32, (200_000.0,) * 32
 
 
 def rank(policy: LearnedSharing, attained: float = 0.0, **known: object) -> float:
-    return policy.rank(Stint(Group("ns/a", **known), 1.0, attained)).value  # type: ignore[arg-type]
+    return policy.rank(RunSegment(Group("ns/a", **known), 1.0, attained)).value  # type: ignore[arg-type]
 
 
 def test_of_whom_nothing_is_known_ranks_as_without() -> None:

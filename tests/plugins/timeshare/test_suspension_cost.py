@@ -20,7 +20,7 @@ from windlass.plugins.timeshare.suspension_cost import (
     next_saved,
 )
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 
 class Crowd:
@@ -31,10 +31,12 @@ class Crowd:
         return self.ahead
 
 
-def stint(devices: float = 1.0, *, started: float | None = 0.0, again: bool = False, **notes: str) -> Stint:
+def stint(
+    devices: float = 1.0, *, started: float | None = 0.0, again: bool = False, **notes: str
+) -> RunSegment:
     names = {"every": CHECKPOINT_EVERY, "restart": RESTART_COST, "at": CHECKPOINTED}
     group = Group("ns/a", "q", annotations={names[name]: text for name, text in notes.items()})
-    return Stint(group, devices, started=started, again=again)
+    return RunSegment(group, devices, started=started, again=again)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def stint(devices: float = 1.0, *, started: float | None = 0.0, again: bool = Fa
     ],
 )
 def test_what_a_stop_loses_and_when_the_work_is_saved_next(
-    one: Stint, now: float, loss: float, saved: float
+    one: RunSegment, now: float, loss: float, saved: float
 ) -> None:
     habit = habit_of(one)
     assert (loss_seconds(one, habit, now), next_saved(one, habit, now)) == (loss, saved)
@@ -84,9 +86,12 @@ def test_nobody_goes_for_less_than_a_stop_loses_and_a_spared_one_may_go_when_it_
     """The rule as it is defined: what is lost, by all whom it delays, is at most what is saved for those who gain."""
     notes: dict[str, Any] = {"restart": restart, **({"every": every} if every else {})}
     policy, victim = LearnedSharing(), stint(theirs, **notes)
-    claimer = Stint(Group("ns/b", "q"), ours, waited=waited)
+    claimer = RunSegment(Group("ns/b", "q"), ours, waited=waited)
     ahead = data.draw(st.integers(1, waiting))
-    crowd, rank = Crowd(running, waiting, ahead), policy.rank(Stint(victim.group, theirs, attained=ran)).value
+    crowd, rank = (
+        Crowd(running, waiting, ahead),
+        policy.rank(RunSegment(victim.group, theirs, attained=ran)).value,
+    )
     until = policy.spared_until(victim, claimer, rank, crowd, ran)
     loss, worth = loss_seconds(victim, habit_of(victim), ran), policy.worth(claimer, rank)
     if until <= ran:
@@ -103,8 +108,8 @@ def test_nobody_goes_for_less_than_a_stop_loses_and_a_spared_one_may_go_when_it_
 
 
 def test_the_more_are_ahead_of_the_victim_and_the_fewer_it_delays_the_sooner_it_goes() -> None:
-    policy, victim, claimer = LearnedSharing(), stint(every="30m"), Stint(Group("ns/b", "q"), 1.0)
-    rank, now = policy.rank(Stint(victim.group, 1.0, attained=20_000.0)).value, 20_000.0
+    policy, victim, claimer = LearnedSharing(), stint(every="30m"), RunSegment(Group("ns/b", "q"), 1.0)
+    rank, now = policy.rank(RunSegment(victim.group, 1.0, attained=20_000.0)).value, 20_000.0
 
     def goes(running: int, waiting: int, ahead: int) -> bool:
         return policy.spared_until(victim, claimer, rank, Crowd(running, waiting, ahead), now) <= now

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.model.groups.task_topology import wishes_of
-from windlass.plugins.volcano.buckets import Buckets, Kind, concern, order
+from windlass.model.groups.task_topology import role_preferences
+from windlass.plugins.volcano.buckets import Buckets, PodKind, concern, order
 
 AFFINITY, APART, ORDER = (
     f"volcano.sh/task-topology-{name}" for name in ("affinity", "anti-affinity", "task-order")
@@ -19,11 +19,11 @@ AFFINITY, APART, ORDER = (
 ROLES = "abcd"
 
 
-def kinds_of(notes: dict[str, str], requests: Sequence[int] = (1000, 1000, 1000, 1000)) -> list[Kind]:
+def kinds_of(notes: dict[str, str], requests: Sequence[int] = (1000, 1000, 1000, 1000)) -> list[PodKind]:
     """One kind for each role with wishes, by number."""
-    wishes = [wishes_of(notes, "d/g", role) for role in ROLES]
+    wishes = [role_preferences(notes, "d/g", role) for role in ROLES]
     return [
-        Kind(at, roles, {"cpu": cpu})
+        PodKind(at, roles, {"cpu": cpu})
         for at, (roles, cpu) in enumerate(zip(wishes, requests, strict=True))
         if roles is not None and concern(roles)
     ]

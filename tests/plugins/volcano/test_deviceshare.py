@@ -8,8 +8,8 @@ import pytest
 from cardscenes import Box, Cards, part, plain, whole
 
 from windlass.plugins import registry
-from windlass.plugins.volcano.deviceshare import CardPolicy, DeviceShareScore, build
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.plugins.volcano.deviceshare import DevicePolicy, DeviceShareScore, build
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Trend
 
@@ -19,7 +19,7 @@ def volcano(needs: Needs) -> Needs:
 
 
 def scene(policy: str) -> Cards:
-    cards = Cards(Box("a", 3), policies=[CardPolicy(policy)])
+    cards = Cards(Box("a", 3), policies=[DevicePolicy(policy)])
     cards.put("a", volcano(part(memory_mib=8192)), 0)
     cards.put("a", volcano(part(memory_mib=8192)), 0)
     cards.put("a", volcano(part(memory_mib=40960)), 1)
@@ -95,8 +95,8 @@ def test_a_configuration_enters_it_and_switches_cannot_take_vocabularies_away():
     option = PluginOption(
         "deviceshare", {}, {"deviceshare.VGPUEnable": False, "deviceshare.SchedulePolicy": "spread"}
     )
-    plugins, _ = registry.build(SchedulerConfig((), (Tier((option,)),)), told.append)
-    assert any(isinstance(plugin, CardPolicy) for plugin in plugins)
+    plugins, _ = registry.build(SchedulerConfig((), (PluginTier((option,)),)), told.append)
+    assert any(isinstance(plugin, DevicePolicy) for plugin in plugins)
     assert told == [
         "deviceshare.VGPUEnable is not switched off: every vocabulary of parts of cards is served"
     ]

@@ -11,7 +11,7 @@ from cluster_dsl import needs, node
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.plugins.volcano import extender
-from windlass.spi.extender import Opinion
+from windlass.spi.extender import NodeVerdict
 from windlass.spi.objects import Dialect, Needs
 
 BOTH = {
@@ -25,13 +25,13 @@ WANTS = needs("cpu=1", dialect=Dialect.VOLCANO)
 class Judge:
     """Knows what it thinks."""
 
-    def __init__(self, **opinions: Opinion) -> None:
+    def __init__(self, **opinions: NodeVerdict) -> None:
         self._opinions = opinions
 
     def learned(self) -> bool:
         return True
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, Opinion]:
+    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
         return self._opinions
 
 
@@ -57,16 +57,16 @@ def test_nobody_to_ask_is_no_opinion(nodes: TableView) -> None:
 )
 def test_only_a_verb_that_is_named_is_used(nodes: TableView, verb: str, opines: bool) -> None:
     (plugin,) = extender.build({"extender.urlPrefix": "http://judge", verb: "verb"})
-    plugin.take_judge(Judge(n1=Opinion("no", 5.0)))
+    plugin.take_judge(Judge(n1=NodeVerdict("no", 5.0)))
     assert plugin.opines(0, WANTS, nodes) is opines
     assert (plugin.filter(WANTS, nodes) is None) is opines
 
 
 def test_nodes_are_open_once_it_has_nothing_against_them(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
-    plugin.take_judge(Judge(n1=Opinion("too old"), n2=Opinion()))
+    plugin.take_judge(Judge(n1=NodeVerdict("too old"), n2=NodeVerdict()))
     assert plugin.filter(WANTS, nodes).tolist() == [False, True, False]
-    assert {finding.detail: finding.blocked.tolist() for finding in plugin.findings(WANTS, nodes)} == {
+    assert {blocker.detail: blocker.blocked.tolist() for blocker in plugin.findings(WANTS, nodes)} == {
         "too old": [True, False, False],
         extender.UNANSWERED: [False, False, True],
     }
@@ -75,5 +75,5 @@ def test_nodes_are_open_once_it_has_nothing_against_them(nodes: TableView) -> No
 
 def test_points_beyond_the_range_count_as_its_ends(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
-    plugin.take_judge(Judge(n1=Opinion("", 150.0), n2=Opinion("", -5.0), n3=Opinion("", 40.0)))
+    plugin.take_judge(Judge(n1=NodeVerdict("", 150.0), n2=NodeVerdict("", -5.0), n3=NodeVerdict("", 40.0)))
     assert plugin.relative(0, WANTS, nodes, np.ones(3, dtype=bool)).tolist() == [100, 0, 40]

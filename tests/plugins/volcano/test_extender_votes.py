@@ -13,25 +13,31 @@ from windlass.engine.engine import Engine
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.plugins import registry
 from windlass.plugins.volcano import extender, extender_votes
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.consent import Consents, Outcome
-from windlass.spi.extender import Matter, NoReply, Question, Reply, TakesConsultant
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
+from windlass.spi.consent import Permit, ProposedDecision
+from windlass.spi.extender import (
+    ExtenderCall,
+    ExtenderReply,
+    ExtenderRequest,
+    ExtenderUnavailable,
+    TakesExtenderClient,
+)
 from windlass.spi.objects import Group
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
 URL = {"extender.urlPrefix": "http://there/"}
-Answer = Reply | NoReply
-BUSY = NoReply("nobody there")
+Answer = ExtenderReply | ExtenderUnavailable
+BUSY = ExtenderUnavailable("nobody there")
 
 
 class Consultant:
     """Answers as told, by matter; all else with what does no harm."""
 
     def __init__(self) -> None:
-        self.says: dict[Matter, Callable[[Question], Answer]] = {}
-        self.heard: list[Question | str] = []
+        self.says: dict[ExtenderCall, Callable[[ExtenderRequest], Answer]] = {}
+        self.heard: list[ExtenderRequest | str] = []
 
     def open(self) -> None:
         self.heard.append("open")
@@ -39,18 +45,20 @@ class Consultant:
     def close(self) -> None:
         self.heard.append("close")
 
-    def ask(self, question: Question) -> Answer:
-        self.heard.append(question)
-        return self.says.get(question.matter, lambda asked: Reply(yes=asked.matter is Matter.READY))(question)
+    def ask(self, request: ExtenderRequest) -> Answer:
+        self.heard.append(request)
+        return self.says.get(
+            request.matter, lambda asked: ExtenderReply(yes=asked.matter is ExtenderCall.READY)
+        )(request)
 
-    def asked(self, matter: Matter) -> list[Question]:
-        found = [each for each in self.heard if isinstance(each, Question) and each.matter is matter]
+    def asked(self, matter: ExtenderCall) -> list[ExtenderRequest]:
+        found = [each for each in self.heard if isinstance(each, ExtenderRequest) and each.matter is matter]
         self.heard = [each for each in self.heard if each not in found]
         return found
 
 
 def scene_with(
-    *matters: Matter,
+    *matters: ExtenderCall,
     actions: str = "enqueue allocate preempt reclaim",
     beside: str = "priority predicates",
     flags: dict[str, bool] | None = None,
@@ -60,12 +68,12 @@ def scene_with(
     given |= {f"extender.{name}": value for name, value in arguments.items()}
     options = [PluginOption(name) for name in beside.split()]
     options.append(PluginOption("extender", flags or {}, given))
-    scene = Scene(config=SchedulerConfig(tuple(actions.split()), (Tier(tuple(options)),)))
-    consultant = Consultant()
-    for plugin in scene.engine.world.policies.plugins:
-        if isinstance(plugin, TakesConsultant):
-            plugin.take_consultant(consultant)
-    return scene, consultant
+    scene = Scene(config=SchedulerConfig(tuple(actions.split()), (PluginTier(tuple(options)),)))
+    client = Consultant()
+    for plugin in scene.engine.state.plugins.plugins:
+        if isinstance(plugin, TakesExtenderClient):
+            plugin.take_consultant(client)
+    return scene, client
 
 
 def key(name: str) -> str:
@@ -90,10 +98,10 @@ def waits(scene: Scene, name: str, **min_resources: int) -> None:
     ],
 )
 def test_without_an_address_or_a_verb_nothing_is_added(arguments: dict[str, str]) -> None:
-    policies = SchedulerConfig(("allocate",), (Tier((PluginOption("extender", {}, arguments),)),))
+    policies = SchedulerConfig(("allocate",), (PluginTier((PluginOption("extender", {}, arguments),)),))
     plugins, _ = registry.build(policies)
-    assert not any(isinstance(plugin, TakesConsultant | Consents) for plugin in plugins)
-    assert not Engine(None, plugins)._machinery.consent.asked
+    assert not any(isinstance(plugin, TakesExtenderClient | Permit) for plugin in plugins)
+    assert not Engine(None, plugins)._context.permit.asked
 
 
 def test_volcanos_arguments_are_read() -> None:
@@ -109,9 +117,9 @@ def test_volcanos_arguments_are_read() -> None:
     )
     assert (hooks.url, hooks.timeout_seconds, hooks.ignorable) == ("http://there", 0.1, True)
     assert hooks.managed == {GPU, "x/y"}
-    assert (hooks.verbs, hooks.predicate) == ({Matter.READY: "ready"}, "filter")
+    assert (hooks.verbs, hooks.predicate) == ({ExtenderCall.READY: "ready"}, "filter")
     assert extender.hooks_of({"extender.managedResources": "a, b"}).managed == {"a", "b"}
-    assert {f"extender.{matter}Verb" for matter in Matter} == {
+    assert {f"extender.{matter}Verb" for matter in ExtenderCall} == {
         f"extender.{name}Verb"
         for name in [
             "onSessionOpen",
@@ -129,9 +137,9 @@ def test_volcanos_arguments_are_read() -> None:
 
 
 def test_nobody_to_ask_is_no_opinion() -> None:
-    scene, _ = scene_with(*Matter)
-    for plugin in scene.engine.world.policies.plugins:
-        if isinstance(plugin, extender_votes.Desk):
+    scene, _ = scene_with(*ExtenderCall)
+    for plugin in scene.engine.state.plugins.plugins:
+        if isinstance(plugin, extender_votes.ExtenderContext):
             plugin._consultant = None
     scene.node("n1", gpu=1)
     scene.gang("a", gpu=1)
@@ -140,14 +148,14 @@ def test_nobody_to_ask_is_no_opinion() -> None:
 
 
 def test_a_cycle_in_which_nothing_is_asked_is_no_round() -> None:
-    scene, consultant = scene_with(Matter.READY)
+    scene, client = scene_with(ExtenderCall.READY)
     scene.node("n1", gpu=1)
     scene.cycle()
-    assert consultant.heard == []
+    assert client.heard == []
     scene.gang("a", gpu=1)
     scene.cycle()
-    assert (consultant.heard[0], consultant.heard[-1]) == ("open", "close")
-    assert consultant.heard.count("open") == consultant.heard.count("close") == 1
+    assert (client.heard[0], client.heard[-1]) == ("open", "close")
+    assert client.heard.count("open") == client.heard.count("close") == 1
 
 
 # ---------------------------------------------------------------------- who may go
@@ -155,29 +163,31 @@ def test_a_cycle_in_which_nothing_is_asked_is_no_round() -> None:
 
 def crowded(**arguments: Any) -> tuple[Scene, Consultant]:
     """Two pods of low priority on all there is, and one of high priority that waits for one of them."""
-    scene, consultant = scene_with(Matter.PREEMPTABLE, actions="allocate preempt", **arguments)
+    scene, client = scene_with(ExtenderCall.PREEMPTABLE, actions="allocate preempt", **arguments)
     scene.node("n1", gpu=2)
     scene.gang("low", pods=2, min_member=1, gpu=1)
     scene.cycle()
     assert scene.where("low") == {"n1": 2}
     scene.gang("high", gpu=1, priority=10)
-    return scene, consultant
+    return scene, client
 
 
 def test_only_those_that_it_names_go() -> None:
-    scene, consultant = crowded()
-    consultant.says[Matter.PREEMPTABLE] = lambda asked: Reply(1, named=frozenset({key("low-0"), "stranger"}))
+    scene, client = crowded()
+    client.says[ExtenderCall.PREEMPTABLE] = lambda asked: ExtenderReply(
+        1, named=frozenset({key("low-0"), "stranger"})
+    )
     decision = scene.cycle()
     assert [eviction.task for eviction in decision.evictions] == [key("low-0")]
-    (question,) = set(consultant.asked(Matter.PREEMPTABLE))
-    assert question.task == key("high-0")
-    assert set(question.others) == {key("low-0"), key("low-1")}
+    (request,) = set(client.asked(ExtenderCall.PREEMPTABLE))
+    assert request.task == key("high-0")
+    assert set(request.others) == {key("low-0"), key("low-1")}
 
 
 def test_whom_it_does_not_name_stays_and_it_is_asked_again_by_itself() -> None:
-    scene, consultant = crowded()
+    scene, client = crowded()
     named: list[str] = []
-    consultant.says[Matter.PREEMPTABLE] = lambda asked: Reply(1, named=frozenset(named))
+    client.says[ExtenderCall.PREEMPTABLE] = lambda asked: ExtenderReply(1, named=frozenset(named))
     decision = scene.cycle()
     assert decision.evictions == ()
     assert decision.wake_at is not None
@@ -192,28 +202,28 @@ def test_whom_it_does_not_name_stays_and_it_is_asked_again_by_itself() -> None:
 
 @pytest.mark.parametrize(("ignorable", "evicted"), [(True, 1), (False, 0)])
 def test_what_fails_spares_everybody_or_counts_as_not_there(ignorable: bool, evicted: int) -> None:
-    scene, consultant = crowded(ignorable=ignorable)
-    consultant.says[Matter.PREEMPTABLE] = lambda asked: BUSY
+    scene, client = crowded(ignorable=ignorable)
+    client.says[ExtenderCall.PREEMPTABLE] = lambda asked: BUSY
     assert len(scene.cycle().evictions) == evicted
 
 
 def test_status_zero_is_no_opinion() -> None:
-    scene, consultant = crowded()
-    consultant.says[Matter.PREEMPTABLE] = lambda asked: Reply(0)
+    scene, client = crowded()
+    client.says[ExtenderCall.PREEMPTABLE] = lambda asked: ExtenderReply(0)
     assert len(scene.cycle().evictions) == 1
 
 
 def test_pods_without_its_resources_are_none_of_its_business() -> None:
-    scene, consultant = crowded(managedResources=["example.com/fpga"])
-    consultant.says[Matter.PREEMPTABLE] = lambda asked: Reply(1)
+    scene, client = crowded(managedResources=["example.com/fpga"])
+    client.says[ExtenderCall.PREEMPTABLE] = lambda asked: ExtenderReply(1)
     assert len(scene.cycle().evictions) == 1
-    assert consultant.asked(Matter.PREEMPTABLE) == []
+    assert client.asked(ExtenderCall.PREEMPTABLE) == []
 
 
 @pytest.mark.parametrize("switch", [True, False])
 def test_reclaiming_has_its_own_verb(switch: bool) -> None:
-    scene, consultant = scene_with(
-        Matter.RECLAIMABLE,
+    scene, client = scene_with(
+        ExtenderCall.RECLAIMABLE,
         actions="allocate reclaim",
         beside="gang proportion predicates",
         flags={"enableReclaimable": switch},
@@ -223,15 +233,15 @@ def test_reclaiming_has_its_own_verb(switch: bool) -> None:
     scene.node("n1", gpu=2)
     scene.gang("low", pods=2, min_member=0, gpu=1, queue="a")
     scene.cycle()
-    consultant.says[Matter.RECLAIMABLE] = lambda asked: Reply(1, named=frozenset({key("low-1")}))
+    client.says[ExtenderCall.RECLAIMABLE] = lambda asked: ExtenderReply(1, named=frozenset({key("low-1")}))
     scene.gang("claims", gpu=1, queue="b")
     evicted = [eviction.task for eviction in scene.cycle().evictions]
     if switch:
         assert evicted == [key("low-1")]
-        assert {question.task for question in consultant.asked(Matter.RECLAIMABLE)} == {key("claims-0")}
+        assert {request.task for request in client.asked(ExtenderCall.RECLAIMABLE)} == {key("claims-0")}
     else:
         assert len(evicted) == 1
-        assert consultant.asked(Matter.RECLAIMABLE) == []
+        assert client.asked(ExtenderCall.RECLAIMABLE) == []
 
 
 # ---------------------------------------------------------------------- queues, and who is let in
@@ -239,27 +249,32 @@ def test_reclaiming_has_its_own_verb(switch: bool) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "ignorable", "runs"),
-    [(Reply(), False, True), (Reply(yes=True), False, False), (BUSY, False, False), (BUSY, True, True)],
+    [
+        (ExtenderReply(), False, True),
+        (ExtenderReply(yes=True), False, False),
+        (BUSY, False, False),
+        (BUSY, True, True),
+    ],
 )
 def test_an_overused_queue_is_passed_over(answer: Answer, ignorable: bool, runs: bool) -> None:
-    scene, consultant = scene_with(Matter.OVERUSED, ignorable=ignorable)
-    consultant.says[Matter.OVERUSED] = lambda asked: answer
+    scene, client = scene_with(ExtenderCall.OVERUSED, ignorable=ignorable)
+    client.says[ExtenderCall.OVERUSED] = lambda asked: answer
     scene.node("n1", gpu=4)
     for name in ("a", "b", "c"):
         scene.gang(name, gpu=1)
     scene.cycle()
     assert bool(scene.where("a")) is runs
-    assert consultant.asked(Matter.OVERUSED) == [Question(Matter.OVERUSED, queue="default")]
+    assert client.asked(ExtenderCall.OVERUSED) == [ExtenderRequest(ExtenderCall.OVERUSED, queue="default")]
     assert scene.code("a") == ("" if runs else Reason.WAITING_FOR_SHARE)
-    assert consultant.asked(Matter.OVERUSED) == []  # who only wants to know asks nobody
-    consultant.says[Matter.OVERUSED] = lambda asked: Reply()
+    assert client.asked(ExtenderCall.OVERUSED) == []  # who only wants to know asks nobody
+    client.says[ExtenderCall.OVERUSED] = lambda asked: ExtenderReply()
     scene.cycle(extender_votes.AGAIN_SECONDS)
     assert scene.where("a") == {"n1": 1}
 
 
 def test_every_group_is_judged_for_itself() -> None:
-    scene, consultant = scene_with(Matter.ENQUEUEABLE, Matter.ENQUEUED)
-    consultant.says[Matter.ENQUEUEABLE] = lambda asked: Reply(
+    scene, client = scene_with(ExtenderCall.ENQUEUEABLE, ExtenderCall.ENQUEUED)
+    client.says[ExtenderCall.ENQUEUEABLE] = lambda asked: ExtenderReply(
         -1 if asked.group == key("a") else 1, refusal="no"
     )
     scene.node("n1", gpu=4)
@@ -271,16 +286,16 @@ def test_every_group_is_judged_for_itself() -> None:
     assert explanation is not None
     assert explanation.code is Reason.REFUSED_BY_EXTENDER
     assert "it does not let it in: no" in explanation.message
-    assert [question.group for question in consultant.asked(Matter.ENQUEUED)] == [key("b")]
-    consultant.says[Matter.ENQUEUEABLE] = lambda asked: Reply(0)
+    assert [request.group for request in client.asked(ExtenderCall.ENQUEUED)] == [key("b")]
+    client.says[ExtenderCall.ENQUEUEABLE] = lambda asked: ExtenderReply(0)
     statuses = {status.group: status for status in scene.cycle(extender_votes.AGAIN_SECONDS).groups}
     assert statuses[key("a")].admitted
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
 def test_who_cannot_be_asked_about_is_let_in_only_if_that_does_not_matter(ignorable: bool) -> None:
-    scene, consultant = scene_with(Matter.ENQUEUEABLE, ignorable=ignorable)
-    consultant.says[Matter.ENQUEUEABLE] = lambda asked: BUSY
+    scene, client = scene_with(ExtenderCall.ENQUEUEABLE, ignorable=ignorable)
+    client.says[ExtenderCall.ENQUEUEABLE] = lambda asked: BUSY
     waits(scene, "a")
     (status,) = [status for status in scene.cycle().groups if status.group == key("a")]
     assert status.admitted is ignorable
@@ -291,9 +306,11 @@ def test_who_cannot_be_asked_about_is_let_in_only_if_that_does_not_matter(ignora
 
 
 def test_a_gang_starts_when_it_says_so() -> None:
-    scene, consultant = scene_with(Matter.READY)
+    scene, client = scene_with(ExtenderCall.READY)
     ready: list[str] = []
-    consultant.says[Matter.READY] = lambda asked: Reply(yes=asked.group in ready, refusal="too early")
+    client.says[ExtenderCall.READY] = lambda asked: ExtenderReply(
+        yes=asked.group in ready, refusal="too early"
+    )
     scene.node("n1", gpu=4)
     scene.gang("a", pods=2, gpu=1)
     scene.gang("b", pods=2, gpu=1)
@@ -302,7 +319,7 @@ def test_a_gang_starts_when_it_says_so() -> None:
     assert (scene.where("a"), scene.where("b")) == ({}, {"n1": 2})
     assert scene.code("a") == Reason.REFUSED_BY_EXTENDER
     assert "it does not let it start: too early" in scene.message("a")
-    asked = {question.group: question for question in consultant.asked(Matter.READY)}
+    asked = {request.group: request for request in client.asked(ExtenderCall.READY)}
     assert dict(asked[key("a")].seats) == {key("a-0"): "n1", key("a-1"): "n1"}
     assert decision.wake_at == scene.now + PAUSE_SECONDS
     again = Engine.load(scene.engine.dump(), registry.build(SchedulerConfig())[0])
@@ -319,8 +336,8 @@ def test_a_gang_starts_when_it_says_so() -> None:
 
 @pytest.mark.parametrize("ignorable", [True, False])
 def test_a_gang_about_which_nobody_can_be_asked(ignorable: bool) -> None:
-    scene, consultant = scene_with(Matter.READY, ignorable=ignorable)
-    consultant.says[Matter.READY] = lambda asked: BUSY
+    scene, client = scene_with(ExtenderCall.READY, ignorable=ignorable)
+    client.says[ExtenderCall.READY] = lambda asked: BUSY
     scene.node("n1", gpu=4)
     scene.gang("a", gpu=1)
     scene.cycle()
@@ -328,36 +345,36 @@ def test_a_gang_about_which_nobody_can_be_asked(ignorable: bool) -> None:
 
 
 def test_who_is_placed_and_who_has_to_go_is_told() -> None:
-    scene, consultant = scene_with(Matter.ALLOCATE, Matter.DEALLOCATE, actions="allocate preempt")
+    scene, client = scene_with(ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE, actions="allocate preempt")
     scene.node("n1", gpu=1)
     scene.gang("low", gpu=1)
     scene.cycle()
-    assert consultant.asked(Matter.ALLOCATE) == [
-        Question(Matter.ALLOCATE, task=key("low-0"), seats=((key("low-0"), "n1"),))
+    assert client.asked(ExtenderCall.ALLOCATE) == [
+        ExtenderRequest(ExtenderCall.ALLOCATE, task=key("low-0"), seats=((key("low-0"), "n1"),))
     ]
     scene.gang("high", gpu=1, priority=5)
     scene.cycle()
-    assert [question.task for question in consultant.asked(Matter.DEALLOCATE)] == [key("low-0")]
-    assert consultant.asked(Matter.ALLOCATE) == []  # a promise is no placement
+    assert [request.task for request in client.asked(ExtenderCall.DEALLOCATE)] == [key("low-0")]
+    assert client.asked(ExtenderCall.ALLOCATE) == []  # a promise is no placement
     scene.cycle()
-    assert [question.task for question in consultant.asked(Matter.ALLOCATE)] == [key("high-0")]
+    assert [request.task for request in client.asked(ExtenderCall.ALLOCATE)] == [key("high-0")]
 
 
-@pytest.mark.parametrize("answer", [Reply(refusal="full"), BUSY])
+@pytest.mark.parametrize("answer", [ExtenderReply(refusal="full"), BUSY])
 def test_a_refused_placement_takes_those_before_it_back(answer: Answer) -> None:
-    scene, consultant = scene_with(Matter.ALLOCATE, Matter.DEALLOCATE)
-    consultant.says[Matter.ALLOCATE] = lambda asked: answer if asked.task == key("a-1") else Reply()
+    scene, client = scene_with(ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE)
+    client.says[ExtenderCall.ALLOCATE] = lambda asked: answer if asked.task == key("a-1") else ExtenderReply()
     scene.node("n1", gpu=2)
     scene.gang("a", pods=2, gpu=1)
     scene.cycle()
     assert scene.where("a") == {}
-    assert [question.task for question in consultant.asked(Matter.DEALLOCATE)] == [key("a-0")]
-    assert ("full" if isinstance(answer, Reply) else "nobody there") in scene.message("a")
+    assert [request.task for request in client.asked(ExtenderCall.DEALLOCATE)] == [key("a-0")]
+    assert ("full" if isinstance(answer, ExtenderReply) else "nobody there") in scene.message("a")
 
 
 def test_a_failing_word_of_a_placement_does_no_harm_where_that_is_ignorable() -> None:
-    scene, consultant = scene_with(Matter.ALLOCATE, ignorable=True)
-    consultant.says[Matter.ALLOCATE] = lambda asked: BUSY
+    scene, client = scene_with(ExtenderCall.ALLOCATE, ignorable=True)
+    client.says[ExtenderCall.ALLOCATE] = lambda asked: BUSY
     scene.node("n1", gpu=2)
     scene.gang("a", gpu=1)
     scene.cycle()
@@ -365,14 +382,14 @@ def test_a_failing_word_of_a_placement_does_no_harm_where_that_is_ignorable() ->
 
 
 def test_a_round_whose_time_is_up_goes_on_in_the_next_cycle() -> None:
-    scene, consultant = scene_with(Matter.ALLOCATE)
+    scene, client = scene_with(ExtenderCall.ALLOCATE)
     left = [2]
 
-    def until_the_time_is_up(asked: Question) -> Answer:
+    def until_the_time_is_up(asked: ExtenderRequest) -> Answer:
         left[0] -= 1
-        return Reply() if left[0] >= 0 else NoReply("the time is up", later=True)
+        return ExtenderReply() if left[0] >= 0 else ExtenderUnavailable("the time is up", later=True)
 
-    consultant.says[Matter.ALLOCATE] = until_the_time_is_up
+    client.says[ExtenderCall.ALLOCATE] = until_the_time_is_up
     scene.node("n1", gpu=8)
     for n in range(5):
         scene.gang(f"g{n}", gpu=1)
@@ -387,25 +404,25 @@ def test_a_round_whose_time_is_up_goes_on_in_the_next_cycle() -> None:
 
 
 def test_answers_of_a_round_that_was_cut_short_are_kept_for_the_next() -> None:
-    scene, consultant = scene_with(Matter.ENQUEUEABLE)
+    scene, client = scene_with(ExtenderCall.ENQUEUEABLE)
     asked_for: list[str] = []
     left = [1]
 
-    def until_the_time_is_up(asked: Question) -> Answer:
+    def until_the_time_is_up(asked: ExtenderRequest) -> Answer:
         left[0] -= 1
         if left[0] < 0:
-            return NoReply("the time is up", later=True)
+            return ExtenderUnavailable("the time is up", later=True)
         asked_for.append(asked.group)
-        return Reply(1)
+        return ExtenderReply(1)
 
-    consultant.says[Matter.ENQUEUEABLE] = until_the_time_is_up
+    client.says[ExtenderCall.ENQUEUEABLE] = until_the_time_is_up
     for name in ("a", "b", "c"):
         waits(scene, name)
     for _ in range(3):
         left[0] = 1
         scene.cycle()
     assert asked_for == [key("a"), key("b"), key("c")]
-    assert scene.engine.world.gate.let_in == {key("a"), key("b"), key("c")}
+    assert scene.engine.state.gate.let_in == {key("a"), key("b"), key("c")}
 
 
 class Other:
@@ -417,11 +434,11 @@ class Other:
         self.refuses = refuses
         self.seen: list[str] = []
 
-    def consents(self, outcome: Outcome) -> Refusal | None:
+    def consents(self, outcome: ProposedDecision) -> Rejection | None:
         self.seen.append("asked")
-        return Refusal(Reason.ON_HOLD, detail="other") if self.refuses else None
+        return Rejection(Reason.ON_HOLD, detail="other") if self.refuses else None
 
-    def withdrawn(self, outcome: Outcome) -> None:
+    def withdrawn(self, outcome: ProposedDecision) -> None:
         self.seen.append("withdrawn")
 
 

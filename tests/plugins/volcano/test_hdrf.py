@@ -19,11 +19,11 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.queue_api_filter import KeptQueueOrder, kept
+from windlass.plugins.queue_api_filter import ApiQueueOrder, limited_to_api
 from windlass.plugins.volcano import hdrf_tree
 from windlass.plugins.volcano.hdrf import HdrfOrder, HdrfSpares, before
-from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, KeptTree, key_of
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, key_of
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
 from windlass.spi.tiers import Purpose, TaskView
 from windlass.testing import Scene
@@ -33,7 +33,7 @@ ON = {"enableHierarchy": True, "enableQueueOrder": True, "enableJobOrder": True}
 
 def cluster(*nodes: str, actions: tuple[str, ...] = ("allocate",), **queues: tuple[str, str]) -> Cluster:
     """``queues``: name → hierarchy and weights."""
-    config = SchedulerConfig(("allocate",), (Tier((PluginOption("drf", ON),)),))
+    config = SchedulerConfig(("allocate",), (PluginTier((PluginOption("drf", ON),)),))
     plugins, _ = registry.build(config, warn=lambda text: None)
     c = Cluster(EngineConfig(actions=actions), list(plugins)).nodes(*nodes)
     c.engine.apply([QueueUpserted(Queue("root"))])
@@ -127,8 +127,8 @@ def test_who_keeps_more_than_the_claimer_gives(held: int, goes: bool) -> None:
 
 
 def test_a_placement_anywhere_may_move_any_queue() -> None:
-    (order,) = kept(HdrfOrder(), Dialect.VOLCANO, inside=True)
-    assert isinstance(order, KeptQueueOrder)
+    (order,) = limited_to_api(HdrfOrder(), Dialect.VOLCANO, inside=True)
+    assert isinstance(order, ApiQueueOrder)
     assert order.entangled
 
 
@@ -149,7 +149,7 @@ def test_the_tree_sums_and_scales() -> None:
     c.gang("more", 2, "cpu=9", queue="prod")
     c.gang("rest", 2, "cpu=9", queue="dev")
     c.cycle()
-    queues = c.engine.world.queues.get("root").subqueues
+    queues = c.engine.state.queues.get("root").subqueues
     total = {"cpu": 10_000, "memory": 10 * GIB}
     root = tree_of(queues, total, {})
     eng = root.children["eng"]
@@ -188,8 +188,8 @@ class Annotated(Cluster):
 @given(history=ops())
 def test_the_kept_tree_equals_one_made_anew_after_any_history(history: list[Op]) -> None:
     c = start(Annotated(plugins=[*default_plugins(), HdrfOrder()]))
-    player, kept_tree, order = Player(c, PLAIN), KeptTree(), HdrfOrder()
-    tree = c.engine.world.queues
+    player, kept_tree, order = Player(c, PLAIN), HdrfTree(), HdrfOrder()
+    tree = c.engine.state.queues
     for op in history:
         player.play([op])
         tops = tree.known_tops()
@@ -208,9 +208,9 @@ def test_only_what_a_placement_touched_is_summed_up_again(monkeypatch: pytest.Mo
     pods(c, "a", 3, "cpu=1", "a")
     pods(c, "b", 3, "cpu=1", "b")
     c.cycle()
-    queues = c.engine.world.queues.get("root").subqueues
+    queues = c.engine.state.queues.get("root").subqueues
     total = queues[0].cluster
-    kept_tree = KeptTree()
+    kept_tree = HdrfTree()
     kept_tree.renewed(queues, total)
     made: list[str] = []
     figures_of = hdrf_tree.figures_of
@@ -254,7 +254,7 @@ def test_who_may_go_is_who_the_definition_names(seed: int, monkeypatch: pytest.M
     monkeypatch.setattr("windlass.plugins.volcano_catalogue.hdrf.HdrfSpares", lambda: rules)
     config = SchedulerConfig(
         ("allocate", "reclaim"),
-        (Tier((PluginOption("gang"), PluginOption("drf", ON), PluginOption("predicates"))),),
+        (PluginTier((PluginOption("gang"), PluginOption("drf", ON), PluginOption("predicates"))),),
     )
     scene = Scene(config=config)
     for n in range(4):

@@ -18,7 +18,7 @@ from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.view import TableView
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
-from windlass.model.scheduler_config import PluginOption, SchedulerConfig, Tier
+from windlass.model.scheduler_config import PluginOption, PluginTier, SchedulerConfig
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano.image_locality import ImageLocality
 from windlass.spi.objects import Dialect, Needs, Node
@@ -51,7 +51,7 @@ def with_images(name: str, images: Images) -> Node:
 
 def scored(cluster: Cluster, wanted: Needs) -> dict[str, float] | None:
     """What the score says of each node; None: it has no word on it."""
-    table = cluster.engine.world.table
+    table = cluster.engine.state.table
     view, score = TableView(table), ImageLocality()
     if not score.opines(0, wanted, view):
         return None
@@ -118,7 +118,7 @@ def test_a_gang_goes_where_its_image_is() -> None:
     assert cluster.where("h") == {"n5": 1}
     copy = Engine.load(cluster.engine.dump(), [*default_plugins(), ImageLocality()])
     assert copy.dump() == cluster.engine.dump()
-    assert copy.world.table.images.carriers("a:1") == 1
+    assert copy.state.table.images.carriers("a:1") == 1
 
 
 def test_other_images_of_a_node_are_no_news_to_those_who_wait() -> None:
@@ -126,7 +126,7 @@ def test_other_images_of_a_node_are_no_news_to_those_who_wait() -> None:
     cluster.gang("g", 1, "gpu=2")
     cluster.settle()
     spec = cluster.node_specs["n1"]
-    table = cluster.engine.world.table
+    table = cluster.engine.state.table
     shape = table.shape
     cluster.nodes(Node(spec.name, spec.allocatable, spec.labels, images=(("a:1", 5),)))
     assert (table.shape, table.improved, table.reshaped) == (shape, set(), False)
@@ -163,7 +163,7 @@ def kube_pod(name: str, *images: str, init: str = "") -> dict[str, Any]:
 def engine_with(arguments: dict[str, Any] | None) -> Engine:
     told: list[str] = []
     options = () if arguments is None else (PluginOption("nodeorder", arguments=arguments),)
-    tier = Tier((PluginOption("gang"), *options))
+    tier = PluginTier((PluginOption("gang"), *options))
     found = make_engine(SchedulerConfig(tiers=(tier,), actions=("allocate",)), told.append)
     assert told == []
     return found
@@ -193,12 +193,12 @@ def test_images_are_told_only_where_they_are_weighed(arguments: dict[str, Any] |
     for pod in (kube_pod("p", "x", init="x:latest"), kube_pod("q", "y")):
         model.upsert_pod(views.decode_pod(views.encode(pod)))
     engine.apply(model.take(10.0))
-    world = engine.world
-    assert len({entry.cls.number for entry in world.tasks.values()}) == (2 if weighed else 1)
-    assert {e.task.needs.images for e in world.tasks.values()} == (
+    state = engine.state
+    assert len({entry.cls.number for entry in state.tasks.values()}) == (2 if weighed else 1)
+    assert {e.task.needs.images for e in state.tasks.values()} == (
         {("x:latest", "x:latest"), ("y:latest",)} if weighed else {()}
     )
-    assert world.table.images.carriers("x@sha256:1") == int(weighed)
+    assert state.table.images.carriers("x@sha256:1") == int(weighed)
     binds = {bind.task: bind.node for bind in engine.cycle(10.0).binds}
     assert len(binds) == 2
     if weighed:

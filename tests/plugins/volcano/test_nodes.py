@@ -9,7 +9,7 @@ from cluster_dsl import GIB, GPU, Cluster, needs, node
 from windlass.api.reasons import Reason
 from windlass.engine.nodes.table import USED, NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.plugins.default_node_plugins import Counting
+from windlass.plugins.default_node_plugins import CountingPluginSet
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage
 from windlass.spi.node_loads import NodeLoad, TakesLoads
@@ -90,7 +90,7 @@ def test_weights_of_packing() -> None:
 
 
 def order(arguments: dict) -> dict[str, object]:
-    counting = Counting()
+    counting = CountingPluginSet()
     return {p.name: p for p in nodeorder.build(arguments, counting.affinity, counting.spread)}
 
 
@@ -301,8 +301,8 @@ def test_queues_use_the_groups_that_they_name(groups: NodeGroups | None, strict:
     view = nodes(*GROUPS)
     mask = plugin.filter(want(node_groups=groups), view)
     assert [name for name, good in zip(view.names(), mask, strict=True) if good] == open_.split()
-    for finding in plugin.findings(want(node_groups=groups), view):
-        assert (finding.blocked == ~mask).all()
+    for blocker in plugin.findings(want(node_groups=groups), view):
+        assert (blocker.blocked == ~mask).all()
     assert plugin.filter(needs(node_groups=groups), view) is None
 
 
@@ -556,8 +556,8 @@ def test_arguments_of_usage_out_of_range_keep_their_defaults() -> None:
 
 def test_what_weighs_how_much_unless_it_is_said() -> None:
     assert usage.Usage().weight == 5.0
-    assert binpack.Binpack({}).weight == 1.0
-    parts = nodeorder.build({}, Counting().affinity, Counting().spread)
+    assert binpack.VolcanoBinpack({}).weight == 1.0
+    parts = nodeorder.build({}, CountingPluginSet().affinity, CountingPluginSet().spread)
     assert {part.name: part.weight for part in parts} == {
         "imagelocality": 1,
         "leastrequested": 1,

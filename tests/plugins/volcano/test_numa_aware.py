@@ -8,8 +8,8 @@ import pytest
 from cluster_dsl import GIB, Cluster, needs, node
 
 from windlass.plugins.registry import build
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
+from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NumaNeed, NumaTopology, NumaZone
 from windlass.spi.objects import Dialect, Needs, Node
 
 SINGLE, EFFORT = AlignmentPolicy.SINGLE_NUMA_NODE, AlignmentPolicy.BEST_EFFORT
@@ -21,22 +21,22 @@ def zoned(name: str, policy: AlignmentPolicy, *cpus: int, static: bool = True, o
     zones = []
     for number, count in enumerate(cpus):
         amounts = (("cpu", count * 1000), ("memory", 32 * GIB))
-        zones.append(Zone(number, amounts, amounts))
-    found = NodeZones(tuple(zones), policy, exclusive_cpus=static, pinned_memory=False, obeys=obeys)
+        zones.append(NumaZone(number, amounts, amounts))
+    found = NumaTopology(tuple(zones), policy, exclusive_cpus=static, pinned_memory=False, obeys=obeys)
     return replace(spec, zones=found)
 
 
 def wishing(policy: AlignmentPolicy | None, cpu: int = 4, dialect: Dialect = Dialect.VOLCANO) -> Needs:
     amounts = (("cpu", cpu * 1000), ("memory", GIB))
     whole = needs(f"cpu={cpu} mem=1")
-    return replace(whole, dialect=dialect, zones=ZoneNeed((ContainerNeed(amounts),), True, policy))
+    return replace(whole, dialect=dialect, zones=NumaNeed((ContainerNeed(amounts),), True, policy))
 
 
 def cluster(*names: str, weight: int = 1) -> Cluster:
     options = [
         PluginOption(name, arguments={"weight": weight} if name == "numa-aware" else {}) for name in names
     ]
-    plugins, _ = build(SchedulerConfig((), (Tier(tuple(options)),) if options else ()))
+    plugins, _ = build(SchedulerConfig((), (PluginTier(tuple(options)),) if options else ()))
     return Cluster(plugins=plugins).queues("default")
 
 
@@ -83,7 +83,7 @@ def test_a_node_that_obeys_aligns_whoever_asks_for_it() -> None:
     world = cluster()
     world.nodes(zoned("a", AlignmentPolicy.NONE, 4, 4, obeys=True))
     asked = replace(wishing(SINGLE, 3, Dialect.WINDLASS), zones=None)
-    plain = ZoneNeed((ContainerNeed((("cpu", 2500),)),), False, SINGLE)
+    plain = NumaNeed((ContainerNeed((("cpu", 2500),)),), False, SINGLE)
     world.gang("one", 2, replace(asked, zones=plain))
     world.gang("two", 1, replace(asked, zones=plain))
     world.gang("free", 1, wishing(None, 1, Dialect.WINDLASS))
@@ -91,5 +91,5 @@ def test_a_node_that_obeys_aligns_whoever_asks_for_it() -> None:
     assert world.placed("one") == 2
     assert world.code("two") in ("NumaAlignmentFailed", "InsufficientResources")
     assert world.placed("free") == 1
-    zones = [world.engine.world.tasks[f"ns/one-{i}"].zones for i in range(2)]
+    zones = [world.engine.state.tasks[f"ns/one-{i}"].zones for i in range(2)]
     assert [dict(z.zones) for z in zones if z] == [{0: (("cpu", 3000),)}, {1: (("cpu", 3000),)}]

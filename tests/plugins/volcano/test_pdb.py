@@ -17,7 +17,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.victims.disruption_budgets import LAG
 from windlass.plugins import registry
 from windlass.plugins.volcano.pdb import Pdb
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Needs, Task, TaskState
 from windlass.spi.tiers import Purpose
 from windlass.testing import Scene
@@ -30,7 +30,7 @@ def config(*actions: str) -> SchedulerConfig:
     options = [
         tuple(PluginOption(name, {"enablePreemptable": name != "drf"}, {}) for name in tier) for tier in TIERS
     ]
-    return SchedulerConfig(actions, tuple(Tier(tier) for tier in options))
+    return SchedulerConfig(actions, tuple(PluginTier(tier) for tier in options))
 
 
 class Guarded(Scene):
@@ -118,7 +118,7 @@ def test_a_budget_that_is_gone_protects_nobody() -> None:
 def test_an_eviction_counts_until_the_status_can_know_of_it() -> None:
     scene = crowded()
     scene.guard(1)
-    left = scene.engine.world.budgets.left
+    left = scene.engine.state.budgets.left
     scene.gang("high", gpu=1, priority=10)
     (eviction,) = scene.engine.cycle(100.0).evictions
     task = scene._tasks[eviction.task]
@@ -135,7 +135,7 @@ def test_an_eviction_counts_until_the_status_can_know_of_it() -> None:
 def test_who_is_gone_counts_until_the_status_can_show_it() -> None:
     scene = crowded()
     scene.guard(1)
-    left = scene.engine.world.budgets.left
+    left = scene.engine.state.budgets.left
     scene.gang("high", gpu=1, priority=10)
     scene.gang("higher", gpu=1, priority=20)
     (eviction,) = scene.engine.cycle(100.0).evictions
@@ -155,7 +155,7 @@ def test_news_after_a_pod_is_gone_is_all_there_is_to_know() -> None:
     scene.gang("high", gpu=1, priority=10)
     (eviction,) = scene.engine.cycle(100.0).evictions
     scene.engine.apply([TaskRemoved(eviction.task, eviction.uid), BudgetUpserted(BUDGET, 1)])
-    assert scene.engine.world.budgets.left(BUDGET) == 1
+    assert scene.engine.state.budgets.left(BUDGET) == 1
 
 
 def test_an_eviction_that_failed_does_not_count() -> None:
@@ -163,9 +163,9 @@ def test_an_eviction_that_failed_does_not_count() -> None:
     scene.guard(1)
     scene.gang("high", gpu=1, priority=10)
     (eviction,) = scene.engine.cycle(100.0).evictions
-    assert scene.engine.world.budgets.left(BUDGET) == 0
+    assert scene.engine.state.budgets.left(BUDGET) == 0
     scene.engine.apply([EvictionFailed(eviction.task, eviction.uid, "refused")])
-    assert scene.engine.world.budgets.left(BUDGET) == 1
+    assert scene.engine.state.budgets.left(BUDGET) == 1
 
 
 def restored(engine: Engine) -> Engine:
@@ -185,7 +185,7 @@ def test_a_dump_keeps_what_counts_and_what_was_not_looked_at() -> None:
     scene.engine.cycle(100.0)
     scene.engine.apply([BudgetUpserted(BUDGET, 3)])
     copy = restored(scene.engine)
-    assert (copy.world.budgets.left(BUDGET), copy.budgets_unseen) == (2, True)
+    assert (copy.state.budgets.left(BUDGET), copy.budgets_unseen) == (2, True)
 
 
 @dataclass(frozen=True)

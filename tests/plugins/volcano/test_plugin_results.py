@@ -14,13 +14,13 @@ from votingfakes import GPU, TOTAL, FakeGang, FakeTask, gang_of, names, pod, que
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import boolean, duration, number
 from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla, tdm
-from windlass.plugins.volcano.cdp import Cooldown
+from windlass.plugins.volcano.cdp import VolcanoCooldown
 from windlass.plugins.volcano.conformance import Conformance
-from windlass.plugins.volcano.tiers import Tier, VolcanoTiers
+from windlass.plugins.volcano.tiers import VolcanoTiers, VotingTier
 from windlass.plugins.volcano.turns import Allotting
 from windlass.spi.objects import Dialect, Group, Needs, Node, QueueState, Task, TaskState
-from windlass.spi.plugins import Refusal, StepView
-from windlass.spi.tiers import Admission, Purpose, Vote
+from windlass.spi.plugins import Rejection, StepView
+from windlass.spi.tiers import EnqueueRequest, Purpose, Vote
 
 # ---------------------------------------------------------------------- arguments
 
@@ -117,7 +117,7 @@ def test_young_pods_stay_for_their_cooldown() -> None:
         pod("silent", gang_of(), running_seconds=1.0),
         pod("wrong", gang_of(), annotations=(("volcano.sh/cooldown-time", "soon"),), running_seconds=1.0),
     ]
-    found = Cooldown().victims(Purpose.RECLAIM, offered[0], offered)
+    found = VolcanoCooldown().victims(Purpose.RECLAIM, offered[0], offered)
     assert names(found) == ["old", "unknown", "silent", "wrong"]
 
 
@@ -148,7 +148,7 @@ def test_proportion_allots_up_to_the_fair_share_of_what_is_asked_for() -> None:
     vote = proportion.ProportionAllots()
     assert vote.allots(found.path, {GPU: 1}) is None
     answer = vote.allots(found.path, {GPU: 2})
-    assert answer == Refusal(Reason.WAITING_FOR_SHARE, "q", GPU, 2, 1, "fair share 0.004 of queue q")
+    assert answer == Rejection(Reason.WAITING_FOR_SHARE, "q", GPU, 2, 1, "fair share 0.004 of queue q")
     assert refused(vote.allots(found.path, {"cpu": 1}))
     assert vote.allots(found.path, {"cpu": 0}) is None
     assert refused(vote.allots(found.path, {"memory": 1}))  # not named: nothing is due
@@ -165,7 +165,7 @@ def test_a_queue_that_is_not_open_gets_and_claims_nothing(state: QueueState) -> 
             capacity.CapacityAllots().allots(path, {GPU: 1}),
             capacity.CapacityClaims().may_claim(path, {GPU: 1}),
         ):
-            assert isinstance(answer, Refusal)
+            assert isinstance(answer, Rejection)
             assert answer.code is Reason.QUEUE_CLOSED
 
 
@@ -190,7 +190,7 @@ def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
 @pytest.mark.parametrize(("booked", "vote"), [(1, Vote.PERMIT), (2, None), (-1, Vote.PERMIT)])
 def test_admission_counts_what_is_held_and_booked(booked: int, vote: Vote | None) -> None:
     found = queue(committed={GPU: 3}, real_capability={GPU: 6})
-    asking = Admission(gang_of("g", found, min_resources={GPU: 2}), 0.0, booked={"q": {GPU: booked}})
+    asking = EnqueueRequest(gang_of("g", found, min_resources={GPU: 2}), 0.0, booked={"q": {GPU: booked}})
     for voter in (proportion.ProportionAdmits(), capacity.CapacityAdmits()):
         answer = voter.admit(asking)
         assert refused(answer) if vote is None else answer is vote
@@ -212,7 +212,7 @@ def test_capacity_allots_up_to_the_real_capability_at_every_level_of_a_tree() ->
     leaf = queue("leaf", top, committed={GPU: 1}, real_capability={GPU: 5}, deserved={GPU: 1})
     assert capacity.CapacityAllots().allots(leaf.path, {GPU: 1}) is None
     answer = capacity.CapacityAllots(hierarchy=True).allots(leaf.path, {GPU: 1})
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert answer.queue == "top"
 
 
@@ -352,24 +352,24 @@ def test_the_nearest_queues_give_first() -> None:
 def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
     """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
     vote = overcommit.Overcommit({} if factor is None else {"overcommit-factor": factor})
-    asking = Admission(
+    asking = EnqueueRequest(
         gang_of(min_resources={"cpu": 0, GPU: wanted}), 0.0, cluster_booked={GPU: 2}, cluster_used={GPU: 3}
     )
     answer = vote.admit(asking)
     assert (answer is Vote.PERMIT) is permitted
-    if isinstance(answer, Refusal):
+    if isinstance(answer, Rejection):
         assert (answer.resource, answer.needed) == (GPU, wanted)
 
 
 def test_sla_permits_from_its_deadline_on() -> None:
     vote = sla.SlaAdmits({"sla-waiting-time": "1m"})
     late = gang_of(created=100.0)
-    assert vote.admit(Admission(late, 159.0)) is Vote.ABSTAIN
-    assert vote.admit(Admission(late, 160.0)) is Vote.PERMIT
+    assert vote.admit(EnqueueRequest(late, 159.0)) is Vote.ABSTAIN
+    assert vote.admit(EnqueueRequest(late, 160.0)) is Vote.PERMIT
     assert vote.deadline(late.spec) == 160.0
     own = gang_of(created=100.0, waiting_limit=5.0)
-    assert vote.admit(Admission(own, 105.0)) is Vote.PERMIT
-    assert sla.SlaAdmits({}).admit(Admission(late, 1e9)) is Vote.ABSTAIN
+    assert vote.admit(EnqueueRequest(own, 105.0)) is Vote.PERMIT
+    assert sla.SlaAdmits({}).admit(EnqueueRequest(late, 1e9)) is Vote.ABSTAIN
     assert sla.SlaAdmits({"sla-waiting-time": "bad"}).deadline(late.spec) is None
     assert sla.SlaAdmits({}).deadline(gang_of(waiting_limit=0.0).spec) is None
 
@@ -520,24 +520,24 @@ class Says:
 )
 def test_how_victims_combine(tiers: list[list[Says]], expected: list[str]) -> None:
     offered = [pod(name, gang_of()) for name in "abc"]
-    combined = VolcanoTiers([Tier(preempting=list(voters)) for voters in tiers])
+    combined = VolcanoTiers([VotingTier(preempting=list(voters)) for voters in tiers])
     assert names(combined.victims(Purpose.PREEMPT, offered[0], offered)) == expected
     assert names(combined.victims(Purpose.RECLAIM, offered[0], offered)) == []
-    other = VolcanoTiers([Tier(reclaiming=list(voters)) for voters in tiers])
+    other = VolcanoTiers([VotingTier(reclaiming=list(voters)) for voters in tiers])
     assert names(other.victims(Purpose.RECLAIM, offered[0], offered)) == expected
 
 
 def test_a_voter_that_names_none_ends_its_tier() -> None:
     last = Says("a")
     offered = [pod("a", gang_of())]
-    VolcanoTiers([Tier(preempting=[Says(), last])]).victims(Purpose.PREEMPT, offered[0], offered)
+    VolcanoTiers([VotingTier(preempting=[Says(), last])]).victims(Purpose.PREEMPT, offered[0], offered)
     assert last.asked == 0
 
 
 def test_later_tiers_are_not_asked_once_one_has_named_any() -> None:
     last = Says("b")
     offered = [pod(name, gang_of()) for name in "ab"]
-    VolcanoTiers([Tier(preempting=[Says("a")]), Tier(preempting=[last])]).victims(
+    VolcanoTiers([VotingTier(preempting=[Says("a")]), VotingTier(preempting=[last])]).victims(
         Purpose.PREEMPT, offered[0], offered
     )
     assert last.asked == 0
@@ -563,19 +563,21 @@ class Starving:
     ],
 )
 def test_how_starving_combines(tiers: list[list[bool]], expected: bool) -> None:
-    combined = VolcanoTiers([Tier(starving=[Starving(answer) for answer in voters]) for voters in tiers])
+    combined = VolcanoTiers(
+        [VotingTier(starving=[Starving(answer) for answer in voters]) for voters in tiers]
+    )
     assert combined.starving(gang_of()) is expected
 
 
 class Votes:
-    def __init__(self, answer: Vote | Refusal) -> None:
+    def __init__(self, answer: Vote | Rejection) -> None:
         self.answer = answer
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         return self.answer
 
 
-NO = Refusal(Reason.ON_HOLD)
+NO = Rejection(Reason.ON_HOLD)
 
 
 @pytest.mark.parametrize(
@@ -590,17 +592,19 @@ NO = Refusal(Reason.ON_HOLD)
     ],
 )
 def test_how_admission_combines(tiers: list[list[Any]], admitted: bool) -> None:
-    combined = VolcanoTiers([Tier(admitting=[Votes(answer) for answer in voters]) for voters in tiers])
-    assert (combined.admit(Admission(gang_of(), 0.0)) is None) is admitted
+    combined = VolcanoTiers([VotingTier(admitting=[Votes(answer) for answer in voters]) for voters in tiers])
+    assert (combined.admit(EnqueueRequest(gang_of(), 0.0)) is None) is admitted
 
 
 def test_deadlines_timing_and_dialects() -> None:
     early, late = sla.SlaAdmits({"sla-waiting-time": "1m"}), sla.SlaAdmits({"sla-waiting-time": "2m"})
-    combined = VolcanoTiers([Tier(admitting=[late, Votes(Vote.ABSTAIN)]), Tier(admitting=[early])])
+    combined = VolcanoTiers(
+        [VotingTier(admitting=[late, Votes(Vote.ABSTAIN)]), VotingTier(admitting=[early])]
+    )
     assert combined.deadline(Group("g", created=10.0)) == 70.0
     assert VolcanoTiers([]).deadline(Group("g")) is None
     assert not combined.timed
-    assert VolcanoTiers([Tier(reclaiming=[Cooldown()])]).timed
+    assert VolcanoTiers([VotingTier(reclaiming=[VolcanoCooldown()])]).timed
     assert combined.serves(queue())
     assert not combined.serves(queue("kai/x", dialect=Dialect.KAI))
 
@@ -609,8 +613,8 @@ def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
     share = proportion.ProportionAllots()
     combined = VolcanoTiers(
         [
-            Tier(allots=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
-            Tier(
+            VotingTier(allots=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
+            VotingTier(
                 allots=[share],
                 claims=[proportion.ProportionClaims()],
                 overuse=[proportion.ProportionOveruse()],
@@ -628,11 +632,11 @@ def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
 
 
 def test_a_step_of_an_overused_queue_is_refused_in_its_turn() -> None:
-    tiers = VolcanoTiers([Tier(overuse=[proportion.ProportionOveruse()])])
+    tiers = VolcanoTiers([VotingTier(overuse=[proportion.ProportionOveruse()])])
     full = queue(committed={GPU: 5}, fair_share={GPU: 5})
     step = StepView(Group("g"), {GPU: 1}, 1)
     answer = Allotting(tiers).admits(step, full.path, None)  # type: ignore[arg-type]
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert answer.code is Reason.WAITING_FOR_SHARE
     kai = queue("kai/x", committed={GPU: 5}, fair_share={GPU: 5}, dialect=Dialect.KAI)
     assert Allotting(tiers).admits(step, kai.path, None) is None  # type: ignore[arg-type]

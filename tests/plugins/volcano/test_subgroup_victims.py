@@ -10,24 +10,24 @@ from votingfakes import GPU, FakeQueue, queue
 
 from windlass.plugins.volcano import capacity, proportion
 from windlass.plugins.volcano.bundles import Bundles
-from windlass.plugins.volcano.tiers import Tier, VolcanoTiers
+from windlass.plugins.volcano.tiers import VolcanoTiers, VotingTier
 from windlass.spi.objects import Dialect, Group, Needs, Task
-from windlass.spi.victims import Claim, Denied, Scope, Terms, VictimUnit
+from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms, VictimScope, VictimSet
 
 
-def claim(action: str, of: FakeQueue, **rest: Any) -> Claim:
+def claim(action: str, of: FakeQueue, **rest: Any) -> Preemption:
     spec = Group("claimer", priority=rest.pop("priority", 5))
-    return Claim(action, spec, {GPU: 2}, 2, tuple(of.path), rest.pop("extra", False), 0.0)
+    return Preemption(action, spec, {GPU: 2}, 2, tuple(of.path), rest.pop("extra", False), 0.0)
 
 
-def unit(of: FakeQueue, request: Mapping[str, int], **rest: Any) -> VictimUnit:
+def unit(of: FakeQueue, request: Mapping[str, int], **rest: Any) -> VictimSet:
     spec = Group("victim", priority=rest.pop("priority", 0), created=rest.pop("created", 0.0))
     tasks = tuple(
         Task(f"v{n}", f"v{n}", "victim", Needs(request=tuple(sorted(request.items()))))
         for n in range(rest.pop("tasks", 1))
     )
     whole = {name: units * len(tasks) for name, units in request.items()}
-    return VictimUnit(
+    return VictimSet(
         spec, tuple(of.path), tasks, whole, rest.pop("core", False), rest.pop("spare", 1), **rest
     )
 
@@ -39,14 +39,16 @@ def bundles(rules: capacity.CapacitySpares | None = None, **arguments: Any) -> B
 def test_who_may_claim_parts_of_gangs() -> None:
     found = bundles()
     assert found.claims(claim("preempt", queue())) is None
-    assert found.claims(claim("gangpreempt", queue())) == Terms(Scope.OWN_QUEUE)
-    assert found.claims(claim("gangreclaim-surplus", queue())) == Terms(Scope.OTHER_QUEUES)
-    assert isinstance(found.claims(claim("gangpreempt", queue(), extra=True)), Denied)
-    full = VolcanoTiers([Tier(overuse=[proportion.ProportionOveruse()])])
-    assert isinstance(Bundles(full).claims(claim("gangreclaim", queue())), Denied)
-    bound = VolcanoTiers([Tier(claims=[capacity.CapacityClaims()])])
-    assert isinstance(Bundles(bound).claims(claim("gangreclaim", queue())), Denied)
-    assert Bundles(bound).claims(claim("gangreclaim", queue(deserved={GPU: 2}))) == Terms(Scope.OTHER_QUEUES)
+    assert found.claims(claim("gangpreempt", queue())) == PreemptionTerms(VictimScope.OWN_QUEUE)
+    assert found.claims(claim("gangreclaim-surplus", queue())) == PreemptionTerms(VictimScope.OTHER_QUEUES)
+    assert isinstance(found.claims(claim("gangpreempt", queue(), extra=True)), PreemptionDenied)
+    full = VolcanoTiers([VotingTier(overuse=[proportion.ProportionOveruse()])])
+    assert isinstance(Bundles(full).claims(claim("gangreclaim", queue())), PreemptionDenied)
+    bound = VolcanoTiers([VotingTier(claims=[capacity.CapacityClaims()])])
+    assert isinstance(Bundles(bound).claims(claim("gangreclaim", queue())), PreemptionDenied)
+    assert Bundles(bound).claims(claim("gangreclaim", queue(deserved={GPU: 2}))) == PreemptionTerms(
+        VictimScope.OTHER_QUEUES
+    )
 
 
 def test_which_parts_are_spared() -> None:

@@ -15,12 +15,12 @@ from windlass.engine.engine import Engine
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
-from windlass.model.groups.task_topology import speaks, wishes_of
+from windlass.model.groups.task_topology import role_preferences, speaks
 from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.plugins.volcano.nodeorder import MostRequested
 from windlass.plugins.volcano.task_topology import RolesInOrder, RolesTogether
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RoleWishes, Task, TaskState
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RolePreferences, Task, TaskState
 
 AFFINITY = "volcano.sh/task-topology-affinity"
 APART = "volcano.sh/task-topology-anti-affinity"
@@ -43,8 +43,8 @@ ORDER = "volcano.sh/task-topology-task-order"
     ],
 )
 def test_what_a_role_wishes(notes, role, expected):
-    found = wishes_of(notes, "ns/g", role)
-    assert found == (None if expected is None else RoleWishes("ns/g", role, *expected))
+    found = role_preferences(notes, "ns/g", role)
+    assert found == (None if expected is None else RolePreferences("ns/g", role, *expected))
     assert speaks(notes)
 
 
@@ -62,7 +62,7 @@ class Job:
         self.engine.apply([NodeUpserted(Node(f"n{at}", amounts)) for at in range(nodes)])
 
     def task(self, notes: dict[str, str], role: str, at: int, gang: str) -> Task:
-        needs = Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=wishes_of(notes, gang, role))
+        needs = Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=role_preferences(notes, gang, role))
         return Task(f"{gang}-{role}-{at}", f"{gang}{at}", gang, needs, role=role, index=at)
 
     def fill(self, node: str, cpu: int) -> None:
@@ -144,7 +144,7 @@ def test_the_named_order_says_who_goes_first(policies, left):
             f"d/g-{role}-{at}",
             f"u{at}",
             "d/g",
-            Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=wishes_of(notes, "d/g", role)),
+            Needs((("cpu", 1000),), dialect=Dialect.VOLCANO, roles=role_preferences(notes, "d/g", role)),
             role=role,
             index=at,
         )
@@ -158,7 +158,7 @@ def test_the_named_order_says_who_goes_first(policies, left):
 
 
 def test_classes_that_differ_in_it_share_what_is_known_of_nodes():
-    needs = Needs((("cpu", 1000),), roles=RoleWishes("g", "a", ("b",)))
+    needs = Needs((("cpu", 1000),), roles=RolePreferences("g", "a", ("b",)))
     assert needs.node_part() == replace(needs, roles=None)
 
 
@@ -199,7 +199,7 @@ def test_a_podgroups_annotations_reach_the_scores():
         options = tuple(
             PluginOption(n, {}, {"task-topology.weight": 10} if n == "task-topology" else {}) for n in names
         )
-        engine = make_engine(SchedulerConfig(("allocate",), (Tier(options),)))
+        engine = make_engine(SchedulerConfig(("allocate",), (PluginTier(options),)))
         model = ClusterModel(EVERY_SCHEDULER, tiers=True)
         load(model, ((o["metadata"]["name"], o) for o in (*nodes, *pods)))
         engine.apply(model.take(0.0))

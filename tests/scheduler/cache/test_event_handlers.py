@@ -84,7 +84,7 @@ async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: Sch
     silent(api, None, 35.0, Unreachable(UNREACHABLE, "it starts"))
     async with Running(api) as running:
         await running.settle(1.0)
-        known, feed = api.list, running.service._feed
+        known, event_handlers = api.list, running.service._event_handlers
 
         async def slow(*args: Any, **options: Any) -> Any:
             await asyncio.sleep(0)
@@ -92,6 +92,6 @@ async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: Sch
 
         api.list = slow  # type: ignore[method-assign]
         api.clock.jump(60.0)
-        await asyncio.gather(feed._open_served(), feed._open_served())
-        followed = [informer.resource.qualified for informer in feed._informers]
+        await asyncio.gather(event_handlers._open_served(), event_handlers._open_served())
+        followed = [informer.resource.qualified for informer in event_handlers._informers]
         assert len(followed) == len(set(followed)) > 10

@@ -17,8 +17,8 @@ from windlass.kits.clock import FakeClock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.scheduler import engine_host
 from windlass.scheduler.cache import initial_sync
-from windlass.scheduler.cache.event_handlers import Feed
-from windlass.scheduler.cache.initial_sync import Reading
+from windlass.scheduler.cache.event_handlers import EventHandlers
+from windlass.scheduler.cache.initial_sync import InitialSync
 from windlass.spi.configuration import SchedulerConfig
 
 PIECE = 10
@@ -34,8 +34,8 @@ class Scene:
         self.wake = asyncio.Event()
         self.begun = 0
         self.told: list[list[deltas.Delta]] = []
-        self.reading = Reading(
-            cast(Feed, self),
+        self.initial_sync = InitialSync(
+            cast(EventHandlers, self),
             self.model,
             self.wake,
             begin=self.begin,
@@ -64,7 +64,7 @@ class Scene:
 async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(initial_sync, "PIECE", PIECE)
     made = Scene()
-    running = asyncio.create_task(made.reading.pods())
+    running = asyncio.create_task(made.initial_sync.pods())
     yield made
     made.all.set()
     await running
@@ -82,7 +82,7 @@ async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
     assert scene.tasks() == [f"default/{name}" for name in names(0, 30)]
     assert all(sum(type(one) is deltas.TaskUpserted for one in told) == PIECE for told in scene.told)
     scene.all.set()
-    await scene.reading.rest()
+    await scene.initial_sync.rest()
     assert scene.model.untold == 4
     assert scene.begun == 1
 
@@ -104,7 +104,7 @@ async def test_words_that_make_all_pods_another_thing_are_awaited(
         )
     assert len(scene.tasks()) < 12 * PIECE
     scene.all.set()
-    await scene.reading.rest()
+    await scene.initial_sync.rest()
     scene.told.append(scene.model.take())
     told = {
         one.task.key: one.task for told in scene.told for one in told if isinstance(one, deltas.TaskUpserted)
@@ -125,7 +125,7 @@ async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
     async with Running(api) as running:
         await running.settle(1.0)
         assert {api.node_of(f"g-{i}") for i in range(4)} == {"n3"}
-        assert len(running.service.engine.world.tasks) == 28
+        assert len(running.service.engine.state.tasks) == 28
         assert running.service.last_decision.cycle >= 1
 
 
@@ -146,10 +146,10 @@ async def test_one_that_stands_by_knows_all_and_decides_at_once(
                 api.remove(PODS, f"default/churn-{i}")
             await running.settle(6.0)
         assert running.service.engine is not first
-        assert len(running.service.engine.world.tasks) == 24
+        assert len(running.service.engine.state.tasks) == 24
         api.add(group("g", 4), *[pod(f"g-{i}", group="g") for i in range(4)])
         await running.settle(6.0)
-        assert len(running.service.engine.world.tasks) == 28
+        assert len(running.service.engine.state.tasks) == 28
         assert (api.bindings, api.log) == ([], [])
         told: list[int] = []
         take = running.service.model.take
@@ -176,7 +176,7 @@ async def test_another_policy_is_told_everything_in_pieces(
         monkeypatch.setattr(running.service.model, "take", lambda *a: told.append(found := take(*a)) or found)
         running.service.use(SchedulerConfig())
         await running.settle(1.0)
-        assert len(running.service.engine.world.tasks) == 60
+        assert len(running.service.engine.state.tasks) == 60
         most = max(sum(type(one) is deltas.TaskUpserted for one in piece) for piece in told)
         assert most == 10
         api.add(pod("new", requests={"nvidia.com/gpu": "1"}))

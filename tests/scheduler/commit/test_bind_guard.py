@@ -13,7 +13,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.commit.bind_guard import BYPASSED_SECONDS, KEPT_SECONDS
-from windlass.scheduler.commit.bind_webhook import Asked, answer
+from windlass.scheduler.commit.bind_webhook import WebhookRequest, answer
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def theirs(name: str, count: int = 1, **fields: Any) -> dict[str, Any]:
 async def ask(running: Running, name: str, where: str, *, dry_run: bool = False, uid: str = "") -> str | None:
     """The API server asks whether a pod may be bound."""
     binding = {"metadata": {"name": name, "uid": uid or f"uid-default-{name}"}, "target": {"name": where}}
-    asked = Asked("1", "default", name, dry_run, msgspec.Raw(json.dumps({"kind": "Binding", **binding})))
+    asked = WebhookRequest(
+        "1", "default", name, dry_run, msgspec.Raw(json.dumps({"kind": "Binding", **binding}))
+    )
     return await running.service.questions().judge(asked)
 
 
@@ -82,7 +84,7 @@ async def test_cards_that_a_binding_names_are_taken_or_refused(api: SchedulerApi
         async def named(name: str, words: str) -> str | None:
             metadata = {"name": name, "annotations": {"windlass.dev/devices": words}}
             binding = {"kind": "Binding", "metadata": metadata, "target": {"name": "n1"}}
-            asked = Asked("1", "default", name, False, msgspec.Raw(json.dumps(binding)))
+            asked = WebhookRequest("1", "default", name, False, msgspec.Raw(json.dumps(binding)))
             return await running.service.questions().judge(asked)
 
         refused = await named("a", card)
@@ -162,7 +164,7 @@ async def test_a_pod_that_is_created_on_a_node(api: SchedulerApi) -> None:
         async def created(name: str, **spec: Any) -> str | None:
             made = {"kind": "Pod", **theirs(name, 1, node="n1", **spec)}
             return await running.service.questions().judge(
-                Asked("1", "default", name, False, msgspec.Raw(json.dumps(made)))
+                WebhookRequest("1", "default", name, False, msgspec.Raw(json.dumps(made)))
             )
 
         assert await created("a") == ""

@@ -18,7 +18,7 @@ from windlass.api.annotations import LEADS
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.bind_webhook import Asked, GuardServer, Mark
+from windlass.scheduler.commit.bind_webhook import GuardServer, Mark, WebhookRequest
 
 
 def secret(folder: Path) -> Authority:
@@ -40,9 +40,9 @@ def review(**request: Any) -> bytes:
 async def test_questions_over_one_connection(tmp_path: Path) -> None:
     authority = secret(tmp_path)
     answers: list[str | None] = ["", "no room", None]
-    asked: list[Asked] = []
+    asked: list[WebhookRequest] = []
 
-    async def judge(question: Asked) -> str | None:
+    async def judge(question: WebhookRequest) -> str | None:
         asked.append(question)
         return answers.pop(0)
 
@@ -76,7 +76,7 @@ async def test_questions_over_one_connection(tmp_path: Path) -> None:
 
 
 async def test_without_a_certificate_it_says_what_is_missing(tmp_path: Path) -> None:
-    async def judge(question: Asked) -> str | None:
+    async def judge(question: WebhookRequest) -> str | None:
         return ""
 
     with pytest.raises(WindlassError) as caught:

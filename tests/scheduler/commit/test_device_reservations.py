@@ -18,7 +18,7 @@ from windlass.engine.decision import Bind, DeviceShare
 from windlass.kits.clock import FakeClock
 from windlass.model.devices.reserved_devices import NAMESPACE
 from windlass.scheduler.commit.reservation_pod import name_of
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.options import ReservationPodOptions
 
 Json = dict[str, Any]
 VISIBLE = "windlass.dev/visible-devices"
@@ -28,7 +28,7 @@ ENV = [
         "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{VISIBLE}']"}},
     }
 ]
-OPTIONS = CardPodOptions("windlass:test", runtime_class="nvidia", seconds=60.0)
+OPTIONS = ReservationPodOptions("windlass:test", runtime_class="nvidia", seconds=60.0)
 LABELS = {"nvidia.com/gpu.product": "NVIDIA-A100", "nvidia.com/gpu.memory": "40960"}
 
 
@@ -142,7 +142,7 @@ async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
 
 async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
-    options = CardPodOptions("windlass:test", pull_secrets=("pull",), runtime_class="")
+    options = ReservationPodOptions("windlass:test", pull_secrets=("pull",), runtime_class="")
     async with Running(api, card_pods=options) as running:
         await running.settle(1.0)
     made = api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}")

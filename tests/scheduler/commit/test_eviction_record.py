@@ -17,7 +17,7 @@ from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.model.records import eviction_record
-from windlass.model.records.eviction_record import Departure
+from windlass.model.records.eviction_record import EvictionRecord
 
 SIZE = 4
 
@@ -48,7 +48,7 @@ def living(api: SchedulerApi, name: str) -> list[str]:
     )
 
 
-def written(api: SchedulerApi, name: str) -> Departure | None:
+def written(api: SchedulerApi, name: str) -> EvictionRecord | None:
     found = (api.object(POD_GROUPS, f"default/{name}") or {})["metadata"].get("annotations") or {}
     return eviction_record.decode(found.get(EVICTING, ""))
 
@@ -138,7 +138,7 @@ async def test_an_eviction_that_is_refused_then_has_failed(api: SchedulerApi) ->
     async with Running(api) as running:
         await running.settle(20)
         assert living(api, "low") == ["low-2", "low-3"]
-        states = {key: entry.state.value for key, entry in running.service.engine.world.tasks.items()}
+        states = {key: entry.state.value for key, entry in running.service.engine.state.tasks.items()}
         assert {states["default/low-2"], states["default/low-3"]} <= {"Running", "Releasing"}
 
 
@@ -153,7 +153,7 @@ async def test_what_is_not_begun_or_long_over_is_left_alone(api: SchedulerApi, c
     text: str | None = None
     if case == "none gone":
         text = eviction_record.encode(
-            Departure(found.at, found.action, found.claimer, {"low-2": "20-low", "low-3": "30-low"})
+            EvictionRecord(found.at, found.action, found.claimer, {"low-2": "20-low", "low-3": "30-low"})
         )
     elif case == "edited":
         text = "{"
@@ -188,7 +188,7 @@ async def test_a_single_pod_needs_no_word(api: SchedulerApi) -> None:
     st.integers(0, 2**31),
 )
 def test_what_was_written_is_read(pods: dict[str, str], at: int) -> None:
-    text = eviction_record.encode(Departure(float(at), "timeshare", "ns/new", pods))
+    text = eviction_record.encode(EvictionRecord(float(at), "timeshare", "ns/new", pods))
     assert text is not None
     found = eviction_record.decode(text)
     assert found is not None
@@ -204,7 +204,7 @@ def test_what_was_written_is_read(pods: dict[str, str], at: int) -> None:
 
 def test_large_gangs_are_packed_and_what_is_spoilt_says_nothing() -> None:
     pods = {f"gang-{number}": f"{number:08x}-0000" for number in range(3000)}
-    text = eviction_record.encode(Departure(1.0, "preempt", "", pods))
+    text = eviction_record.encode(EvictionRecord(1.0, "preempt", "", pods))
     assert text is not None
     assert len(text) < 40_000
     found = eviction_record.decode(text)

@@ -17,7 +17,7 @@ from windlass.api import errors, views
 from windlass.api.resources import PODS
 from windlass.engine.decision import Eviction
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.commit.evictor import Evictor, Order, Result, order_for
+from windlass.scheduler.commit.evictor import EvictionOrder, EvictionResult, Evictor, order_for
 
 
 class Desk:
@@ -25,8 +25,8 @@ class Desk:
         self.api = SchedulerApi(clock)
         self.pods: dict[str, views.Pod] = {}
         self.recorder = Recorder()
-        self.results: list[Result] = []
-        self.waits: list[tuple[Order, str]] = []
+        self.results: list[EvictionResult] = []
+        self.waits: list[tuple[EvictionOrder, str]] = []
         self.sure = True
         self.evictor = Evictor(
             self.api,  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ async def at_work(clock: FakeClock) -> AsyncIterator[Desk]:
         await task
 
 
-ORDER = Order("default/a", "u", "GangBindFailed", "the gang is not whole")
+ORDER = EvictionOrder("default/a", "u", "GangBindFailed", "the gang is not whole")
 
 
 async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock) -> None:
@@ -73,7 +73,7 @@ async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock
         assert (condition["reason"], condition["message"]) == ("GangBindFailed", "the gang is not whole")
         assert condition["observedGeneration"] == 4
         assert condition["lastTransitionTime"]
-        assert desk.results == [Result(ORDER, True)]
+        assert desk.results == [EvictionResult(ORDER, True)]
         assert desk.recorder.said == [("a", "GangBindFailed", "the gang is not whole")]
 
 
@@ -86,7 +86,7 @@ async def test_nobody_is_evicted_while_another_may_lead(fake_clock: FakeClock) -
         assert not desk.api.log
         desk.sure = True
         await desk.pass_time(1)
-        assert desk.results == [Result(ORDER, True)]
+        assert desk.results == [EvictionResult(ORDER, True)]
 
 
 async def test_a_later_pod_of_the_same_name_is_spared(fake_clock: FakeClock) -> None:
@@ -129,7 +129,7 @@ async def test_a_condition_that_cannot_be_written_keeps_nobody_from_going(fake_c
         desk.api.reject = lambda verb, *_: errors.failure(403, "Forbidden", "no") if verb == "patch" else None
         desk.evictor.submit(ORDER)
         await desk.pass_time(1)
-        assert desk.results == [Result(ORDER, True)]
+        assert desk.results == [EvictionResult(ORDER, True)]
 
 
 async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
@@ -138,7 +138,7 @@ async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
         desk.api.reject = lambda verb, *_: errors.failure(422, "Invalid", "no") if verb == "delete" else None
         desk.evictor.submit(ORDER)
         await desk.pass_time(1)
-        assert desk.results == [Result(ORDER, False, "no")]
+        assert desk.results == [EvictionResult(ORDER, False, "no")]
 
 
 async def test_who_may_not_evict_is_told_after_a_while(fake_clock: FakeClock) -> None:
@@ -152,12 +152,12 @@ async def test_who_may_not_evict_is_told_after_a_while(fake_clock: FakeClock) ->
         await desk.pass_time(3)
         assert desk.results == []
         await desk.pass_time(30)
-        assert desk.results == [Result(ORDER, False, "no")]
+        assert desk.results == [EvictionResult(ORDER, False, "no")]
         desk.evictor.submit(ORDER)
         await desk.pass_time(1)
         desk.api.reject = lambda *_: None
         await desk.pass_time(5)
-        assert desk.results[1:] == [Result(ORDER, True)]
+        assert desk.results[1:] == [EvictionResult(ORDER, True)]
 
 
 def stray(code: int) -> errors.StatusError:
@@ -168,7 +168,7 @@ def stray(code: int) -> errors.StatusError:
 @pytest.mark.parametrize("code", [401, 404, 408, 409, 410, 500, 502, 504])
 @pytest.mark.parametrize("guarded", [False, True])
 async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, guarded: bool) -> None:
-    order = Order("default/druid-0", "u", "NodeOvercommitted", "one too many", guarded=guarded)
+    order = EvictionOrder("default/druid-0", "u", "NodeOvercommitted", "one too many", guarded=guarded)
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("druid-0", uid="u", node="n"))
         problems = [stray(code)] * 3
@@ -177,7 +177,7 @@ async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, gua
         await desk.pass_time(10)
         assert not problems
         assert (desk.api.object(PODS, "default/druid-0") or {})["metadata"]["deletionTimestamp"]
-        assert desk.results == [Result(order, True)]
+        assert desk.results == [EvictionResult(order, True)]
 
 
 async def test_who_has_to_go_goes_untold_where_telling_fails_for_long(fake_clock: FakeClock) -> None:
@@ -190,7 +190,7 @@ async def test_who_has_to_go_goes_untold_where_telling_fails_for_long(fake_clock
         await desk.pass_time(2)
         assert desk.results == []
         await desk.pass_time(20)
-        assert desk.results == [Result(ORDER, True)]
+        assert desk.results == [EvictionResult(ORDER, True)]
 
 
 def test_the_claimer_is_named() -> None:
@@ -202,7 +202,7 @@ def test_the_claimer_is_named() -> None:
 
 # ------------------------------------------------------------------ who goes to make room asks the budgets
 
-CLAIM = Order("default/a", "u", "PreemptionByScheduler", "room for g", "default/g", guarded=True)
+CLAIM = EvictionOrder("default/a", "u", "PreemptionByScheduler", "room for g", "default/g", guarded=True)
 
 
 def budget_says_no() -> errors.StatusError:
@@ -225,7 +225,7 @@ async def test_an_eviction_goes_through_its_own_api_and_ours_is_the_last_word(fa
         await desk.pass_time(1)
         assert desk.api.log == [("delete", "pods", "default/a"), ("patch", "pods", "default/a")]
         assert desk.api.conditions(PODS, "default/a")["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
-        assert desk.results == [Result(CLAIM, True)]
+        assert desk.results == [EvictionResult(CLAIM, True)]
         assert [reason for _, reason, _ in desk.recorder.said] == ["PreemptionByScheduler"]
 
 
@@ -234,7 +234,7 @@ async def test_one_that_is_gone_before_it_is_told_was_evicted(fake_clock: FakeCl
         desk.api.add(pod("a", uid="u"))  # not bound: it goes at once
         desk.evictor.submit(CLAIM)
         await desk.pass_time(1)
-        assert desk.results == [Result(CLAIM, True)]
+        assert desk.results == [EvictionResult(CLAIM, True)]
         assert desk.api.object(PODS, "default/a") is None
 
 
@@ -246,7 +246,7 @@ async def test_the_word_is_repeated_without_evicting_twice(fake_clock: FakeClock
         desk.evictor.submit(CLAIM)
         await desk.pass_time(5)
         assert [verb for verb, *_ in desk.api.log] == ["delete", "patch"]
-        assert desk.results == [Result(CLAIM, True)]
+        assert desk.results == [EvictionResult(CLAIM, True)]
 
 
 async def test_a_budget_that_gives_way_in_time_is_waited_for(fake_clock: FakeClock) -> None:
@@ -261,7 +261,7 @@ async def test_a_budget_that_gives_way_in_time_is_waited_for(fake_clock: FakeClo
         assert not desk.results
         assert not desk.api.conditions(PODS, "default/a")
         await desk.pass_time(12)
-        assert desk.results == [Result(CLAIM, True)]
+        assert desk.results == [EvictionResult(CLAIM, True)]
 
 
 async def test_a_budget_that_does_not_give_way_is_not_asked_again_for_a_while(fake_clock: FakeClock) -> None:
@@ -288,7 +288,7 @@ async def test_a_budget_that_does_not_give_way_is_not_asked_again_for_a_while(fa
         before = len(desk.results)
         desk.evictor.submit(ORDER)  # it has to go for another reason: no budget is asked
         await desk.pass_time(1)
-        assert desk.results[before:] == [Result(ORDER, True)]
+        assert desk.results[before:] == [EvictionResult(ORDER, True)]
 
 
 async def test_a_pod_of_several_budgets_cannot_be_evicted(fake_clock: FakeClock) -> None:
@@ -298,7 +298,7 @@ async def test_a_pod_of_several_budgets_cannot_be_evicted(fake_clock: FakeClock)
         desk.api.refuse_eviction = lambda *_: errors.failure(500, "InternalError", text)
         desk.evictor.submit(CLAIM)
         await desk.pass_time(1)
-        assert desk.results == [Result(CLAIM, False, text, refused=True)]
+        assert desk.results == [EvictionResult(CLAIM, False, text, refused=True)]
 
 
 async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
@@ -309,7 +309,7 @@ async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
         desk.evictor.submit(CLAIM)
         await desk.pass_time(60)
         assert not desk.waits
-        assert desk.results == [Result(CLAIM, True)]
+        assert desk.results == [EvictionResult(CLAIM, True)]
 
 
 async def test_an_eviction_that_fails_inside_the_server_does_not_hold_up_its_claimer_for_ever(
@@ -317,12 +317,12 @@ async def test_an_eviction_that_fails_inside_the_server_does_not_hold_up_its_cla
 ) -> None:
     """A webhook on evictions that nobody answers: said why, and given up; a gang that is not whole goes on trying."""
     broken = errors.failure(500, "InternalError", 'failed calling webhook "w": connection refused')
-    guarded = Order("default/a", "u", "PreemptionByScheduler", "room", "default/claimer", True)
+    guarded = EvictionOrder("default/a", "u", "PreemptionByScheduler", "room", "default/claimer", True)
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"), pod("b", uid="u", node="n"))
         desk.api.reject = lambda verb, *_: broken if verb in ("evict", "delete") else None
         desk.evictor.submit(guarded)
-        desk.evictor.submit(Order("default/b", "u", "GangBindFailed", "not whole"))
+        desk.evictor.submit(EvictionOrder("default/b", "u", "GangBindFailed", "not whole"))
         await desk.pass_time(30)
         assert desk.results == []
         assert (desk.waits[0][0], "failed calling webhook" in desk.waits[0][1]) == (guarded, True)

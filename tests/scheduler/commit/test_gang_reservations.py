@@ -20,7 +20,7 @@ from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.model.records import gang_reservation
 from windlass.scheduler.cache import initial_sync
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 
 NOTE = "windlass.dev/reservation"
 CUT = Unreachable(UNREACHABLE, "cut")
@@ -73,12 +73,12 @@ shares = st.builds(
     st.sampled_from([(), (("gpu.example.com/n/gpu-0:memory", 5, 10),)]),
 )
 holdings = st.none() | st.builds(
-    ZoneHolding, st.just(((0, (("cpu", 4000),)),)), st.just(((0, 1),)), st.just((("nvidia.com/gpu", 2),))
+    NumaHolding, st.just(((0, (("cpu", 4000),)),)), st.just(((0, 1),)), st.just((("nvidia.com/gpu", 2),))
 )
 
 
 @given(st.lists(st.tuples(st.lists(shares, max_size=3), holdings), min_size=1, max_size=60))
-def test_what_was_written_is_read(members: list[tuple[list[DeviceShare], ZoneHolding | None]]) -> None:
+def test_what_was_written_is_read(members: list[tuple[list[DeviceShare], NumaHolding | None]]) -> None:
     binds = [
         Bind(f"team/g-{i}", f"{i:08x}-rest", "team/g", f"node-{i % 7}", tuple(devices), zones)
         for i, (devices, zones) in enumerate(members)
@@ -110,7 +110,7 @@ def test_large_gangs_are_deflated_and_the_largest_have_none() -> None:
     text = gang_reservation.encode(binds(5000), 0.0)
     assert text is not None
     assert len(text) < 100_000
-    assert len((gang_reservation.decode(text) or gang_reservation.Reservation(0, ())).seats) == 5000
+    assert len((gang_reservation.decode(text) or gang_reservation.GangReservation(0, ())).seats) == 5000
     assert gang_reservation.encode(binds(60_000), 0.0) is None
 
 

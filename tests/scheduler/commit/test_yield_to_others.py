@@ -197,9 +197,9 @@ async def test_who_waits_no_more_leaves_nothing_behind(api: SchedulerApi) -> Non
     async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(*[pod(f"t{i}", scheduler=f"other-{i}", **gpus(1)) for i in range(20)])
         await running.settle(0.2)
-        courtesy = running.service._courtesy
-        assert len(courtesy._shapes) == 20
+        yield_to_others = running.service._yield_to_others
+        assert len(yield_to_others._shapes) == 20
         for i in range(20):
             api.remove(PODS, f"default/t{i}")
         await running.settle(0.2)
-        assert (courtesy._shapes, courtesy.idle) == ({}, True)
+        assert (yield_to_others._shapes, yield_to_others.idle) == ({}, True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from windlass.scheduler.compat_metrics.kueue import Quotas
-from windlass.scheduler.compat_metrics.scrape import QueueScene
+from windlass.scheduler.compat_metrics.scrape import ScrapedQueue
 
 GPU = "nvidia.com/gpu"
 
 
-def scene(name: str, parent: str, *children: str, weight: int = 1, **states: float) -> QueueScene:
+def scene(name: str, parent: str, *children: str, weight: int = 1, **states: float) -> ScrapedQueue:
     figures = {state: {GPU: amount} for state, amount in states.items()}
-    return QueueScene(name, figures, parent, children, weight=weight)
+    return ScrapedQueue(name, figures, parent, children, weight=weight)
 
 
 QUEUES = {

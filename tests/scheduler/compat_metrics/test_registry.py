@@ -18,7 +18,7 @@ from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, PRIORITY_CL
 from windlass.kits.clock import FakeClock
 from windlass.observe import metrics
 from windlass.observe.metrics import Collected, exposition
-from windlass.scheduler.compat_metrics.families import CARDS, DETAILS, JOBS, OLD_CARDS, Family
+from windlass.scheduler.compat_metrics.families import CARDS, DETAILS, JOBS, OLD_CARDS, MetricFamily
 from windlass.scheduler.compat_metrics.registry import PEERS, FieldMetrics
 
 GPU, GIB = "nvidia.com/gpu", 1 << 30
@@ -204,7 +204,7 @@ async def test_who_is_evicted_and_for_whom(fake_clock: FakeClock) -> None:
         within = {"preempting_cluster_queue": "default", "reason": "InClusterQueue"}
         assert value("kueue_preempted_workloads_total", **within) == 1
         pods = {"podgroup": "low", "namespace": "default", "nodepool": "", "action": "preempt"}
-        uid = running.service.milestones.lives["default/low"].uid
+        uid = running.service.group_counters.lives["default/low"].uid
         assert value("kai_pod_group_evicted_pods_total", **pods, uid=uid) == 2
 
 
@@ -314,7 +314,7 @@ async def test_every_family_that_is_declared_is_told_and_no_other(api: Scheduler
     assert "_created" not in text
 
 
-def _kind(family: Family) -> str:
+def _kind(family: MetricFamily) -> str:
     """As the exposition says it: a counter without its ending has no type."""
     return "untyped" if family.kind == "counter" and not family.name.endswith("_total") else family.kind
 
@@ -349,7 +349,7 @@ async def test_the_oldest_that_waiting_may_help(api: SchedulerApi) -> None:
     async with Running(api, registry=registry) as running:
         await play(api, running)
         _, value = scrape(running, registry)
-        since = running.service.milestones.lives["default/late"].created
+        since = running.service.group_counters.lives["default/late"].created
         assert value("windlass_scheduler_queue_oldest_wait_seconds", queue="a") == pytest.approx(
             running.service.sources().time() - since
         )

@@ -16,7 +16,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.model.cluster.run_time_traits import traits_of
 from windlass.scheduler.estimates.run_times import NAME, learns
 from windlass.scheduler.options import OWN_NAMESPACE as NAMESPACE
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import PluginOption, PluginTier, SchedulerConfig
 from windlass.spi.objects import Group
 
 KEPT = f"{NAMESPACE}/{NAME}"
@@ -47,7 +47,7 @@ async def one_run(
 
 
 def estimate(running: Running, name: str) -> Any:
-    return running.service.engine.world.groups[f"default/{name}"].spec
+    return running.service.engine.state.groups[f"default/{name}"].spec
 
 
 async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> None:
@@ -215,7 +215,7 @@ async def test_failed_work_and_what_ended_before_teaches_nothing(api: SchedulerA
 )
 def test_the_configuration_says_whether(tiers: bool, said: Any, does: bool) -> None:
     arguments = {} if said is None else {"backfill": {"learned": said}}
-    told = SchedulerConfig((), (Tier((PluginOption("gang"),)),) if tiers else (), arguments)
+    told = SchedulerConfig((), (PluginTier((PluginOption("gang"),)),) if tiers else (), arguments)
     assert learns(told) is does
 
 

@@ -19,11 +19,17 @@ from windlass.engine.decision import Bind
 from windlass.kits.clock import FakeClock, SystemClock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.plugins.volcano import extender
-from windlass.plugins.volcano.extender_votes import Desk
+from windlass.plugins.volcano.extender_votes import ExtenderContext
 from windlass.scheduler.extender import client
-from windlass.scheduler.extender.client import Consultants, Hotline, HttpConsultant, transport_to
-from windlass.scheduler.extender.protocol import Teller
-from windlass.spi.extender import Hooks, Matter, NoReply, Question, Reply
+from windlass.scheduler.extender.client import ExtenderClients, ExtenderConnection, HttpExtender, transport_to
+from windlass.scheduler.extender.protocol import ExtenderEncoder
+from windlass.spi.extender import (
+    ExtenderCall,
+    ExtenderEndpoints,
+    ExtenderReply,
+    ExtenderRequest,
+    ExtenderUnavailable,
+)
 
 GPU = "nvidia.com/gpu"
 
@@ -74,17 +80,17 @@ class Server:
 @contextmanager
 def consulted(
     server: Callable[[Caller], None], *, clock: Any = None, **arguments: Any
-) -> Iterator[HttpConsultant]:
+) -> Iterator[HttpExtender]:
     """An open round. The verbs are called as their matters; there is time for answers also on a busy machine."""
     with serving(server) as url:
-        verbs = {f"extender.{matter}Verb": str(matter) for matter in Matter}
-        for matter in (Matter.OPEN, Matter.CLOSE):
+        verbs = {f"extender.{matter}Verb": str(matter) for matter in ExtenderCall}
+        for matter in (ExtenderCall.OPEN, ExtenderCall.CLOSE):
             if not arguments.pop("session", False):
                 del verbs[f"extender.{matter}Verb"]
         told = {f"extender.{name}": value for name, value in {"httpTimeout": "60s", **arguments}.items()}
         hooks = extender.hooks_of({"extender.urlPrefix": f"{url}/at/", **verbs, **told})
-        line = Hotline(partial(transport_to, hooks, at_once=1))
-        found = HttpConsultant(hooks, line, Teller(world()), clock=clock or SystemClock())
+        line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+        found = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=clock or SystemClock())
         found.open()
         try:
             yield found
@@ -96,12 +102,12 @@ def consulted(
 # ---------------------------------------------------------------------- what is sent, and how answers are read
 
 
-@pytest.mark.parametrize("matter", [Matter.PREEMPTABLE, Matter.RECLAIMABLE])
-def test_evictor_and_evictees_are_told_and_victims_are_read_by_uid(matter: Matter) -> None:
+@pytest.mark.parametrize("matter", [ExtenderCall.PREEMPTABLE, ExtenderCall.RECLAIMABLE])
+def test_evictor_and_evictees_are_told_and_victims_are_read_by_uid(matter: ExtenderCall) -> None:
     server = Server(**{matter: {"status": 1, "victims": [{"UID": "uid-default-low-0", "Name": "low-0"}]}})
     with consulted(server) as consultant:
-        found = consultant.ask(Question(matter, task="default/high-0", others=("default/low-0",)))
-    assert found == Reply(1, named=frozenset({"uid-default-low-0"}))
+        found = consultant.ask(ExtenderRequest(matter, task="default/high-0", others=("default/low-0",)))
+    assert found == ExtenderReply(1, named=frozenset({"uid-default-low-0"}))
     ((verb, body),) = server.asked
     assert verb == matter
     assert set(body) == {"evictor", "evictees"}
@@ -129,9 +135,13 @@ def test_a_group_is_told_with_its_pods_as_they_would_be() -> None:
     server = Server(jobReady={"status": True}, jobEnqueueable={"status": -1}, jobEnqueued={})
     with consulted(server) as consultant:
         seats = (("default/high-0", "n1"),)
-        assert consultant.ask(Question(Matter.READY, group="default/high", seats=seats)) == Reply(yes=True)
-        assert consultant.ask(Question(Matter.ENQUEUEABLE, group="default/high")) == Reply(-1)
-        assert consultant.ask(Question(Matter.ENQUEUED, group="default/high")) == Reply()
+        assert consultant.ask(
+            ExtenderRequest(ExtenderCall.READY, group="default/high", seats=seats)
+        ) == ExtenderReply(yes=True)
+        assert consultant.ask(
+            ExtenderRequest(ExtenderCall.ENQUEUEABLE, group="default/high")
+        ) == ExtenderReply(-1)
+        assert consultant.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group="default/high")) == ExtenderReply()
     job = server.asked[0][1]["job"]
     assert {name: job[name] for name in ("UID", "Name", "Namespace", "Queue", "MinAvailable")} == {
         "UID": "default/high",
@@ -155,8 +165,12 @@ def test_a_group_is_told_with_its_pods_as_they_would_be() -> None:
 def test_a_queue_is_told_with_what_it_may_have() -> None:
     server = Server(queueOverused={"overused": True})
     with consulted(server) as consultant:
-        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
-        assert consultant.ask(Question(Matter.OVERUSED, queue="unheard-of")) == Reply(yes=True)
+        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+            yes=True
+        )
+        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="unheard-of")) == ExtenderReply(
+            yes=True
+        )
     told = server.asked[0][1]["queue"]
     assert (told["Name"], told["Weight"], told["Queue"]["spec"]["parent"]) == ("research", 3, "root")
     assert server.asked[1][1] == {"queue": {"UID": "unheard-of", "Name": "unheard-of"}}
@@ -166,11 +180,11 @@ def test_placements_and_leavers_are_told_with_their_nodes() -> None:
     server = Server(allocateFunc={"errorMessage": "no card"})
     with consulted(server) as consultant:
         seats = (("default/high-0", "n1"),)
-        question = Question(Matter.ALLOCATE, task="default/high-0", seats=seats)
-        assert consultant.ask(question) == Reply(refusal="no card")
+        request = ExtenderRequest(ExtenderCall.ALLOCATE, task="default/high-0", seats=seats)
+        assert consultant.ask(request) == ExtenderReply(refusal="no card")
         for key in ("default/high-0", "default/low-0"):
-            consultant.ask(Question(Matter.DEALLOCATE, task=key, seats=((key, "n1"),)))
-        consultant.ask(Question(Matter.DEALLOCATE, task="default/unheard-of"))
+            consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task=key, seats=((key, "n1"),)))
+        consultant.ask(ExtenderRequest(ExtenderCall.DEALLOCATE, task="default/unheard-of"))
     tasks = [body["task"] for _, body in server.asked]
     assert [(task["Name"], task["Status"], task.get("NodeName")) for task in tasks] == [
         ("high-0", 2, "n1"),
@@ -183,17 +197,17 @@ def test_placements_and_leavers_are_told_with_their_nodes() -> None:
 
 def test_a_session_is_told_with_all_there_is() -> None:
     with serving(server := Server()) as url:
-        verbs = {Matter.OPEN: "begin", Matter.CLOSE: "end", Matter.OVERUSED: "over"}
-        hooks = Hooks(f"{url}/at", verbs=verbs)
+        verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end", ExtenderCall.OVERUSED: "over"}
+        hooks = ExtenderEndpoints(f"{url}/at", verbs=verbs)
         model = world()
         model.assume_bind(Bind("default/high-0", "uid-default-high-0", "default/high", "n1"))
-        desk = Desk(hooks)
-        consultants = Consultants(model, clock=SystemClock())
-        consultants.serve([desk, object()])
-        desk.opened(0.0)
-        desk.ask(Question(Matter.OVERUSED, queue="research"))
-        desk.closed()
-        consultants.close()
+        context = ExtenderContext(hooks)
+        extender_clients = ExtenderClients(model, clock=SystemClock())
+        extender_clients.serve([context, object()])
+        context.opened(0.0)
+        context.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+        context.closed()
+        extender_clients.close()
     assert server.verbs == ["begin", "over", "end"]
     told = server.asked[0][1]
     assert set(told) == {"Jobs", "Nodes", "Queues", "NamespaceInfo", "RevocableNodes", "NodeList"}
@@ -227,14 +241,16 @@ def test_a_session_is_told_with_all_there_is() -> None:
 def test_a_bad_answer_is_none_and_the_next_question_is_asked(answer: Any, why: str) -> None:
     server = Server(preemptable=answer, jobReady={"status": 1}, queueOverused={"Overused": True, "x": None})
     with consulted(server) as consultant:
-        found = consultant.ask(Question(Matter.PREEMPTABLE, task="default/high-0"))
-        assert isinstance(found, NoReply)
+        found = consultant.ask(ExtenderRequest(ExtenderCall.PREEMPTABLE, task="default/high-0"))
+        assert isinstance(found, ExtenderUnavailable)
         assert why in found.why
         assert not found.later
-        said = consultant.ask(Question(Matter.READY, group="default/high"))
-        assert isinstance(said, NoReply)
+        said = consultant.ask(ExtenderRequest(ExtenderCall.READY, group="default/high"))
+        assert isinstance(said, ExtenderUnavailable)
         assert "status is 1" in said.why
-        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
+        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+            yes=True
+        )
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -246,22 +262,24 @@ def test_an_answer_that_is_too_long_is_none(monkeypatch: pytest.MonkeyPatch, chu
             caller.chunks(body[:20], body[20:]) if chunked else caller.answer(body)
 
     with consulted(answers) as consultant:
-        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply(yes=True)
+        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply(
+            yes=True
+        )
         monkeypatch.setattr(client, "LARGEST_ANSWER", 50)
-        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
-    assert found == NoReply("queueOverused: the answer is longer than 50 bytes")
+        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+    assert found == ExtenderUnavailable("queueOverused: the answer is longer than 50 bytes")
 
 
 def test_after_a_time_out_nothing_more_is_asked_in_the_round() -> None:
     server = Server()
     server.go_on.clear()
     with consulted(server, httpTimeout="3s") as consultant:
-        first = consultant.ask(Question(Matter.OVERUSED, queue="research"))
-        assert first == NoReply("queueOverused: no answer within 3 s")
-        assert consultant.ask(Question(Matter.READY, group="default/high")) == first
+        first = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+        assert first == ExtenderUnavailable("queueOverused: no answer within 3 s")
+        assert consultant.ask(ExtenderRequest(ExtenderCall.READY, group="default/high")) == first
         server.go_on.set()
         consultant.open()
-        assert consultant.ask(Question(Matter.OVERUSED, queue="research")) == Reply()
+        assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research")) == ExtenderReply()
     assert server.verbs == ["queueOverused", "queueOverused"]
 
 
@@ -273,20 +291,20 @@ def test_a_trickle_is_no_answer() -> None:
             time.sleep(0.02)
 
     with consulted(trickles, httpTimeout="100ms") as consultant:
-        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
-    assert found == NoReply("queueOverused: no answer within 0.1 s")
+        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
+    assert found == ExtenderUnavailable("queueOverused: no answer within 0.1 s")
 
 
 def test_nobody_there() -> None:
     with serving(Server()) as url:
         pass
-    hooks = Hooks(url, verbs={Matter.OVERUSED: "x"})
-    line = Hotline(partial(transport_to, hooks, at_once=1))
-    consultant = HttpConsultant(hooks, line, Teller(world()), clock=SystemClock())
+    hooks = ExtenderEndpoints(url, verbs={ExtenderCall.OVERUSED: "x"})
+    line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+    consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
     consultant.open()
-    found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+    found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
     line.close()
-    assert isinstance(found, NoReply)
+    assert isinstance(found, ExtenderUnavailable)
     assert found.why.startswith("queueOverused: ")
 
 
@@ -301,39 +319,45 @@ def test_a_round_takes_a_bounded_time(fake_clock: FakeClock) -> None:
             return 200, b"{}"
 
     slow: Any = Slow()
-    hooks = Hooks("http://x", timeout_seconds=2.0, verbs={Matter.OVERUSED: "x"})
+    hooks = ExtenderEndpoints("http://x", timeout_seconds=2.0, verbs={ExtenderCall.OVERUSED: "x"})
     seen: list[tuple[str, str, float]] = []
-    consultant = HttpConsultant(
-        hooks, slow, Teller(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
+    consultant = HttpExtender(
+        hooks, slow, ExtenderEncoder(world()), clock=fake_clock, observe=lambda *told: seen.append(told)
     )
     consultant.open()
-    answers = [consultant.ask(Question(Matter.OVERUSED, queue=name)) for name in "abcd"]
+    answers = [consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=name)) for name in "abcd"]
     assert slow.allowed == [2.0, 2.0, 1.0]
-    assert [isinstance(answer, NoReply) and answer.later for answer in answers] == [False] * 3 + [True]
+    assert [isinstance(answer, ExtenderUnavailable) and answer.later for answer in answers] == [False] * 3 + [
+        True
+    ]
     assert seen == [("queueOverused", "answered", 1.5)] * 3
     consultant.open()
-    assert consultant.ask(Question(Matter.OVERUSED, queue="a")) == Reply()
+    assert consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="a")) == ExtenderReply()
 
 
 @pytest.mark.parametrize("ignorable", [True, False])
 def test_a_session_that_cannot_be_told(ignorable: bool) -> None:
     with serving(server := Server(begin=500)) as url:
-        hooks = Hooks(f"{url}/at", verbs={Matter.OPEN: "begin", Matter.OVERUSED: "over"}, ignorable=ignorable)
-        line = Hotline(partial(transport_to, hooks, at_once=1))
-        consultant = HttpConsultant(hooks, line, Teller(world()), clock=SystemClock())
+        hooks = ExtenderEndpoints(
+            f"{url}/at",
+            verbs={ExtenderCall.OPEN: "begin", ExtenderCall.OVERUSED: "over"},
+            ignorable=ignorable,
+        )
+        line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
+        consultant = HttpExtender(hooks, line, ExtenderEncoder(world()), clock=SystemClock())
         consultant.open()
-        found = consultant.ask(Question(Matter.OVERUSED, queue="research"))
+        found = consultant.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue="research"))
         line.close()
-    assert isinstance(found, NoReply) is not ignorable
+    assert isinstance(found, ExtenderUnavailable) is not ignorable
     assert server.verbs == (["begin", "over"] if ignorable else ["begin"])
 
 
 def test_what_is_not_configured_costs_no_thread() -> None:
-    consultants = Consultants(world(), clock=SystemClock())
-    consultants.serve([object()])
-    assert consultants._lines == []
-    desk = Desk(Hooks("http://x", verbs={Matter.READY: "x"}))
-    consultants.serve([desk])
-    (line,) = consultants._lines
+    extender_clients = ExtenderClients(world(), clock=SystemClock())
+    extender_clients.serve([object()])
+    assert extender_clients._lines == []
+    context = ExtenderContext(ExtenderEndpoints("http://x", verbs={ExtenderCall.READY: "x"}))
+    extender_clients.serve([context])
+    (line,) = extender_clients._lines
     assert line._thread is None
-    consultants.close()
+    extender_clients.close()

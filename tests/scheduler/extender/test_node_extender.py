@@ -19,14 +19,14 @@ from windlass.kits.clock import FakeClock
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano import extender
 from windlass.scheduler.extender import protocol
-from windlass.scheduler.extender.node_extender import HttpJudge, Judges
-from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
+from windlass.scheduler.extender.node_extender import HttpNodeExtender, NodeExtenders
+from windlass.spi.extender import ExtenderCall, ExtenderEndpoints, NodeVerdict, TakesNodeExtender
 from windlass.spi.objects import Dialect, Needs
 
 WANTS = needs("gpu=1 cpu=2 fpga=3", dialect=Dialect.VOLCANO, node_selector={"zone": "a"}).node_part()
 
 
-def views_of(*names: str) -> dict[str, views.Node]:
+def views_of(*names: str) -> dict[str, views.NodeObject]:
     return {name: views.decode_node(views.encode(node(name))) for name in names}
 
 
@@ -62,10 +62,12 @@ class Server:
 @asynccontextmanager
 async def judging(
     clock: FakeClock, server: Server, **hooks: Any
-) -> AsyncIterator[tuple[HttpJudge, list[int]]]:
+) -> AsyncIterator[tuple[HttpNodeExtender, list[int]]]:
     news: list[int] = []
-    settings = Hooks("http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **hooks})
-    judge = HttpJudge(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
+    settings = ExtenderEndpoints(
+        "http://judge", **{"predicate": "predicate", "prioritize": "prioritize", **hooks}
+    )
+    judge = HttpNodeExtender(settings, server, views_of("n1", "n2"), lambda: news.append(1), clock=clock)
     task = asyncio.create_task(judge.run())
     await clock.advance(0)
     yield judge, news
@@ -88,13 +90,16 @@ async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) 
         assert judge.opinions(WANTS, ["n1", "n2"]) == {}
         assert not judge.learned()
         await settle(fake_clock)
-        assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("", 70.0), "n2": Opinion("too hot")}
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {
+            "n1": NodeVerdict("", 70.0),
+            "n2": NodeVerdict("too hot"),
+        }
         assert (judge.learned(), judge.learned(), news) == (True, False, [1])
         assert [path for path, _ in server.asked] == ["/predicate", "/predicate", "/prioritize"]
         assert server.asked[0][1]["task"] == protocol.kind_of_task(WANTS)
         server.refused = {}
         await settle(fake_clock, 61)
-        assert judge.opinions(WANTS, ["n2"])["n2"] == Opinion()
+        assert judge.opinions(WANTS, ["n2"])["n2"] == NodeVerdict()
         assert judge.learned()
         await settle(fake_clock, 61)
         assert not judge.learned()  # the same again is no news
@@ -118,7 +123,10 @@ async def test_answers_are_read_as_go_reads_them(
     async with judging(fake_clock, Server()) as (judge, _):
         judge.opinions(WANTS, ["n1", "n2"])
         await settle(fake_clock)
-        assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("too hot"), "n2": Opinion("", 40.0)}
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {
+            "n1": NodeVerdict("too hot"),
+            "n2": NodeVerdict("", 40.0),
+        }
 
 
 async def test_nobody_is_asked_about_what_nobody_wants_any_more(fake_clock: FakeClock) -> None:
@@ -165,7 +173,7 @@ def test_a_task_under_volcanos_names() -> None:
 async def test_a_round_of_questions_is_a_session(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
     server = Server()
     server.broken = broken
-    verbs = {Matter.OPEN: "begin", Matter.CLOSE: "end"}
+    verbs = {ExtenderCall.OPEN: "begin", ExtenderCall.CLOSE: "end"}
     async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (judge, _):
         judge._session = lambda: {"Nodes": {}}
         judge.opinions(WANTS, ["n1"])
@@ -179,10 +187,10 @@ async def test_a_round_of_questions_is_a_session(fake_clock: FakeClock, broken: 
 
 class Known:
     def __init__(self) -> None:
-        self.said: dict[str, Opinion] = {}
+        self.said: dict[str, NodeVerdict] = {}
         self.news = False
 
-    def opinions(self, needs: Needs, nodes: Any) -> dict[str, Opinion]:
+    def opinions(self, needs: Needs, nodes: Any) -> dict[str, NodeVerdict]:
         assert needs == needs.node_part()
         return self.said
 
@@ -200,8 +208,8 @@ def test_nodes_are_closed_until_they_are_judged() -> None:
         "extender.ignorable": "true",
     }
     (plugin,) = extender.build(arguments)
-    assert plugin.hooks == Hooks("http://judge", "predicate", "prioritize", 0.1, True)
-    assert isinstance(plugin, TakesJudge)
+    assert plugin.hooks == ExtenderEndpoints("http://judge", "predicate", "prioritize", 0.1, True)
+    assert isinstance(plugin, TakesNodeExtender)
     judge = Known()
     plugin.take_judge(judge)
     c = Cluster(plugins=[*default_plugins(own_for_volcano=False), plugin]).queues("default")
@@ -210,7 +218,7 @@ def test_nodes_are_closed_until_they_are_judged() -> None:
     assert {bind.task: bind.node for bind in c.cycle().binds} == {"ns/own-0": "n1"}
     assert "it has not answered yet" in str(c.explain("g").blockers)
     c.remove("own")
-    judge.said = {"n1": Opinion("no"), "n2": Opinion("", 10.0), "n3": Opinion("", 1000.0)}
+    judge.said = {"n1": NodeVerdict("no"), "n2": NodeVerdict("", 10.0), "n3": NodeVerdict("", 1000.0)}
     judge.news = True
     c.cycle()
     assert c.where("g") == {"n3": 1}
@@ -228,16 +236,16 @@ def test_without_an_address_or_a_question_there_is_no_extender() -> None:
 
 async def test_policies_in_force_get_a_judge_and_former_judges_end(fake_clock: FakeClock) -> None:
     (plugin,) = extender.build({"extender.urlPrefix": "http://127.0.0.1:9", "extender.predicateVerb": "p"})
-    judges = Judges(views_of("n1"), lambda: None, clock=fake_clock)
+    node_extenders = NodeExtenders(views_of("n1"), lambda: None, clock=fake_clock)
     started: list[asyncio.Task[None]] = []
 
     def start(work: Any, name: str) -> asyncio.Task[None]:
         started.append(asyncio.create_task(work))
         return started[-1]
 
-    judges.serve([plugin, object()], start)
+    node_extenders.serve([plugin, object()], start)
     await settle(fake_clock)
     assert len(started) == 1
-    judges.serve([], start)
+    node_extenders.serve([], start)
     await settle(fake_clock)
     assert started[0].cancelled()

@@ -26,7 +26,7 @@ def metrics(name: str, cpu: str = "500m", memory: str = "1Gi", at: float = 1000.
     }
 
 
-def view(name: str) -> views.Node:
+def view(name: str) -> views.NodeObject:
     return views.decode_node(views.encode(node(name)))
 
 

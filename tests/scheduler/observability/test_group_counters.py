@@ -7,11 +7,11 @@ from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS
-from windlass.engine.actions.context import Pass
+from windlass.engine.actions.context import ActionPass
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.scheduler.observability.group_counters import NOT_READY, Milestones
+from windlass.scheduler.observability.group_counters import NOT_READY, GroupCounters
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def test_who_was_let_in_by_another_instance_is_not_counted_again(api: Sche
         await running.settle(2.0)
         api.run("new-0")
         await running.settle(2.0)
-        story = running.service.milestones
+        story = running.service.group_counters
         assert story.admission_wait.counts() == {("default",): 1}
         assert story.ready_wait.counts() == {("default",): 1}
         assert story.lives["default/old"].stage == "running"
@@ -41,7 +41,7 @@ async def test_another_group_of_the_same_name_is_another(api: SchedulerApi) -> N
     api.add(group("g", 1), pod("g-0", group="g"))
     async with Running(api) as running:
         await running.settle(2.0)
-        story = running.service.milestones
+        story = running.service.group_counters
         first = story.lives["default/g"].uid
         api.remove(PODS, "default/g-0")
         api.remove(POD_GROUPS, "default/g")
@@ -59,7 +59,7 @@ async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerAp
     api.add(group("g", 2), *[pod(f"g-{i}", group="g") for i in range(2)])
     async with Running(api) as running:
         await running.settle(2.0)
-        story, now = running.service.milestones, running.service.sources().time()
+        story, now = running.service.group_counters, running.service.sources().time()
         story.loses("default/g", NOT_READY, now)
         story.loses("default/unknown", NOT_READY, now)
         assert story.evicted == {("default", NOT_READY): 1}
@@ -72,7 +72,7 @@ async def test_an_eviction_is_over_once_the_group_holds_nothing(api: SchedulerAp
 
 
 def test_a_decision_is_counted_by_claimers_groups_and_actions() -> None:
-    story = Milestones(ClusterModel(("windlass",)))
+    story = GroupCounters(ClusterModel(("windlass",)))
     binds = tuple(Bind(f"d/p{i}", f"u{i}", f"d/g{i // 2}", "n") for i in range(4))
     evictions = (
         Eviction("d/a", "1", "d/x", "n", "reclaim", "d/c"),
@@ -80,7 +80,7 @@ def test_a_decision_is_counted_by_claimers_groups_and_actions() -> None:
         Eviction("d/e", "3", "d/y", "n", "reclaim", "d/f"),
         Eviction("d/z", "4", "d/y", "n", "stale-gang"),
     )
-    passes = (Pass("volcano-backfill", 0.1, range(0, 1)), Pass("allocate", 0.1, range(1, 4)))
+    passes = (ActionPass("volcano-backfill", 0.1, range(0, 1)), ActionPass("allocate", 0.1, range(1, 4)))
     story.decided(Decision(1, binds=binds, evictions=evictions), passes, 0.0)
     assert story.scheduled == {"backfill": 1, "allocate": 2}
     assert story.transactions == {"reclaim": 2, "stale-gang": 1}

@@ -8,34 +8,34 @@ from schedapi import Recorder
 
 from windlass.client.recorder import ObjectRef
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.status.event_buffer import MOST_SECONDS, Announcer
+from windlass.scheduler.status.event_buffer import MOST_SECONDS, EventBuffer
 
 
 async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> None:
     recorder, busy = Recorder(), [True]
-    announcer = Announcer(recorder, fake_clock, lambda: busy[0])  # type: ignore[arg-type]
-    task = asyncio.create_task(announcer.run())
+    event_buffer = EventBuffer(recorder, fake_clock, lambda: busy[0])  # type: ignore[arg-type]
+    task = asyncio.create_task(event_buffer.run())
 
     async def pass_time(seconds: float) -> None:
         for _ in range(round(seconds * 20)):
             await fake_clock.advance(0)
             await fake_clock.advance(0.05)
 
-    announcer.say(ObjectRef("v1", "Pod", "default", "a", "u"), "Scheduled", "m")
+    event_buffer.say(ObjectRef("v1", "Pod", "default", "a", "u"), "Scheduled", "m")
     await pass_time(1.0)
     assert recorder.said == []
     busy[0] = False
     await pass_time(0.5)
     assert recorder.said == [("a", "Scheduled", "m")]
     busy[0] = True
-    announcer.say(ObjectRef("v1", "Pod", "default", "b", "u"), "Scheduled", "m")
+    event_buffer.say(ObjectRef("v1", "Pod", "default", "b", "u"), "Scheduled", "m")
     await pass_time(MOST_SECONDS - 0.5)
     assert recorder.said == [("a", "Scheduled", "m")]
     await pass_time(1.0)
     assert recorder.said[-1] == ("b", "Scheduled", "m")
     recorder.waiting = 1024  # it has enough to do: what is too much for it would be lost
     busy[0] = False
-    announcer.say(ObjectRef("v1", "Pod", "default", "c", "u"), "Scheduled", "m")
+    event_buffer.say(ObjectRef("v1", "Pod", "default", "c", "u"), "Scheduled", "m")
     await pass_time(MOST_SECONDS + 1.0)
     assert recorder.said[-1] == ("b", "Scheduled", "m")
     recorder.waiting = 0
@@ -47,16 +47,16 @@ async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> No
 
 async def test_none_is_lost_however_many_wait(fake_clock: FakeClock) -> None:
     recorder = Recorder()
-    announcer = Announcer(recorder, fake_clock, lambda: True)  # type: ignore[arg-type]
+    event_buffer = EventBuffer(recorder, fake_clock, lambda: True)  # type: ignore[arg-type]
     for index in range(25_000):
-        announcer.say(ObjectRef("v1", "Pod", "default", f"p{index}"), "Scheduled", "m")
-    assert announcer.waiting == 25_000
-    task = asyncio.create_task(announcer.run())
-    announcer.hurry()
+        event_buffer.say(ObjectRef("v1", "Pod", "default", f"p{index}"), "Scheduled", "m")
+    assert event_buffer.waiting == 25_000
+    task = asyncio.create_task(event_buffer.run())
+    event_buffer.hurry()
     for _ in range(110):
         await fake_clock.advance(0)
         await fake_clock.advance(0.05)
-    assert announcer.waiting == 0
+    assert event_buffer.waiting == 0
     assert len(recorder.said) == 25_000
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

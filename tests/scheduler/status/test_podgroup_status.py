@@ -10,7 +10,7 @@ from windlass.api import resources
 from windlass.api.errors import StatusError
 from windlass.api.resources import POD_GROUPS
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.status.podgroup_status import GroupStatuses
+from windlass.scheduler.status.podgroup_status import PodGroupStatuses
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def test_phases_and_reasons_are_shown_on_volcanos_own_definition(api: Sche
 
 async def test_a_definition_that_is_replaced_is_noticed(api: SchedulerApi) -> None:
     api.add(group("g", 1))
-    statuses = GroupStatuses(api)  # type: ignore[arg-type]
+    statuses = PodGroupStatuses(api)  # type: ignore[arg-type]
     for number, together in enumerate((True, True, False, False, True)):
         api.status_in_object = {POD_GROUPS} if together else set()
         await statuses.patch("g", "default", {"status": {"phase": f"phase {number}", "conditions": []}})
@@ -47,5 +47,5 @@ async def test_a_group_that_is_gone_is_not_found(api: SchedulerApi) -> None:
     for kinds in ({POD_GROUPS}, set[resources.Resource]()):
         api.status_in_object = kinds
         with pytest.raises(StatusError) as refused:
-            await GroupStatuses(api).patch("gone", "default", {"status": {"phase": "Running"}})  # type: ignore[arg-type]
+            await PodGroupStatuses(api).patch("gone", "default", {"status": {"phase": "Running"}})  # type: ignore[arg-type]
         assert refused.value.code == 404

@@ -11,7 +11,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.annotations import ADOPTED, ADOPTED_SUFFIX, QUEUE_SHARE
 from windlass.api.resources import QUEUES
 from windlass.kits.clock import FakeClock
-from windlass.model.cluster.ownership import Peer
+from windlass.model.cluster.ownership import OtherScheduler
 
 GPU = "nvidia.com/gpu"
 
@@ -33,7 +33,7 @@ async def test_beside_another_scheduler_the_share_of_queues_that_were_handed_ove
     api.add(queue("root"), theirs, ours, node("n1", gpus=4))
     api.add(group("g", 1, queue=f"ours{ADOPTED_SUFFIX}"))
     api.add(*[pod(f"g-{i}", group="g", scheduler="volcano") for i in range(6)])
-    beside = (Peer.parse("volcano"),)
+    beside = (OtherScheduler.parse("volcano"),)
     async with Running(api, scheduler_names=("windlass", "volcano"), beside=beside) as running:
         await running.settle(5.0)
         assert len(api.bound()) == 4

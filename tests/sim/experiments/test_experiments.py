@@ -12,8 +12,14 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.experiments import packing, registry, report
-from windlass.sim.experiments.autoscaling import Rule, Service, State, doubling, square_root
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal, Result, less
+from windlass.sim.experiments.autoscaling import (
+    AutoscalingState,
+    Rule,
+    SimulatedService,
+    doubling,
+    square_root,
+)
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, ExperimentResult, Figure, Goal, less
 from windlass.sim.experiments.configured import MOVING, PREEMPTING, RECLAIMING
 from windlass.sim.experiments.lab import OPENB_NODES, OPENB_PODS, Lab
 from windlass.sim.experiments.large_gangs import GANGS, GPUS, PRIORITY, waits, with_gangs
@@ -21,8 +27,8 @@ from windlass.sim.experiments.pooling import apart, enough, parts, smallest, tog
 from windlass.sim.experiments.queue_shares import windows
 from windlass.sim.experiments.shortfalls import Instant, Shortfall, instants, reason
 from windlass.sim.replay.failures import Breakdowns, NodeFailures, Quarantine
-from windlass.sim.replay.policies import Policy
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.policies import ReplayPolicy
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.spi.objects import Queue
 
 
@@ -44,7 +50,7 @@ def test_every_experiment_says_what_it_is() -> None:
     [((), "measured"), ((True,), "holds"), ((True, False), "holds in part"), ((False,), "does not hold")],
 )
 def test_a_verdict_follows_from_the_goals(met: tuple[bool, ...], verdict: str) -> None:
-    assert Answer((), [Goal("g", one) for one in met]).verdict == verdict
+    assert ExperimentFinding((), [Goal("g", one) for one in met]).verdict == verdict
 
 
 def test_an_experiment_without_its_trace_is_told_as_not_run() -> None:
@@ -55,11 +61,13 @@ def test_an_experiment_without_its_trace_is_told_as_not_run() -> None:
 
 
 def test_the_page_shows_both_sides_and_what_is_not_met() -> None:
-    tried = Experiment("E9", "c", "t", "n", "b", "o", "m", ("philly/x",), "A caveat.", lambda _: Answer(()))
-    answer = Answer(
+    tried = Experiment(
+        "E9", "c", "t", "n", "b", "o", "m", ("philly/x",), "A caveat.", lambda _: ExperimentFinding(())
+    )
+    answer = ExperimentFinding(
         (Figure("wait", 1234.56, 99.0, "s", 1), Figure("part", None, 5.0, "%")), (Goal("g", False),)
     )
-    text = report.markdown([Result(tried, answer).document])
+    text = report.markdown([ExperimentResult(tried, answer).document])
     assert "| wait | 1,234.6 s | 99.0 s |" in text
     assert "| part | – | 5% |" in text
     assert "* **not met**: g" in text
@@ -135,7 +143,7 @@ def test_gangs_come_at_the_same_times_again_and_stop_others() -> None:
         [jobs[0], *jobs[1:60], gangs[0]],
         make_nodes(parse("60x8")),
         PREEMPTING,
-        Options(timeline=False, time_share=False),
+        ReplayOptions(timeline=False, time_share=False),
     )
     assert waits(outcome) == [90.0]
     assert sum(ended.preemptions for ended in outcome.jobs) == GPUS // 8
@@ -198,7 +206,7 @@ def test_reclaim_gives_weights_their_part() -> None:
     jobs += [job(10, 20_000, 1, f"b{n}", queue="b") for n in range(12)]
     jobs.append(job(9000, 10, 1, "late", queue="b"))
     terms = {"a": Queue("a", weight=100), "b": Queue("b", weight=300)}
-    options = Options(queues=True, terms=terms, time_share=False)
+    options = ReplayOptions(queues=True, terms=terms, time_share=False)
     outcome = replay(jobs, make_nodes(parse("1x8")), RECLAIMING, options)
     hours = windows(outcome, {"a": 100, "b": 300})
     assert hours[0].deviation < 1.0
@@ -206,7 +214,7 @@ def test_reclaim_gives_weights_their_part() -> None:
 
 @pytest.mark.parametrize(("policy", "start", "moves"), [(RECLAIMING, 1000.0, 0), (MOVING, 200.0, 1)])
 def test_work_that_agreed_is_moved_where_nobody_may_be_stopped(
-    policy: Policy, start: float, moves: int
+    policy: ReplayPolicy, start: float, moves: int
 ) -> None:
     """Eight GPUs are idle in parts of two nodes when a job of eight comes, and nobody is above his share."""
     jobs = [
@@ -215,7 +223,7 @@ def test_work_that_agreed_is_moved_where_nobody_may_be_stopped(
         job(1, 5000, 3, "there", queue="b"),
         job(200, 10, 8, "whole", queue="b"),
     ]
-    options = Options(queues=True, time_share=False)
+    options = ReplayOptions(queues=True, time_share=False)
     outcome = replay(jobs, make_nodes(parse("2x8")), policy, options)
     assert outcome.jobs[3].started == start
     assert sum(ended.preemptions for ended in outcome.jobs) == moves
@@ -270,13 +278,13 @@ def test_a_gang_holds_on_each_node_what_its_pods_there_have() -> None:
 
 
 def test_rules_of_the_number_of_servers() -> None:
-    busy = State(4, 0.9, 3, 1.0, 2.0)
+    busy = AutoscalingState(4, 0.9, 3, 1.0, 2.0)
     assert doubling(busy) == 8
-    assert doubling(State(4, 0.9, 0, 1.0, 2.0)) == 4
-    assert doubling(State(5, 0.1, 0, 1.0, 2.0)) == 2
-    assert doubling(State(1, 0.0, 0, 0.0, 0.0)) == 1
-    assert square_root(0.0)(State(4, 0.9, 0, 2.0, 3.0)) == 6
-    assert square_root(1.0)(State(4, 0.9, 11, 2.0, 2.0)) == 7
+    assert doubling(AutoscalingState(4, 0.9, 0, 1.0, 2.0)) == 4
+    assert doubling(AutoscalingState(5, 0.1, 0, 1.0, 2.0)) == 2
+    assert doubling(AutoscalingState(1, 0.0, 0, 0.0, 0.0)) == 1
+    assert square_root(0.0)(AutoscalingState(4, 0.9, 0, 2.0, 3.0)) == 6
+    assert square_root(1.0)(AutoscalingState(4, 0.9, 11, 2.0, 2.0)) == 7
 
 
 def _never(count: int) -> Rule:
@@ -285,13 +293,13 @@ def _never(count: int) -> Rule:
 
 def test_requests_wait_for_servers_and_servers_are_paid_for() -> None:
     at_once = [job(0, 10, 1, f"r{n}") for n in range(4)]
-    one = Service(at_once, _never(1)).run()
+    one = SimulatedService(at_once, _never(1)).run()
     assert one.missed == 75.0
     assert one.gpu_hours * 3600 == pytest.approx(45.0)
     steady = [job(20.0 * n, 10, 1, f"r{n}") for n in range(30)]
-    assert Service(steady, _never(1)).run().missed == 0.0
-    more = Service(steady, _never(3)).run()
-    assert more.gpu_hours > 2.5 * Service(steady, _never(1)).run().gpu_hours
+    assert SimulatedService(steady, _never(1)).run().missed == 0.0
+    more = SimulatedService(steady, _never(3)).run()
+    assert more.gpu_hours > 2.5 * SimulatedService(steady, _never(1)).run().gpu_hours
 
 
 def test_the_engine_is_timed_as_it_replays_pods_by_their_times() -> None:

@@ -7,7 +7,7 @@ import json
 import acceptance
 
 from windlass.sim.experiments import report
-from windlass.sim.experiments.claim import Result
+from windlass.sim.experiments.claim import ExperimentResult
 from windlass.sim.experiments.registry import EXPERIMENTS
 from windlass.sim.experiments.requirement_numbers import TRIED, UNTRIED, numbers_of
 
@@ -23,7 +23,7 @@ def test_experiments_say_which_claims_they_try() -> None:
     assert {experiment for tried in TRIED.values() for experiment in tried} <= EXPERIMENTS.keys()
     assert numbers_of("E1") == ["N1", "N10", "N15"]
     assert numbers_of("E13") == []
-    documents = [Result(tried, None).document for tried in EXPERIMENTS.values()]
+    documents = [ExperimentResult(tried, None).document for tried in EXPERIMENTS.values()]
     text = report.markdown(documents)
     assert "| [E2](#e2) | waiting falls by 25 to 35 % (N14) |" in text
     assert f"* N6: {UNTRIED['N6']}." in text

@@ -11,12 +11,12 @@ import pytest
 
 from windlass.kits.clock import FakeClock
 from windlass.plugins.default_node_plugins import packing
-from windlass.plugins.devices.fragmentation import Demand, Mix
+from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix
 from windlass.plugins.research.published import BestFit, TightestCard
 from windlass.sim.packing import lp_bound
 from windlass.sim.packing.defragment import Defrag
 from windlass.sim.packing.packing import Cluster, DefragRun, Packed, PackRun, pack, sequence
-from windlass.sim.packing.packing_metrics import PackBook
+from windlass.sim.packing.packing_metrics import PackingMetrics
 from windlass.sim.packing.packing_policies import PACK_POLICIES, mix_of, names, pack_policy
 from windlass.sim.traces import openb
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
@@ -134,8 +134,8 @@ def test_the_default_policy_beats_what_does_not_look_at_fragments():
 
 def test_the_account_counts_what_is_allocated_fragmented_and_moved():
     nodes = [OpenbNode("a", 8000, 8192, 2, "T4"), OpenbNode("b", 8000, 8192, 2, "T4")]
-    mix = Mix([(Demand(4000, 1000, 1), 1)])
-    book = PackBook(nodes, mix, (15, 50, 65))
+    mix = WorkloadMix([(PodDemand(4000, 1000, 1), 1)])
+    book = PackingMetrics(nodes, mix, (15, 50, 65))
     book.enter(OpenbPod("p0", 6000, 1, 1, 600), (0, (1,)))
     assert book.free == [[1000, 400], [1000, 1000]]
     assert book.allocated() == {15: 15.0}
@@ -150,7 +150,9 @@ def test_the_account_counts_what_is_allocated_fragmented_and_moved():
 
 
 def test_whole_cards_that_nobody_names_are_the_first_free_ones():
-    book = PackBook([OpenbNode("a", 8000, 8192, 4, "T4")], Mix([(Demand(1000, 1000, 1), 1)]), (100,))
+    book = PackingMetrics(
+        [OpenbNode("a", 8000, 8192, 4, "T4")], WorkloadMix([(PodDemand(1000, 1000, 1), 1)]), (100,)
+    )
     book.enter(OpenbPod("p0", 1, 1, 1, 300), (0, (0,)))
     book.enter(OpenbPod("p1", 1, 1, 2, 1000), (0, ()))
     assert book.free == [[700, 0, 0, 1000]]

@@ -64,6 +64,6 @@ def test_every_pod_goes_where_the_formula_says(policy: str, seed: int) -> None:
 
 def shares(hosts: list[Host], mix: Typical, cluster: Cluster) -> tuple[Fraction, Fraction]:
     """What is allocated and what is fragmented, in percent of all cards."""
-    free = sum(sum(host.free) for host in hosts)
-    fragmented = sum(fragments(host, mix) for host in hosts)
+    free = sum(sum(context.free) for context in hosts)
+    fragmented = sum(fragments(context, mix) for context in hosts)
     return 100 - Fraction(100 * free, cluster.capacity), Fraction(100 * fragmented, cluster.capacity)

@@ -8,22 +8,22 @@ import pytest
 from simulated import job, play, published, started
 
 from windlass.predict.history import History
-from windlass.predict.scoring import Case, Score, online, score
+from windlass.predict.scoring import Case, PredictionScore, online, score
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.replay.estimates import Estimates, traits_of
-from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.estimates import ReplayEstimates, traits_of
+from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.spi.objects import Group
 
 TIMED = ("easy", "conservative", "sjf", "srtf", "srsf")
 
 
-def by(run_times: str, jobs: list[TraceJob], policy: str = "easy") -> Outcome:
+def by(run_times: str, jobs: list[TraceJob], policy: str = "easy") -> ReplayOutcome:
     made = POLICIES[policy].by(run_times)
     assert made.name == f"{policy} ({run_times})"
-    return replay(jobs, make_nodes(parse("1x8")), made, Options())
+    return replay(jobs, make_nodes(parse("1x8")), made, ReplayOptions())
 
 
 def short(submit: float, seconds: float, gpus: int, name: str) -> TraceJob:
@@ -91,7 +91,7 @@ def test_a_policy_that_goes_by_no_run_times_is_the_same_by_all() -> None:
 def test_what_is_learned_is_named_as_such() -> None:
     jobs = past()
     keys = [f"sim/{number}" for number in range(len(jobs))]
-    known, new = Estimates("learned", keys, jobs), short(0, 9, 2, "x")
+    known, new = ReplayEstimates("learned", keys, jobs), short(0, 9, 2, "x")
     group = Group("sim/9", "default")
     assert known.dress(group, new) is group
     for key, one in zip(keys, jobs, strict=True):
@@ -99,13 +99,13 @@ def test_what_is_learned_is_named_as_such() -> None:
     dressed = known.dress(group, new)
     assert (dressed.run_estimate, dressed.run_bound) == (50.0, 50.0)
     assert dressed.learned.startswith("by 4 earlier runs")
-    exact = Estimates("oracle", keys, jobs).dress(Group(keys[0], "default"), jobs[0])
+    exact = ReplayEstimates("oracle", keys, jobs).dress(Group(keys[0], "default"), jobs[0])
     assert (exact.run_estimate, exact.run_bound, exact.learned) == (50.0, None, "")
     with pytest.raises(ValueError, match="no run times 'guess'"):
-        Estimates("guess", keys, jobs)
+        ReplayEstimates("guess", keys, jobs)
 
 
-def foretold(name: str, most: int) -> Score:
+def foretold(name: str, most: int) -> PredictionScore:
     jobs = published(name)[:most]
     cases = [
         Case(

@@ -36,9 +36,9 @@ from windlass.plugins.queues.victims import TICK_SECONDS
 from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.replay.job_progress import Effort
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import Made, Policy
-from windlass.sim.replay.replay import Options, Replay, replay
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import ReplayEngine, ReplayPolicy
+from windlass.sim.replay.replay import Replay, ReplayOptions, replay
 from windlass.sim.whatif.play_forward import Forward, state_of
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
@@ -72,12 +72,12 @@ def shape(nodes: list[str]) -> Shape:
     return tuple(sorted(Counter(Counter(nodes).values()).items()))
 
 
-def live_policy(config: SchedulerConfig) -> Policy:
+def live_policy(config: SchedulerConfig) -> ReplayPolicy:
     """What the scheduler decides by when it is configured so."""
-    return Policy(
+    return ReplayPolicy(
         "live",
         "",
-        lambda _: Made(make_engine(config), dialect=Dialect.WINDLASS, confirms=True, dress=said),
+        lambda _: ReplayEngine(make_engine(config), dialect=Dialect.WINDLASS, confirms=True, dress=said),
     )
 
 
@@ -116,14 +116,14 @@ def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None
     )
 
 
-def played(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> Outcome:
+def played(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> ReplayOutcome:
     nodes = make_nodes(parse(f"{NODES}x{LARGEST}"))
     return replay(jobs, nodes, live_policy(config), _options(terms, Effort()))
 
 
-def _options(terms: Terms | None, effort: Effort) -> Options:
+def _options(terms: Terms | None, effort: Effort) -> ReplayOptions:
     queues = {name: Queue(name, **_units(told)) for name, told in (terms or {}).items()}
-    return Options(effort=effort, time_share=False, queues=bool(terms), terms=queues)
+    return ReplayOptions(effort=effort, time_share=False, queues=bool(terms), terms=queues)
 
 
 def _units(told: dict[str, int]) -> dict[str, Any]:
@@ -505,7 +505,7 @@ def test_as_installed_the_cluster_is_never_empty_while_jobs_wait(
         assert len({span.job for span in outcome.spans}) == len(jobs)
 
 
-def idle(outcome: Outcome) -> list[tuple[float, float]]:
+def idle(outcome: ReplayOutcome) -> list[tuple[float, float]]:
     """When nothing ran though some job had come and had not ended: begin and end of each such time."""
     ends: dict[int, float] = {}
     for span in outcome.spans:

@@ -13,8 +13,8 @@ from livetrace import Scene, again, live_policy, lived, played, same, simulated
 from windlass.model import scheduler_config
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.job_progress import JobRun
-from windlass.sim.replay.policies import KAI, Setting
-from windlass.sim.replay.task_factory import Teller
+from windlass.sim.replay.policies import KAI, PolicyContext
+from windlass.sim.replay.task_factory import TaskFactory
 from windlass.spi.objects import Dialect
 
 
@@ -62,9 +62,9 @@ def test_by_kais_rule_a_gang_below_its_minimum_gives_up_what_it_holds(
     dialect: Dialect, seconds: float | None
 ) -> None:
     """As live: in the simulator it would keep it for ever."""
-    made = live_policy(scheduler_config.parse(KAI).config, dialect).make(cast(Setting, None))
+    made = live_policy(scheduler_config.parse(KAI).config, dialect).make(cast(PolicyContext, None))
     run = JobRun(0, "sim/0", TraceJob("first", 0.0, 1000.0, 8, min_gpus=4))
-    Teller(made, 8).enrol(run, 0.0)
+    TaskFactory(made, 8).enrol(run, 0.0)
     assert run.group is not None
     assert run.group.stale_grace == seconds
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simulated import job, play
 
 from windlass.sim.replay.metrics import fairness, measure, percentile, summary
-from windlass.sim.replay.outcome import Ended
+from windlass.sim.replay.outcome import EndedJob
 
 FIELDS = {
     "policy",
@@ -93,8 +93,8 @@ def test_percentiles_are_in_order(values: list[float]) -> None:
 
 
 def test_fairness_is_one_where_all_wait_alike_and_a_half_where_one_of_two_waits_for_ever() -> None:
-    def ended(queue: str, wait: float) -> Ended:
-        return Ended(job(0, 100, 1, queue=queue), 0.0, 100.0 + wait)
+    def ended(queue: str, wait: float) -> EndedJob:
+        return EndedJob(job(0, 100, 1, queue=queue), 0.0, 100.0 + wait)
 
     assert fairness([ended("a", 100), ended("b", 100)]) == pytest.approx(1.0)
     assert fairness([ended("a", 0), ended("b", 1e9)]) == pytest.approx(0.5, abs=1e-6)

@@ -14,16 +14,18 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.batches import batches
 from windlass.sim.replay.job_progress import Effort
 from windlass.sim.replay.metrics import measure
-from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 
 GENAI = Path(__file__).parents[4] / "shared" / "traces" / "genai" / "lora_requests.csv.gz"
 
 
-def play(jobs: list[TraceJob], policy: str, nodes: str, load: float) -> Outcome:
+def play(jobs: list[TraceJob], policy: str, nodes: str, load: float) -> ReplayOutcome:
     effort = Effort(model_load_seconds=load)
-    return replay(jobs, make_nodes(parse(nodes)), POLICIES[policy], Options(effort=effort, timeline=False))
+    return replay(
+        jobs, make_nodes(parse(nodes)), POLICIES[policy], ReplayOptions(effort=effort, timeline=False)
+    )
 
 
 def item(index: int, model: str, seconds: float = 10.0, gpus: int = 1) -> TraceJob:

@@ -8,7 +8,7 @@ from simulated import job
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.placements import Witness
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.synthetic import Profile, generate
 
 NODES = make_nodes(parse("3x8"))
@@ -46,7 +46,7 @@ def test_nobody_of_that_name_is_seen_nowhere() -> None:
 def test_nothing_is_decided_otherwise_while_somebody_watches(policy: str) -> None:
     """The job is one that waits."""
     jobs = generate(Profile(jobs=60, days=0.05), 3)
-    options = Options(queues=True)
+    options = ReplayOptions(queues=True)
     alone = replay(jobs, NODES, POLICIES[policy], options)
     waited = max(alone.jobs, key=lambda ended: (ended.started or 0.0) - ended.job.submit_seconds)
     witness = Witness(waited.job.id)

@@ -10,9 +10,9 @@ from msgspec.structs import replace as altered
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import Made, Policy
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import ReplayEngine, ReplayPolicy
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
 
@@ -39,18 +39,18 @@ def told(group: Group, job: TraceJob) -> Group:
     return altered(group, run_estimate=job.duration_seconds)
 
 
-def played(jobs: list[TraceJob], backfill: str) -> Outcome:
+def played(jobs: list[TraceJob], backfill: str) -> ReplayOutcome:
     config = SchedulerConfig(configurations={"backfill": {"reservations": backfill}})
-    policy = Policy(
+    policy = ReplayPolicy(
         "reserving",
         "",
-        lambda _: Made(make_engine(config), dialect=Dialect.WINDLASS, confirms=True, dress=told),
+        lambda _: ReplayEngine(make_engine(config), dialect=Dialect.WINDLASS, confirms=True, dress=told),
     )
     half = {name: Queue(name, deserved={GPU: 16_000}) for name in "ab"}
-    return replay(jobs, make_nodes(parse("4x8")), policy, Options(queues=True, terms=half))
+    return replay(jobs, make_nodes(parse("4x8")), policy, ReplayOptions(queues=True, terms=half))
 
 
-def cut_short(outcome: Outcome, seconds: float) -> list[str]:
+def cut_short(outcome: ReplayOutcome, seconds: float) -> list[str]:
     """Who was stopped so soon after a start, as often as he was."""
     short = [span for span in outcome.spans if not span.held and span.end - span.start < seconds]
     whole = {job.job.id: job.job.duration_seconds for job in outcome.jobs}

@@ -16,9 +16,9 @@ from windlass.sim.policy_list import OF_RUN
 from windlass.sim.replay.failures import NodeFailures
 from windlass.sim.replay.job_progress import Effort, RestartCost
 from windlass.sim.replay.metrics import measure
-from windlass.sim.replay.outcome import Ended, Moment, Outcome
-from windlass.sim.replay.policies import POLICIES, Made, Policy
-from windlass.sim.replay.replay import Options, Replay, replay
+from windlass.sim.replay.outcome import ClusterMoment, EndedJob, ReplayOutcome
+from windlass.sim.replay.policies import POLICIES, ReplayEngine, ReplayPolicy
+from windlass.sim.replay.replay import Replay, ReplayOptions, replay
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Group
 
@@ -151,7 +151,7 @@ def test_an_elastic_job_has_pods_of_so_many_gpus_as_the_trace_says() -> None:
 # ---------------------------------------------------------------------- nodes fail
 
 
-def failing(**effort: object) -> Outcome:
+def failing(**effort: object) -> ReplayOutcome:
     jobs = [job(0, 20_000, 8, "a", checkpoint_seconds=None)]
     options = {"failures": NodeFailures(8000.0, 600.0), "seed": 3}
     return play(jobs, "1x8", effort=Effort(**effort), **options)  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def test_a_restart_costs_what_it_costs() -> None:
 
 
 def test_a_job_may_say_itself_what_its_restart_costs() -> None:
-    def failed(restart: float | None) -> Outcome:
+    def failed(restart: float | None) -> ReplayOutcome:
         one = job(0, 10_000, 8, "a", restart_seconds=restart)
         effort = Effort(restart=RestartCost(7, 30, 60))
         return play([one], "1x8", effort=effort, failures=NodeFailures(8000.0, 600.0), seed=3)
@@ -226,18 +226,18 @@ JOBS = st.lists(
     min_size=1,
     max_size=25,
 )
-PATIENT = Options(failures=NodeFailures(400.0, 50.0), seed=5)
+PATIENT = ReplayOptions(failures=NodeFailures(400.0, 50.0), seed=5)
 
 
 def drawn(found: list[tuple[float, float, int]]) -> list[TraceJob]:
     return [TraceJob(str(n), submit, duration, gpus) for n, (submit, duration, gpus) in enumerate(found)]
 
 
-def checked(jobs: list[TraceJob], policy: str, options: Options) -> Outcome:
+def checked(jobs: list[TraceJob], policy: str, options: ReplayOptions) -> ReplayOutcome:
     run = Replay(jobs, make_nodes(parse("2x8")), POLICIES[policy], options)
     outcome = run.run()
     check(run.deciding.engine)
-    assert not run.deciding.engine.world.tasks
+    assert not run.deciding.engine.state.tasks
     return outcome
 
 
@@ -246,7 +246,7 @@ def checked(jobs: list[TraceJob], policy: str, options: Options) -> Outcome:
 @settings(max_examples=8, deadline=None)
 def test_every_job_ends_once_and_the_books_add_up(policy: str, found: list[tuple[float, float, int]]) -> None:
     jobs = drawn(found)
-    outcome = checked(jobs, policy, Options())
+    outcome = checked(jobs, policy, ReplayOptions())
     assert [ended.job for ended in outcome.jobs] == sorted(jobs, key=lambda one: one.submit_seconds)
     ran: dict[int, float] = {}
     for span in outcome.spans:
@@ -274,12 +274,12 @@ def test_the_books_add_up_where_nodes_fail(found: list[tuple[float, float, int]]
 @given(found=JOBS)
 @settings(max_examples=15, deadline=None)
 def test_equal_inputs_give_equal_outcomes(found: list[tuple[float, float, int]]) -> None:
-    for policy, options in (("fifo-backfill", PATIENT), ("easy", PATIENT), ("kube", Options())):
+    for policy, options in (("fifo-backfill", PATIENT), ("easy", PATIENT), ("kube", ReplayOptions())):
         first, again = (checked(drawn(found), policy, options) for _ in range(2))
         assert (first.jobs, first.spans, first.moments) == (again.jobs, again.spans, again.moments)
 
 
-def _nobody_has_more_than_there_is(outcome: Outcome, each: int = 8) -> None:
+def _nobody_has_more_than_there_is(outcome: ReplayOutcome, each: int = 8) -> None:
     """By the spans alone: on no node more than its GPUs at any moment. ``each``: the most of one pod."""
     changes: list[tuple[float, int, str, int]] = []
     for span in outcome.spans:
@@ -304,10 +304,10 @@ def test_nobody_is_evicted_for_room_that_the_evicting_group_may_not_have() -> No
         job(2, 500, 16, "head", priority=10),
         job(3, 5000, 4, "long", priority=10),
     ]
-    policy = Policy(
-        "installed", "", lambda _: Made(make_engine(SchedulerConfig()), confirms=True, dress=_stated)
+    policy = ReplayPolicy(
+        "installed", "", lambda _: ReplayEngine(make_engine(SchedulerConfig()), confirms=True, dress=_stated)
     )
-    outcome = replay(jobs, make_nodes(parse("2x8")), policy, Options(time_share=False))
+    outcome = replay(jobs, make_nodes(parse("2x8")), policy, ReplayOptions(time_share=False))
     assert of(outcome, "low").preemptions == 0
     assert started(outcome) == {"low": 0.0, "busy": 1.0, "head": 1001.0, "long": 1501.0}
 
@@ -351,7 +351,7 @@ def test_a_run_of_parts_of_cards_ends_though_nodes_fail_and_a_job_never_can() ->
         [*jobs, job(30, 100, 5, "large")],
         make_nodes(parse("1x1")),
         POLICIES["fifo-backfill"],
-        Options(failures=NodeFailures(36_000.0, 600.0), seed=1),
+        ReplayOptions(failures=NodeFailures(36_000.0, 600.0), seed=1),
     )
     told = 0
 
@@ -395,9 +395,13 @@ def test_cards_of_nodes_that_are_away_are_not_idle() -> None:
     moments = play(jobs, "2x8", **options).moments  # type: ignore[arg-type]
     assert {moment.away_gpus for moment in moments} >= {0.0, 8.0}
     assert all(moment.used_gpus + moment.away_gpus <= 16 for moment in moments)
-    known = [Ended(job(0.0, 10)), Ended(job(100.0, 10))]
-    there = Outcome(known, moments=[Moment(0.0, 8, 1, 8, 0.0), Moment(100.0, 8, 1, 8)], capacity_gpus=16)
-    away = Outcome(known, moments=[Moment(0.0, 8, 1, 8, 8.0), Moment(100.0, 8, 1, 8)], capacity_gpus=16)
+    known = [EndedJob(job(0.0, 10)), EndedJob(job(100.0, 10))]
+    there = ReplayOutcome(
+        known, moments=[ClusterMoment(0.0, 8, 1, 8, 0.0), ClusterMoment(100.0, 8, 1, 8)], capacity_gpus=16
+    )
+    away = ReplayOutcome(
+        known, moments=[ClusterMoment(0.0, 8, 1, 8, 8.0), ClusterMoment(100.0, 8, 1, 8)], capacity_gpus=16
+    )
     assert measure("p", there).figures["fragmented_percent"] == 50.0
     assert measure("p", away).figures["fragmented_percent"] == 0.0
 

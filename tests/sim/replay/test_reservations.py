@@ -11,8 +11,8 @@ from windlass.engine.decision import Decision
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.jobs import TraceJob
-from windlass.sim.replay.policies import Made, Policy
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.policies import ReplayEngine, ReplayPolicy
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Queue
 
@@ -52,11 +52,11 @@ def played(jobs: list[TraceJob], queues: str) -> tuple[dict[str, float], dict[st
         return decision
 
     engine.cycle = noting  # type: ignore[method-assign]
-    policy = Policy(
-        "noted", "", lambda _: Made(engine, dialect=Dialect.WINDLASS, confirms=True, dress=stated)
+    policy = ReplayPolicy(
+        "noted", "", lambda _: ReplayEngine(engine, dialect=Dialect.WINDLASS, confirms=True, dress=stated)
     )
     terms = {name: Queue(name, deserved={GPU: 16_000}) for name in queues}
-    outcome = replay(jobs, make_nodes(parse("4x8")), policy, Options(queues=True, terms=terms))
+    outcome = replay(jobs, make_nodes(parse("4x8")), policy, ReplayOptions(queues=True, terms=terms))
     return promised, {outcome.jobs[span.job].job.id: span.start for span in outcome.spans}
 
 

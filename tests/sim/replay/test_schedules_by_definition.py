@@ -14,7 +14,7 @@ from simulated import play
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.job_progress import Effort, RestartCost
-from windlass.sim.replay.outcome import Ended
+from windlass.sim.replay.outcome import EndedJob
 
 Sizes = st.SearchStrategy[list[int]]
 SEVERAL: Sizes = st.lists(st.integers(1, 3).map(lambda power: 2**power), min_size=1, max_size=4)
@@ -40,7 +40,7 @@ def plain(jobs: list[TraceJob]) -> list[tuple[float, float, int]]:
     return [(job.submit_seconds, job.duration_seconds, job.gpus) for job in jobs]
 
 
-def played(nodes: list[int], jobs: list[TraceJob], policy: str) -> tuple[list[Ended], float]:
+def played(nodes: list[int], jobs: list[TraceJob], policy: str) -> tuple[list[EndedJob], float]:
     outcome = play(jobs, ",".join(f"1x{size}" for size in nodes), policy)
     ended = sorted(outcome.jobs, key=lambda one: one.job.id)
     return ended, outcome.partial_gang_gpu_seconds
@@ -94,16 +94,16 @@ def sharing(draw: st.DrawFn) -> tuple[list[tuple[float, float]], int, int]:
 
 def same(
     policy: str, jobs: list[tuple[float, float]], slots: int, gpus: int, rules: Rules
-) -> tuple[list[Ended], list[Shared]]:
+) -> tuple[list[EndedJob], list[Shared]]:
     cost = RestartCost(rules.restart, rules.restart, rules.restart)
     trace = [TraceJob(f"{at:02d}", *job, gpus) for at, job in enumerate(jobs)]
     outcome = play(trace, f"1x{slots * gpus}", policy, effort=Effort(cost, rules.every))
     ended = sorted(outcome.jobs, key=lambda one: one.job.id)
-    shared = Slots(jobs, slots, rules).play()
-    assert [one.started for one in ended] == pytest.approx([one.start for one in shared], abs=1e-3)
-    assert [one.ended for one in ended] == pytest.approx([one.end for one in shared], abs=1e-3)
-    assert [one.preemptions for one in ended] == [one.stops for one in shared]
-    return ended, shared
+    context = Slots(jobs, slots, rules).play()
+    assert [one.started for one in ended] == pytest.approx([one.start for one in context], abs=1e-3)
+    assert [one.ended for one in ended] == pytest.approx([one.end for one in context], abs=1e-3)
+    assert [one.preemptions for one in ended] == [one.stops for one in context]
+    return ended, context
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ from simulated import ends, job, of, play, started
 
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 
 RESERVED = [
     job(0, 100, 4, "a"),
@@ -69,7 +69,7 @@ SAID = [
 def test_who_moves_forward_when_one_ends_before_its_time(policy: str, starts: dict[str, float]) -> None:
     """Schedule compression: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001."""
     made = POLICIES[policy].by("user")
-    assert started(replay(SAID, make_nodes(parse("1x8")), made, Options())) == starts
+    assert started(replay(SAID, make_nodes(parse("1x8")), made, ReplayOptions())) == starts
 
 
 SHORT = [

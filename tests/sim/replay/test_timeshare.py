@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Step
-from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.state.statement import Statement
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay import metrics
 from windlass.sim.replay.failures import NodeFailures
 from windlass.sim.replay.job_progress import Effort, RestartCost
-from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats
 
@@ -51,9 +51,9 @@ def jobs_of(draw: st.DrawFn) -> list[TraceJob]:
 workloads = st.composite(jobs_of)()
 
 
-def played(jobs: list[TraceJob], policy: str, cost: RestartCost = COST, shape: str = "2x4") -> Outcome:
+def played(jobs: list[TraceJob], policy: str, cost: RestartCost = COST, shape: str = "2x4") -> ReplayOutcome:
     nodes = make_nodes(parse(shape))
-    return replay(jobs, nodes, POLICIES[policy], Options(effort=Effort(restart=cost), timeline=False))
+    return replay(jobs, nodes, POLICIES[policy], ReplayOptions(effort=Effort(restart=cost), timeline=False))
 
 
 @settings(max_examples=25, deadline=None)
@@ -101,7 +101,7 @@ def test_nobody_is_suspended_where_a_restart_costs_more_than_anything_is_worth(j
 def generated(seed: int, policy: str, effort: Effort, **more: Any) -> dict[str, Any]:
     """A day of jobs of which more is asked for than there is, as ``sim generate`` draws them."""
     jobs = generate(Profile(jobs=1500, days=1.0, median_seconds=600.0), seed)
-    options = Options(effort=effort, timeline=False, **more)
+    options = ReplayOptions(effort=effort, timeline=False, **more)
     outcome = replay(jobs, make_nodes(parse("4xH100:8,6xV100:4")), POLICIES[policy], options)
     return metrics.measure(policy, outcome).figures
 
@@ -159,11 +159,11 @@ def test_who_was_only_just_started_makes_way_as_soon_as_that_is_known() -> None:
 def test_one_task_is_promised_room_without_ceremony_where_it_would_be_with_it(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    promise_at, promised = Allocation.promise_at, list[int]()
+    promise_at, promised = GangAllocator.nominate_at, list[int]()
 
-    def both(self: Allocation, statement: Statement, group: GroupEntry, step: Step, row: int) -> bool:
+    def both(self: GangAllocator, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
         mark = statement.checkpoint()
-        attempt = self.attempt(statement, group, step, future=True)
+        attempt = self.try_step(statement, group, step, future=True)
         there = statement.placements(mark)
         statement.rollback(mark)
         done = promise_at(self, statement, group, step, row)
@@ -174,7 +174,7 @@ def test_one_task_is_promised_room_without_ceremony_where_it_would_be_with_it(
             promised.append(row)
         return done
 
-    monkeypatch.setattr(Allocation, "promise_at", both)
+    monkeypatch.setattr(GangAllocator, "nominate_at", both)
     played(generate(Profile(jobs=150, days=0.1), seed=3), policy, shape="3x8")
     assert len(promised) > 20
 

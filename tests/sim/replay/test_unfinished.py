@@ -10,17 +10,17 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.failures import NodeFailures
 from windlass.sim.replay.job_progress import Effort
 from windlass.sim.replay.placements import Witness
-from windlass.sim.replay.policies import POLICIES, Policy
-from windlass.sim.replay.replay import Options, Replay
+from windlass.sim.replay.policies import POLICIES, ReplayPolicy
+from windlass.sim.replay.replay import Replay, ReplayOptions
 from windlass.sim.replay.termination import PATIENCE
 from windlass.sim.replay.unfinished import left
 
 FAILING = NodeFailures(36_000.0, 14_400.0)
 
 
-def game(jobs: list[TraceJob], nodes: str, policy: str | Policy, **options: object) -> Replay:
+def game(jobs: list[TraceJob], nodes: str, policy: str | ReplayPolicy, **options: object) -> Replay:
     made = POLICIES[policy] if isinstance(policy, str) else policy
-    play = Replay(jobs, make_nodes(parse(nodes)), made, Options(**options))  # type: ignore[arg-type]
+    play = Replay(jobs, make_nodes(parse(nodes)), made, ReplayOptions(**options))  # type: ignore[arg-type]
     play.run()
     return play
 

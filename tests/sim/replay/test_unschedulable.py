@@ -9,7 +9,7 @@ import pytest
 from windlass.sim.cluster import NodeShape, make_nodes
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.replay.unschedulable import nowhere
 
 PLAIN = TraceJob("a", 0.0, 10.0, 2, cpu_milli=4000, memory_bytes=4 << 30)
@@ -69,7 +69,7 @@ def test_pods_are_as_large_as_the_largest_node() -> None:
     wide = TraceJob("b", 0.0, 10.0, 16)
     assert dict(nowhere([wide], nodes)) == {"room for 2 pods of 8 GPUs, and there is room for 1": 1}
     for pods, lacking in ((0, True), (4, False)):
-        outcome = replay([wide], nodes, POLICIES["fifo-backfill"], Options(pod_gpus=pods))
+        outcome = replay([wide], nodes, POLICIES["fifo-backfill"], ReplayOptions(pod_gpus=pods))
         assert (outcome.jobs[0].ended is None) is lacking
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.metrics import measure
-from windlass.sim.replay.outcome import Ended, Moment, Outcome, Span
+from windlass.sim.replay.outcome import ClusterMoment, EndedJob, JobSpan, ReplayOutcome
 from windlass.sim.replay.policies import POLICIES
 from windlass.sim.replay.replay import replay
 from windlass.sim.report import charts
@@ -30,7 +30,7 @@ steps = st.lists(
 )
 
 
-def of(outcome: Outcome) -> Study:
+def of(outcome: ReplayOutcome) -> Study:
     return study(measure("p", outcome), outcome)
 
 
@@ -42,10 +42,10 @@ def job(index: int, queue: str = "q", gpus: int = 1, duration: float = 10.0) -> 
 def test_means_over_columns_are_the_mean_over_time(drawn: list[tuple[float, float, int, float]]) -> None:
     moments, at = [], 0.0
     for length, used, jobs, gpus in drawn:
-        moments.append(Moment(at, used, jobs, gpus))
+        moments.append(ClusterMoment(at, used, jobs, gpus))
         at += length
-    moments.append(Moment(at, 0.0, 0, 0.0))
-    found = of(Outcome([], [], moments, capacity_gpus=64))
+    moments.append(ClusterMoment(at, 0.0, 0, 0.0))
+    found = of(ReplayOutcome([], [], moments, capacity_gpus=64))
     pairs = list(pairwise(moments))
     whole = moments[-1].time
     assert found.used_gpus.mean() == pytest.approx(
@@ -56,8 +56,10 @@ def test_means_over_columns_are_the_mean_over_time(drawn: list[tuple[float, floa
 
 
 def test_cards_of_nodes_that_are_away_are_drawn_as_idle_nowhere() -> None:
-    moments = [Moment(0.0, 8, 1, 8, 24.0), Moment(100.0, 8, 1, 8, 24.0)]
-    assert of(Outcome([], [], moments, capacity_gpus=64)).idle_while_waiting_gpus.max() == pytest.approx(32.0)
+    moments = [ClusterMoment(0.0, 8, 1, 8, 24.0), ClusterMoment(100.0, 8, 1, 8, 24.0)]
+    assert of(
+        ReplayOutcome([], [], moments, capacity_gpus=64)
+    ).idle_while_waiting_gpus.max() == pytest.approx(32.0)
 
 
 @given(st.lists(st.floats(0, 1e7), max_size=900))
@@ -74,13 +76,21 @@ def test_distributions_keep_the_ends_and_ascend(values: list[float]) -> None:
 
 
 def test_cards_show_who_had_them_and_what_was_held_in_vain() -> None:
-    jobs = [Ended(job(0, "a", 2), 0.0, 50.0), Ended(job(1, "b", 1), 50.0, 100.0), Ended(job(2, "b", 4))]
-    spans = [
-        Span(0, 0.0, 50.0, 2, ("n1",)),
-        Span(1, 50.0, 100.0, 1, ("n1",)),
-        Span(2, 0.0, 100.0, 2, ("n2", "n3"), held=True),
+    jobs = [
+        EndedJob(job(0, "a", 2), 0.0, 50.0),
+        EndedJob(job(1, "b", 1), 50.0, 100.0),
+        EndedJob(job(2, "b", 4)),
     ]
-    found = of(Outcome(jobs, spans, [Moment(0.0, 2, 1, 4), Moment(100.0, 0, 0, 0)], capacity_gpus=4))
+    spans = [
+        JobSpan(0, 0.0, 50.0, 2, ("n1",)),
+        JobSpan(1, 50.0, 100.0, 1, ("n1",)),
+        JobSpan(2, 0.0, 100.0, 2, ("n2", "n3"), held=True),
+    ]
+    found = of(
+        ReplayOutcome(
+            jobs, spans, [ClusterMoment(0.0, 2, 1, 4), ClusterMoment(100.0, 0, 0, 0)], capacity_gpus=4
+        )
+    )
     cells, nodes = found.chart.cells, found.chart.nodes
     a, b = (TAKEN + found.queues.index(name) for name in "ab")
     lanes = cells[nodes["n1"] : nodes["n1"] + 2]
@@ -104,16 +114,18 @@ def test_pods_of_several_sizes_have_their_own_cards_on_each_node() -> None:
 
 
 def test_many_queues_are_drawn_as_the_largest_and_the_others() -> None:
-    jobs = [Ended(job(i, f"q{i:02}", duration=100.0 - i), 0.0, 10.0) for i in range(MOST_QUEUES + 5)]
-    spans = [Span(i, 0.0, 10.0, 1, ("n",)) for i in range(len(jobs))]
-    found = of(Outcome(jobs, spans, [Moment(0.0, len(jobs), 0, 0)], capacity_gpus=20))
+    jobs = [EndedJob(job(i, f"q{i:02}", duration=100.0 - i), 0.0, 10.0) for i in range(MOST_QUEUES + 5)]
+    spans = [JobSpan(i, 0.0, 10.0, 1, ("n",)) for i in range(len(jobs))]
+    found = of(ReplayOutcome(jobs, spans, [ClusterMoment(0.0, len(jobs), 0, 0)], capacity_gpus=20))
     assert found.queues == (*[f"q{i:02}" for i in range(MOST_QUEUES)], OTHERS)
     assert found.by_queue[-1][0] == pytest.approx(5)
 
 
 def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
-    jobs = [Ended(job(0, "<b>&"), 0.0, 10.0)]
-    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    jobs = [EndedJob(job(0, "<b>&"), 0.0, 10.0)]
+    outcome = ReplayOutcome(
+        jobs, [JobSpan(0, 0.0, 10.0, 1, ("n",))], [ClusterMoment(0.0, 1, 0, 0)], capacity_gpus=2
+    )
 
     def made() -> str:
         return page(
@@ -135,8 +147,10 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
 
 
 def test_a_page_is_in_the_colours_of_its_reader() -> None:
-    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
-    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    jobs = [EndedJob(job(0, "a"), 0.0, 10.0), EndedJob(job(1, "b"), 0.0, 10.0)]
+    outcome = ReplayOutcome(
+        jobs, [JobSpan(0, 0.0, 10.0, 1, ("n",))], [ClusterMoment(0.0, 1, 0, 0)], capacity_gpus=2
+    )
     text = page(Text("t", [], ["", "p"], [["x", "1"]]), charts.pictures([of(outcome)]))
     assert "prefers-color-scheme: dark" in text
     drawn = text[text.index("<svg") :]
@@ -146,17 +160,23 @@ def test_a_page_is_in_the_colours_of_its_reader() -> None:
 
 
 def test_names_of_policies_are_plain_in_files_and_inside_the_page() -> None:
-    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
-    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    jobs = [EndedJob(job(0, "a"), 0.0, 10.0), EndedJob(job(1, "b"), 0.0, 10.0)]
+    outcome = ReplayOutcome(
+        jobs, [JobSpan(0, 0.0, 10.0, 1, ("n",))], [ClusterMoment(0.0, 1, 0, 0)], capacity_gpus=2
+    )
     drawn = study(measure("easy (learned)", outcome), outcome)
     names = [picture.name for picture in charts.pictures([drawn])]
     assert names[-2:] == ["queues-easy-learned", "nodes-easy-learned"]
 
 
 def test_of_one_queue_the_cards_are_coloured_by_job() -> None:
-    jobs = [Ended(job(n, "a"), 10.0 * n, 10.0 * n + 10) for n in range(2)]
-    spans = [Span(n, 10.0 * n, 10.0 * n + 10, 1, ("n",)) for n in range(2)]
-    found = of(Outcome(jobs, spans, [Moment(0.0, 1, 0, 0), Moment(20.0, 0, 0, 0)], capacity_gpus=1))
+    jobs = [EndedJob(job(n, "a"), 10.0 * n, 10.0 * n + 10) for n in range(2)]
+    spans = [JobSpan(n, 10.0 * n, 10.0 * n + 10, 1, ("n",)) for n in range(2)]
+    found = of(
+        ReplayOutcome(
+            jobs, spans, [ClusterMoment(0.0, 1, 0, 0), ClusterMoment(20.0, 0, 0, 0)], capacity_gpus=1
+        )
+    )
     assert set(found.chart.cells[0].tolist()) == {TAKEN, TAKEN + 1}
     names = [picture.name for picture in charts.pictures([found])]
     assert "nodes-p" in names
@@ -164,8 +184,10 @@ def test_of_one_queue_the_cards_are_coloured_by_job() -> None:
 
 
 def named(policies: list[str]) -> list[Study]:
-    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
-    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    jobs = [EndedJob(job(0, "a"), 0.0, 10.0), EndedJob(job(1, "b"), 0.0, 10.0)]
+    outcome = ReplayOutcome(
+        jobs, [JobSpan(0, 0.0, 10.0, 1, ("n",))], [ClusterMoment(0.0, 1, 0, 0)], capacity_gpus=2
+    )
     return [study(measure(name, outcome), outcome) for name in policies]
 
 
@@ -194,10 +216,10 @@ def test_of_many_policies_no_two_look_alike_and_the_legend_covers_nothing() -> N
 
 def test_what_there_is_of_gpus_is_in_the_picture_and_nobody_waits_in_parts() -> None:
     """One GPU of a hundred in use, and nobody waits."""
-    outcome = Outcome(
-        [Ended(job(0), 0.0, 10.0)],
-        [Span(0, 0.0, 10.0, 1, ("n",))],
-        [Moment(0.0, 1, 0, 0)],
+    outcome = ReplayOutcome(
+        [EndedJob(job(0), 0.0, 10.0)],
+        [JobSpan(0, 0.0, 10.0, 1, ("n",))],
+        [ClusterMoment(0.0, 1, 0, 0)],
         capacity_gpus=100,
     )
     drawn = {one.name: one.draw() for one in charts.pictures([of(outcome)])}
@@ -211,23 +233,33 @@ def axes_of(studies: list[Study], name: str, at: int = 0) -> Any:
 
 def test_time_counts_from_the_first_job_in_units_that_fit() -> None:
     """Failures of nodes may come before it."""
-    moments = [Moment(100.0, 0, 0, 0, 8.0), Moment(7200.0, 8, 0, 0), Moment(7300.0, 0, 0, 0)]
-    came = [Ended(TraceJob("a", 7200.0, 100.0, 8), 7200.0, 7300.0)]
-    assert list(of(Outcome(came, [], moments, capacity_gpus=8)).used_gpus) == pytest.approx([8.0] * COLUMNS)
+    moments = [
+        ClusterMoment(100.0, 0, 0, 0, 8.0),
+        ClusterMoment(7200.0, 8, 0, 0),
+        ClusterMoment(7300.0, 0, 0, 0),
+    ]
+    came = [EndedJob(TraceJob("a", 7200.0, 100.0, 8), 7200.0, 7300.0)]
+    assert list(of(ReplayOutcome(came, [], moments, capacity_gpus=8)).used_gpus) == pytest.approx(
+        [8.0] * COLUMNS
+    )
     for seconds, unit, last in (
         (100, "seconds", 100),
         (3600, "minutes", 60),
         (86_400, "hours", 24),
         (864_000, "days", 10),
     ):
-        one = of(Outcome([], [], [Moment(0.0, 8, 1, 8), Moment(seconds, 0, 0, 0)], capacity_gpus=8))
+        one = of(
+            ReplayOutcome(
+                [], [], [ClusterMoment(0.0, 8, 1, 8), ClusterMoment(seconds, 0, 0, 0)], capacity_gpus=8
+            )
+        )
         axes = axes_of([one], "utilisation")
         assert axes.get_xlabel() == unit
         assert axes.get_xlim()[1] == pytest.approx(last, rel=0.01)
 
 
 def test_the_curve_of_a_single_job_is_a_line() -> None:
-    one = of(Outcome([Ended(job(0), 0.0, 10.0)], capacity_gpus=8))
+    one = of(ReplayOutcome([EndedJob(job(0), 0.0, 10.0)], capacity_gpus=8))
     (curve,) = axes_of([one], "distributions", 1).get_lines()
     assert curve.get_xydata().tolist() == [[10.0, 0.0], [10.0, 100.0]]
 
@@ -236,8 +268,10 @@ def test_the_curve_of_a_single_job_is_a_line() -> None:
 def test_names_of_queues_may_have_any_letters() -> None:
     """Those of formulas are no formula, those that no font has warn of nothing, those unknown to XML are replaced."""
     names = ("$\\frac$", "_own", "\u7814", "a\x01b\n<c>")
-    jobs = [Ended(job(at, name), 0.0, 10.0) for at, name in enumerate(names)]
-    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    jobs = [EndedJob(job(at, name), 0.0, 10.0) for at, name in enumerate(names)]
+    outcome = ReplayOutcome(
+        jobs, [JobSpan(0, 0.0, 10.0, 1, ("n",))], [ClusterMoment(0.0, 1, 0, 0)], capacity_gpus=2
+    )
     drawn = {one.name: one for one in charts.pictures([of(outcome)])}
     words = "".join(ElementTree.fromstring(drawn["queues-p"].render("svg")).itertext())
     assert all(name in words for name in ("$\\frac$", "_own", "\u7814", "a\ufffdb\ufffd<c>"))
@@ -252,7 +286,7 @@ def test_long_names_are_shortened_in_pictures() -> None:
 
 
 def test_nothing_happened_is_drawn_too() -> None:
-    for picture in charts.pictures([of(Outcome([]))]):
+    for picture in charts.pictures([of(ReplayOutcome([]))]):
         assert picture.render("svg").startswith(b"<?xml")
 
 

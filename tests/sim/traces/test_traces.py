@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kubeobjects import group, pod, queue
 from simulated import job, published
 
-from windlass.api.annotations import CARD_COMPUTE, CARD_COUNT, CARD_MODEL
+from windlass.api.annotations import DEVICE_COMPUTE, DEVICE_COUNT, DEVICE_MODEL
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, kubernetes, openb, sacct, table
@@ -248,9 +248,9 @@ def asking(notes: dict[str, str], pods: int, gpus: int | None, least: int = 0) -
         (asking({}, 1, 4), (4, 1000, (), 0, 0)),
         (asking({}, 4, 2), (8, 1000, (), 2, 0)),
         (asking({}, 4, 2, least=2), (8, 1000, (), 2, 4)),
-        (asking({CARD_MODEL: "A100,H100"}, 2, 8), (16, 1000, ("A100", "H100"), 8, 0)),
-        (asking({CARD_COMPUTE: "30", CARD_COUNT: "2"}, 1, None), (2, 300, (), 0, 0)),
-        (asking({CARD_COMPUTE: "50"}, 4, None, least=3), (4, 500, (), 1, 3)),
+        (asking({DEVICE_MODEL: "A100,H100"}, 2, 8), (16, 1000, ("A100", "H100"), 8, 0)),
+        (asking({DEVICE_COMPUTE: "30", DEVICE_COUNT: "2"}, 1, None), (2, 300, (), 0, 0)),
+        (asking({DEVICE_COMPUTE: "50"}, 4, None, least=3), (4, 500, (), 1, 3)),
     ],
     ids=["one pod", "a gang", "elastic", "of a model", "parts of two cards", "parts, elastic"],
 )
@@ -263,8 +263,8 @@ def test_a_dump_tells_of_the_cards_of_pods(
 
 
 def test_where_pods_have_cards_of_several_kinds_whole_ones_are_told() -> None:
-    parts = asking({CARD_COMPUTE: "70", CARD_MODEL: "A100"}, 1, None)[1]
-    whole = asking({CARD_MODEL: "H100"}, 2, 1)[2]
+    parts = asking({DEVICE_COMPUTE: "70", DEVICE_MODEL: "A100"}, 1, None)[1]
+    whole = asking({DEVICE_MODEL: "H100"}, 2, 1)[2]
     (job,) = kubernetes.record([group("train", 2), parts, whole], "dump").jobs
     assert (job.gpus, job.gpu_milli, job.gpu_models, job.pod_gpus) == (2, 1000, (), 0)
 

@@ -22,28 +22,28 @@ from windlass.engine.engine import Engine
 from windlass.engine.invariants import check
 from windlass.model.cluster.engine_factory import make_engine
 from windlass.predict.history import History
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import CompletedRun, Traits
 from windlass.sim.cluster import GPU, make_nodes, parse
 from windlass.sim.whatif.changes import add, drain
-from windlass.sim.whatif.compare import Draws, World, compare
-from windlass.sim.whatif.play_forward import Course, Forward, State, displaced
-from windlass.sim.whatif.run_times import RunTimes
+from windlass.sim.whatif.compare import Draws, SimulatedCluster, compare
+from windlass.sim.whatif.play_forward import Course, Forward, ForwardState, displaced
+from windlass.sim.whatif.run_times import SampledRunTimes
 from windlass.sim.whatif.state_diff import difference
 from windlass.spi.configuration import SchedulerConfig
-from windlass.spi.objects import Group, Needs, Past, Queue, Task, TaskState
+from windlass.spi.objects import AttainedService, Group, Needs, Queue, Task, TaskState
 
 NOW = 1000.0
 
 
-def state(nodes: str = "2x8") -> State:
-    found = State(NOW)
+def state(nodes: str = "2x8") -> ForwardState:
+    found = ForwardState(NOW)
     found.nodes = {node.name: node for node in make_nodes(parse(nodes))}
     found.queues = {"default": Queue("default")}
     return found
 
 
 def work(
-    found: State,
+    found: ForwardState,
     name: str,
     gpus: int,
     seconds: float | None,
@@ -80,8 +80,8 @@ def engine() -> Engine:
     return make_engine(SchedulerConfig(), base=EngineConfig(reports=False))
 
 
-def play(found: State, **more: float) -> dict[str, Course]:
-    run_times = RunTimes(History())
+def play(found: ForwardState, **more: float) -> dict[str, Course]:
+    run_times = SampledRunTimes(History())
     forward = Forward(
         found, engine(), lambda group, elapsed, limit: run_times.draw(group, "s", elapsed, limit), **more
     )
@@ -117,7 +117,7 @@ def test_a_run_limit_is_the_latest_end() -> None:
     work(found, "a", 8, None, node="node-0000", began=NOW - 10)
     found.tasks["ns/a-0"] = altered(found.tasks["ns/a-0"], run_limit=60.0)
     work(found, "b", 8, 10.0)
-    group, run_times = found.groups["ns/a"], RunTimes(History())
+    group, run_times = found.groups["ns/a"], SampledRunTimes(History())
     drawn = sorted(run_times.draw(group, str(seed), 10.0, 60.0) or 0.0 for seed in range(200))
     assert play(found)["b"].started == NOW - 10 + (run_times.draw(group, "s", 10.0, 60.0) or 0.0)
     assert drawn[0] >= 10
@@ -129,10 +129,13 @@ def test_a_run_limit_is_the_latest_end() -> None:
 def test_a_word_or_earlier_runs_end_before_a_limit_and_a_limit_before_them() -> None:
     found = state("1x8")
     work(found, "a", 8, 40.0)
-    stated, run_times = found.groups["ns/a"], RunTimes(History())
+    stated, run_times = found.groups["ns/a"], SampledRunTimes(History())
     assert run_times.draw(stated, "s", 10.0, 60.0) == 40
     assert run_times.draw(stated, "s", 10.0, 30.0) == 30
-    assert RunTimes(History(), unknown=20.0).draw(altered(stated, run_estimate=None), "s", 0.0, 60.0) == 20
+    assert (
+        SampledRunTimes(History(), unknown=20.0).draw(altered(stated, run_estimate=None), "s", 0.0, 60.0)
+        == 20
+    )
     assert run_times.draw(altered(stated, run_estimate=None), "s", 90.0, 60.0) == 90
 
 
@@ -186,7 +189,7 @@ def test_what_was_suspended_before_has_so_much_behind_it() -> None:
     """Of what runs and of what waits alike; who saves nothing begins anew."""
     found = state("2x8")
     free, nothing = said(checkpoint_every="0s"), said(time_share="true")
-    past = Past(600.0, NOW - 500.0, 1)
+    past = AttainedService(600.0, NOW - 500.0, 1)
     work(found, "runs", 8, 1000.0, node="node-0000", began=NOW - 300, annotations=free, past=past)
     work(found, "loses", 8, 1000.0, node="node-0001", began=NOW - 300, annotations=nothing, past=past)
     work(found, "waits", 8, 1000.0, annotations=free, past=past)
@@ -243,8 +246,8 @@ def test_what_starts_after_the_end_of_the_look_ahead_is_not_told() -> None:
 def test_draws_are_of_earlier_runs_that_were_longer() -> None:
     history = History()
     for number in range(20):
-        history.observe(Run(f"w{number}", Traits("ns", "default", "a"), 100.0 * (number + 1)))
-    run_times, group = RunTimes(history), Group("ns/a", created=0.0)
+        history.observe(CompletedRun(f"w{number}", Traits("ns", "default", "a"), 100.0 * (number + 1)))
+    run_times, group = SampledRunTimes(history), Group("ns/a", created=0.0)
     drawn = {run_times.draw(group, str(n)) for n in range(200)}
     assert drawn <= {100.0 * (n + 1) for n in range(20)}
     assert len(drawn) > 10
@@ -254,8 +257,8 @@ def test_draws_are_of_earlier_runs_that_were_longer() -> None:
     assert run_times.draw(group, "7") == run_times.draw(group, "7")
     said = altered(group, run_estimate=7.0)
     assert run_times.draw(said, "0") == 7.0
-    assert RunTimes(History()).draw(group, "0") is None
-    assert RunTimes(History(), 60.0).draw(group, "0") == 60.0
+    assert SampledRunTimes(History()).draw(group, "0") is None
+    assert SampledRunTimes(History(), 60.0).draw(group, "0") == 60.0
 
 
 @settings(max_examples=15, deadline=None)
@@ -316,7 +319,7 @@ def test_what_came_on_top_later_does_not_begin_the_work_anew() -> None:
     assert play(found)["b"].started == NOW + 200
 
 
-def keeping() -> State:
+def keeping() -> ForwardState:
     """Room of a and b is kept for a gang, which nobody may pass for long."""
     found = state()
     work(found, "a", 8, 600.0, node="node-0000")
@@ -326,8 +329,8 @@ def keeping() -> State:
     return found
 
 
-def starts(before: World, after: World) -> dict[str, tuple[float, float]]:
-    found = compare(before, after, Draws(RunTimes(History()), samples=1))
+def starts(before: SimulatedCluster, after: SimulatedCluster) -> dict[str, tuple[float, float]]:
+    found = compare(before, after, Draws(SampledRunTimes(History()), samples=1))
     return {
         shift.group.partition("/")[2]: (shift.before.middle, shift.after.middle) for shift in found.shifts
     }
@@ -335,7 +338,7 @@ def starts(before: World, after: World) -> dict[str, tuple[float, float]]:
 
 def test_room_that_is_kept_stays_where_it_is_when_a_node_comes() -> None:
     """As on a cluster: the reservation is of before, so the new node is free for who comes first."""
-    before = World(keeping(), engine)
+    before = SimulatedCluster(keeping(), engine)
     after = before.changing()
     add("1x8").make(after.state)
     assert starts(before, after) == {"gang": (600.0, 600.0), "late": (650.0, 0.0)}
@@ -344,7 +347,7 @@ def test_room_that_is_kept_stays_where_it_is_when_a_node_comes() -> None:
 def test_who_would_start_now_is_not_placed_before_the_change() -> None:
     found = state("1x8")
     work(found, "a", 8, 600.0)
-    before = World(found, engine)
+    before = SimulatedCluster(found, engine)
     after = before.changing()
     add("1x8").make(after.state)
     drain("node-0000").make(after.state)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from windlass.sim.whatif.recreate import remade
-from windlass.spi.objects import Group, Needs, Past, Task, TaskState
+from windlass.spi.objects import AttainedService, Group, Needs, Task, TaskState
 
 NOW = 1000.0
 
 
 def group(key: str = "ns/g") -> Group:
-    past = Past(attained=60.0, at=50.0, suspensions=1)
+    past = AttainedService(attained=60.0, at=50.0, suspensions=1)
     return Group(key, created=1.0, uid="g", admitted=True, started=2.0, past=past)
 
 
@@ -43,10 +43,10 @@ def test_a_gang_that_is_started_over_is_a_new_one_with_all_its_tasks() -> None:
 
 def test_what_a_gang_attained_is_handed_on_when_it_is_started_over() -> None:
     found, anew = remade(group(), tasks("w"), ["t0"], frozenset({"w"}), NOW)
-    assert found.past == Past(attained=60.0, at=50.0, suspensions=1, since=1.0)
-    newest = Past(attained=90.0, at=NOW + 5, suspensions=2)
+    assert found.past == AttainedService(attained=60.0, at=50.0, suspensions=1, since=1.0)
+    newest = AttainedService(attained=90.0, at=NOW + 5, suspensions=2)
     again, _ = remade(found, anew, ["t0"], frozenset({"w"}), NOW + 5, newest)
-    assert again.past == Past(attained=90.0, at=NOW + 5, suspensions=2, since=1.0)
+    assert again.past == AttainedService(attained=90.0, at=NOW + 5, suspensions=2, since=1.0)
     alone, _ = remade(group("ns/pod:a"), tasks(""), ["t0"], None, NOW)
     assert alone.past is None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS, Resource
 from windlass.api.wire import schema
-from windlass.api.wire.schema import Node, Struct
+from windlass.api.wire.schema import SchemaNode, Struct
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "volcano"
@@ -38,7 +38,7 @@ def _fill(struct: Struct, value: dict[str, Any]) -> None:
             _fill_value(node, value[name])
 
 
-def _fill_value(node: Node, value: Any) -> None:
+def _fill_value(node: SchemaNode, value: Any) -> None:
     if node.kind == "struct" and isinstance(value, dict):
         _fill(node.struct, value)  # type: ignore[arg-type]
     elif node.kind == "list" and isinstance(value, list):

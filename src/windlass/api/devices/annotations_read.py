@@ -11,17 +11,17 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api.devices.request import (
     GPU,
+    MAX_DEVICES,
     MIB,
     MIG,
-    MOST_CARDS,
     MOST_MIB,
-    NO_WISHES,
+    NO_REQUIREMENTS,
     PERCENT,
     WHOLE,
-    Ask,
-    ContainerAmounts,
-    Reader,
-    Wishes,
+    ContainerDeviceRequest,
+    ContainerResources,
+    DeviceRequirements,
+    RequestReader,
 )
 from windlass.api.devices.resource_names import profile_of
 from windlass.api.errors import FieldError
@@ -34,22 +34,22 @@ _WISHES = (
     names.NOT_UUID_HAMI,
     names.USE_UUID_VOLCANO,
     names.NOT_UUID_VOLCANO,
-    names.CARD_MODEL,
-    names.CARD_MODEL_NOT,
-    names.CARD_MIN_MEMORY,
-    names.CARD_MIN_COMPUTE,
-    names.CARD_POLICY_HAMI,
+    names.DEVICE_MODEL,
+    names.DEVICE_MODEL_NOT,
+    names.DEVICE_MIN_MEMORY,
+    names.DEVICE_MIN_COMPUTE,
+    names.DEVICE_POLICY_HAMI,
 )
 _PARTS = (
     names.FRACTION_KAI,
     names.MEMORY_KAI,
     names.FRACTION_COUNT_KAI,
     names.FRACTION_CONTAINER_KAI,
-    names.CARD_MEMORY,
-    names.CARD_COMPUTE,
-    names.CARD_COUNT,
-    names.CARD_CONTAINER,
-    names.CARD_SHARING,
+    names.DEVICE_MEMORY,
+    names.DEVICE_COMPUTE,
+    names.DEVICE_COUNT,
+    names.DEVICE_CONTAINER,
+    names.DEVICE_SHARING,
     names.VGPU_MODE_VOLCANO,
     names.VGPU_MODE_HAMI,
     names.VGPU_SPREAD_VOLCANO,
@@ -69,10 +69,10 @@ def _speaks(name: str) -> bool:
     return name in ANNOTATIONS or name.startswith(MIG)
 
 
-def read_annotations(containers: Sequence[ContainerAmounts], reader: Reader) -> None:
+def read_annotations(containers: Sequence[ContainerResources], reader: RequestReader) -> None:
     """What annotations ask for: KAI's words, Windlass' own, MIG profiles."""
     kai = [name for name in (names.FRACTION_KAI, names.MEMORY_KAI) if reader.note(name)]
-    own = [name for name in (names.CARD_MEMORY, names.CARD_COMPUTE) if reader.note(name)]
+    own = [name for name in (names.DEVICE_MEMORY, names.DEVICE_COMPUTE) if reader.note(name)]
     profiles = [name for name in reader.annotations if name.startswith(MIG)]
     asked = [*kai[:1], *own[:1], *profiles[:1]]
     if len(kai) > 1:
@@ -104,7 +104,7 @@ def read_annotations(containers: Sequence[ContainerAmounts], reader: Reader) -> 
     _lonely(reader, bool(kai), bool(own))
 
 
-def _asks_whole(containers: Sequence[ContainerAmounts]) -> tuple[str, str] | None:
+def _asks_whole(containers: Sequence[ContainerResources]) -> tuple[str, str] | None:
     """A container that asks for whole GPUs, and the resource."""
     for container in containers:
         for name, text in container.amounts:
@@ -113,20 +113,24 @@ def _asks_whole(containers: Sequence[ContainerAmounts]) -> tuple[str, str] | Non
     return None
 
 
-def _kai(reader: Reader, name: str) -> None:
-    count = reader.number(names.FRACTION_COUNT_KAI, 1, MOST_CARDS, "must be a whole number of cards from 1")
+def _kai(reader: RequestReader, name: str) -> None:
+    count = reader.number(names.FRACTION_COUNT_KAI, 1, MAX_DEVICES, "must be a whole number of cards from 1")
     container = reader.note(names.FRACTION_CONTAINER_KAI)
     text = reader.note(name)
     if name == names.MEMORY_KAI:
         mib = reader.number(name, 1, MOST_MIB, "must be MiB of a card's memory, a whole number from 1")
         if mib is not None:
-            reader.asks.append(Ask(container, count=count or 1, memory_mib=mib, slices=False))
+            reader.asks.append(
+                ContainerDeviceRequest(container, count=count or 1, memory_mib=mib, slices=False)
+            )
         return
     milli = _thousandths(text)
     if milli is None:
         reader.bad(name, text, "must be the part of a card, above 0 and at most 1, such as 0.5")
     else:
-        reader.asks.append(Ask(container, count=count or 1, milli=milli, memory_milli=milli, slices=False))
+        reader.asks.append(
+            ContainerDeviceRequest(container, count=count or 1, milli=milli, memory_milli=milli, slices=False)
+        )
 
 
 def _thousandths(text: str) -> int | None:
@@ -137,30 +141,32 @@ def _thousandths(text: str) -> int | None:
     return -int(-value * WHOLE // 1) if 0 < value <= 1 else None
 
 
-def _own(reader: Reader) -> None:
-    count = reader.number(names.CARD_COUNT, 1, MOST_CARDS, "must be a whole number of cards from 1")
+def _own(reader: RequestReader) -> None:
+    count = reader.number(names.DEVICE_COUNT, 1, MAX_DEVICES, "must be a whole number of cards from 1")
     percent = reader.number(
-        names.CARD_COMPUTE, 1, PERCENT, "must be percent of a card's compute, from 1 to 100"
+        names.DEVICE_COMPUTE, 1, PERCENT, "must be percent of a card's compute, from 1 to 100"
     )
-    mib = _mebibytes(reader, names.CARD_MEMORY)
-    if (mib is None and reader.note(names.CARD_MEMORY)) or (
-        percent is None and reader.note(names.CARD_COMPUTE)
+    mib = _mebibytes(reader, names.DEVICE_MEMORY)
+    if (mib is None and reader.note(names.DEVICE_MEMORY)) or (
+        percent is None and reader.note(names.DEVICE_COMPUTE)
     ):
         return
     milli = (percent or 0) * WHOLE // PERCENT
-    ask = Ask(reader.note(names.CARD_CONTAINER), count=count or 1, milli=milli, memory_mib=mib or 0)
-    sharing = reader.note(names.CARD_SHARING)
+    ask = ContainerDeviceRequest(
+        reader.note(names.DEVICE_CONTAINER), count=count or 1, milli=milli, memory_mib=mib or 0
+    )
+    sharing = reader.note(names.DEVICE_SHARING)
     if sharing not in ("", "any", "shares", "slices"):
         reader.problems.append(
             FieldError.not_supported(
-                f"metadata.annotations[{names.CARD_SHARING}]", sharing, ("any", "shares", "slices")
+                f"metadata.annotations[{names.DEVICE_SHARING}]", sharing, ("any", "shares", "slices")
             )
         )
     elif sharing == "slices" and (mib is None or milli):
         reader.bad(
-            names.CARD_SHARING,
+            names.DEVICE_SHARING,
             sharing,
-            f"a slice is chosen by its memory alone: say {names.CARD_MEMORY}, and not {names.CARD_COMPUTE}",
+            f"a slice is chosen by its memory alone: say {names.DEVICE_MEMORY}, and not {names.DEVICE_COMPUTE}",
         )
     else:
         reader.asks.append(
@@ -172,7 +178,7 @@ def _own(reader: Reader) -> None:
         )
 
 
-def _mebibytes(reader: Reader, name: str) -> int | None:
+def _mebibytes(reader: RequestReader, name: str) -> int | None:
     """A quantity of memory (``10Gi``) in MiB, rounded up."""
     text = reader.note(name)
     if not text:
@@ -188,17 +194,17 @@ def _mebibytes(reader: Reader, name: str) -> int | None:
     return -int(-value // MIB)
 
 
-def _profile_note(reader: Reader, name: str) -> None:
+def _profile_note(reader: RequestReader, name: str) -> None:
     profile = profile_of(name)
     if not profile:
         reader.bad(name, reader.note(name), "is no MIG profile, such as nvidia.com/mig-1g.10gb")
         return
-    count = reader.number(name, 1, MOST_CARDS, "must be a whole number of slices from 1")
+    count = reader.number(name, 1, MAX_DEVICES, "must be a whole number of slices from 1")
     if count is not None:
-        reader.asks.append(Ask("", count=count, profile=profile))
+        reader.asks.append(ContainerDeviceRequest("", count=count, profile=profile))
 
 
-def _lonely(reader: Reader, kai: bool, own: bool) -> None:
+def _lonely(reader: RequestReader, kai: bool, own: bool) -> None:
     """Words that say how much of what nobody asks for."""
     for present, words, partners in (
         (
@@ -208,8 +214,8 @@ def _lonely(reader: Reader, kai: bool, own: bool) -> None:
         ),
         (
             own,
-            (names.CARD_COUNT, names.CARD_CONTAINER, names.CARD_SHARING),
-            f"{names.CARD_MEMORY} or {names.CARD_COMPUTE}",
+            (names.DEVICE_COUNT, names.DEVICE_CONTAINER, names.DEVICE_SHARING),
+            f"{names.DEVICE_MEMORY} or {names.DEVICE_COMPUTE}",
         ),
     ):
         for name in words:
@@ -217,7 +223,9 @@ def _lonely(reader: Reader, kai: bool, own: bool) -> None:
                 reader.bad(name, reader.note(name), f"says nothing without {partners}")
 
 
-def apply_modes(asks: Iterable[Ask], reader: Reader) -> list[Ask]:
+def apply_modes(
+    asks: Iterable[ContainerDeviceRequest], reader: RequestReader
+) -> list[ContainerDeviceRequest]:
     """``vgpu-mode``: by software (``hami-core``) a card is shared, by ``mig`` it is sliced; absent: either."""
     asks = list(asks)
     for name in (names.VGPU_MODE_VOLCANO, names.VGPU_MODE_HAMI):
@@ -241,35 +249,35 @@ def apply_modes(asks: Iterable[Ask], reader: Reader) -> list[Ask]:
     return asks
 
 
-def read_wishes(reader: Reader) -> Wishes:
-    capability = reader.note(names.CARD_MIN_COMPUTE)
+def read_requirements(reader: RequestReader) -> DeviceRequirements:
+    capability = reader.note(names.DEVICE_MIN_COMPUTE)
     match = re.fullmatch(r"(\d{1,2})(?:\.(\d{1,2}))?", capability)
     if capability and match is None:
-        reader.bad(names.CARD_MIN_COMPUTE, capability, "must be a CUDA compute capability, such as 8.0")
-    wishes = Wishes(
-        models=(*_listed(reader, names.USE_TYPE_HAMI), *_listed(reader, names.CARD_MODEL)),
-        models_not=(*_listed(reader, names.NOT_TYPE_HAMI), *_listed(reader, names.CARD_MODEL_NOT)),
+        reader.bad(names.DEVICE_MIN_COMPUTE, capability, "must be a CUDA compute capability, such as 8.0")
+    requirements = DeviceRequirements(
+        models=(*_listed(reader, names.USE_TYPE_HAMI), *_listed(reader, names.DEVICE_MODEL)),
+        models_not=(*_listed(reader, names.NOT_TYPE_HAMI), *_listed(reader, names.DEVICE_MODEL_NOT)),
         uuids=(*_listed(reader, names.USE_UUID_VOLCANO), *_listed(reader, names.USE_UUID_HAMI)),
         uuids_not=(*_listed(reader, names.NOT_UUID_VOLCANO), *_listed(reader, names.NOT_UUID_HAMI)),
-        min_memory_mib=_mebibytes(reader, names.CARD_MIN_MEMORY) or 0,
+        min_memory_mib=_mebibytes(reader, names.DEVICE_MIN_MEMORY) or 0,
         min_compute=(int(match[1]), int(match[2] or 0)) if match else (0, 0),
         pack=_policy(reader),
     )
-    return NO_WISHES if wishes == NO_WISHES else wishes
+    return NO_REQUIREMENTS if requirements == NO_REQUIREMENTS else requirements
 
 
-def _listed(reader: Reader, name: str) -> tuple[str, ...]:
+def _listed(reader: RequestReader, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in reader.note(name).split(",") if word.strip()))
 
 
-def _policy(reader: Reader) -> bool | None:
-    text = reader.note(names.CARD_POLICY_HAMI)
+def _policy(reader: RequestReader) -> bool | None:
+    text = reader.note(names.DEVICE_POLICY_HAMI)
     if not text:
         return None
     if text not in ("binpack", "spread"):
         reader.problems.append(
             FieldError.not_supported(
-                f"metadata.annotations[{names.CARD_POLICY_HAMI}]", text, ("binpack", "spread")
+                f"metadata.annotations[{names.DEVICE_POLICY_HAMI}]", text, ("binpack", "spread")
             )
         )
     return text == "binpack"

@@ -22,8 +22,8 @@ __all__ = [
     "SHARES",
     "SLICES",
     "WHOLE",
-    "Part",
-    "PartsError",
+    "AssignmentError",
+    "DeviceAssignment",
     "from_annotations",
     "to_annotations",
 ]
@@ -36,12 +36,12 @@ _SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 
 
-class PartsError(ValueError):
+class AssignmentError(ValueError):
     """An annotation that cannot be meant; the text names it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Part:
+class DeviceAssignment:
     """Of one card: all of it (``milli`` 1000), a share, or a MIG slice (``profile`` at ``start``)."""
 
     index: int
@@ -55,7 +55,7 @@ class Part:
         return not self.profile and self.milli >= WHOLE
 
 
-def to_annotations(parts: Iterable[Part]) -> dict[str, str]:
+def to_annotations(parts: Iterable[DeviceAssignment]) -> dict[str, str]:
     """The annotations that say this; none for no parts. Shares and slices stay in their order, which is that of
     the containers that asked for them."""
     listed = list(parts)
@@ -71,32 +71,36 @@ def to_annotations(parts: Iterable[Part]) -> dict[str, str]:
     return found
 
 
-def from_annotations(annotations: Mapping[str, str]) -> tuple[Part, ...]:
-    """Shares, slices, then whole cards, each in the order in which they are named. Raises :class:`PartsError`.
+def from_annotations(annotations: Mapping[str, str]) -> tuple[DeviceAssignment, ...]:
+    """Shares, slices, then whole cards, each in the order in which they are named. Raises :class:`AssignmentError`.
 
     A card that ``windlass.dev/devices`` names and the others do not is held whole.
     """
     shares = [
-        Part(int(m[1]), int(m[2]), int(m[3])) for m in _matches(annotations, SHARES, _SHARE, "0:500/10240")
+        DeviceAssignment(int(m[1]), int(m[2]), int(m[3]))
+        for m in _matches(annotations, SHARES, _SHARE, "0:500/10240")
     ]
     slices = [
-        Part(int(m[1]), 0, 0, m[2], int(m[3])) for m in _matches(annotations, SLICES, _SLICE, "0:1g.10gb@6")
+        DeviceAssignment(int(m[1]), 0, 0, m[2], int(m[3]))
+        for m in _matches(annotations, SLICES, _SLICE, "0:1g.10gb@6")
     ]
     words = [word.strip() for word in annotations.get(DEVICES, "").split(",") if word.strip()]
     if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
-        raise PartsError(
+        raise AssignmentError(
             f'annotation {DEVICES} is "{annotations[DEVICES]}": it must name devices by number, as in "0,1"'
         )
     named = [int(word) for word in words]
     if len(set(named)) != len(named):
-        raise PartsError(f'annotation {DEVICES} is "{annotations[DEVICES]}": it names a device twice')
+        raise AssignmentError(f'annotation {DEVICES} is "{annotations[DEVICES]}": it names a device twice')
     partly = {part.index for part in (*shares, *slices)}
     strange = sorted(partly - set(named))
     if strange:
-        raise PartsError(f"annotation {DEVICES} does not name device {strange[0]}, of which a part was given")
+        raise AssignmentError(
+            f"annotation {DEVICES} does not name device {strange[0]}, of which a part was given"
+        )
     if any(part.milli > WHOLE for part in shares):
-        raise PartsError(f"annotation {SHARES} gives more than a whole device")
-    return (*shares, *slices, *(Part(index) for index in named if index not in partly))
+        raise AssignmentError(f"annotation {SHARES} gives more than a whole device")
+    return (*shares, *slices, *(DeviceAssignment(index) for index in named if index not in partly))
 
 
 def _matches(
@@ -108,6 +112,6 @@ def _matches(
             continue
         match = pattern.fullmatch(word.strip())
         if match is None:
-            raise PartsError(f'annotation {name} holds "{word}": it must be as in "{example}"')
+            raise AssignmentError(f'annotation {name} holds "{word}": it must be as in "{example}"')
         found.append(match)
     return found

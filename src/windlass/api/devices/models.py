@@ -17,7 +17,7 @@ HIGH, STANDARD, INFERENCE = "high-performance", "standard", "inference"
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class AcceleratorModel:
     """``product`` is the label's value, with dashes for spaces. ``compute``: CUDA capability, ``""`` elsewhere.
 
     ``tier`` is the class of work that the model is meant for, where it is clear; ``links``: cards of one
@@ -49,32 +49,32 @@ def _placement(profile: SliceProfile) -> ProfilePlacement:
     )
 
 
-MODELS: dict[str, Model] = {
-    "H100-80GB": Model("NVIDIA-H100-80GB-HBM3", 81559, "9.0", tier=HIGH, links=True),
-    "H100-PCIE": Model("NVIDIA-H100-PCIe", 81559, "9.0", tier=HIGH),
-    "H200": Model("NVIDIA-H200", 143771, "9.0", tier=HIGH, links=True),
-    "B200": Model("NVIDIA-B200", 183359, "10.0", tier=HIGH, links=True),
-    "A100-40GB": Model("NVIDIA-A100-SXM4-40GB", 40960, "8.0", tier=HIGH, links=True),
-    "A100-80GB": Model("NVIDIA-A100-SXM4-80GB", 81920, "8.0", tier=HIGH, links=True),
-    "A30": Model("NVIDIA-A30", 24576, "8.0"),
-    "A40": Model("NVIDIA-A40", 46068, "8.6", tier=STANDARD),
-    "A10": Model("NVIDIA-A10", 23028, "8.6"),
-    "V100-16GB": Model("Tesla-V100-SXM2-16GB", 16384, "7.0", tier=STANDARD, links=True),
-    "V100-32GB": Model("Tesla-V100-SXM2-32GB", 32768, "7.0", tier=STANDARD, links=True),
-    "T4": Model("Tesla-T4", 15360, "7.5", tier=INFERENCE),
-    "L4": Model("NVIDIA-L4", 23034, "8.9", tier=INFERENCE),
-    "L40S": Model("NVIDIA-L40S", 46068, "8.9"),
-    "RTX4090": Model("NVIDIA-GeForce-RTX-4090", 24564, "8.9"),
-    "MI300X": Model("AMD-Instinct-MI300X", 196592, resource=AMD, tier=HIGH, links=True),
-    "GAUDI2": Model("Gaudi2", 98304, resource=GAUDI, links=True),
-    "GAUDI3": Model("Gaudi3", 131072, resource=GAUDI, links=True),
-    "ASCEND910B": Model("Ascend910B", 65536, resource=ASCEND, links=True),
+MODELS: dict[str, AcceleratorModel] = {
+    "H100-80GB": AcceleratorModel("NVIDIA-H100-80GB-HBM3", 81559, "9.0", tier=HIGH, links=True),
+    "H100-PCIE": AcceleratorModel("NVIDIA-H100-PCIe", 81559, "9.0", tier=HIGH),
+    "H200": AcceleratorModel("NVIDIA-H200", 143771, "9.0", tier=HIGH, links=True),
+    "B200": AcceleratorModel("NVIDIA-B200", 183359, "10.0", tier=HIGH, links=True),
+    "A100-40GB": AcceleratorModel("NVIDIA-A100-SXM4-40GB", 40960, "8.0", tier=HIGH, links=True),
+    "A100-80GB": AcceleratorModel("NVIDIA-A100-SXM4-80GB", 81920, "8.0", tier=HIGH, links=True),
+    "A30": AcceleratorModel("NVIDIA-A30", 24576, "8.0"),
+    "A40": AcceleratorModel("NVIDIA-A40", 46068, "8.6", tier=STANDARD),
+    "A10": AcceleratorModel("NVIDIA-A10", 23028, "8.6"),
+    "V100-16GB": AcceleratorModel("Tesla-V100-SXM2-16GB", 16384, "7.0", tier=STANDARD, links=True),
+    "V100-32GB": AcceleratorModel("Tesla-V100-SXM2-32GB", 32768, "7.0", tier=STANDARD, links=True),
+    "T4": AcceleratorModel("Tesla-T4", 15360, "7.5", tier=INFERENCE),
+    "L4": AcceleratorModel("NVIDIA-L4", 23034, "8.9", tier=INFERENCE),
+    "L40S": AcceleratorModel("NVIDIA-L40S", 46068, "8.9"),
+    "RTX4090": AcceleratorModel("NVIDIA-GeForce-RTX-4090", 24564, "8.9"),
+    "MI300X": AcceleratorModel("AMD-Instinct-MI300X", 196592, resource=AMD, tier=HIGH, links=True),
+    "GAUDI2": AcceleratorModel("Gaudi2", 98304, resource=GAUDI, links=True),
+    "GAUDI3": AcceleratorModel("Gaudi3", 131072, resource=GAUDI, links=True),
+    "ASCEND910B": AcceleratorModel("Ascend910B", 65536, resource=ASCEND, links=True),
 }
 """By short name, in upper case. ``H100``, ``A100`` and ``V100`` stand for the 80, 80 and 32 GB ones."""
 _SHORT = {"H100": "H100-80GB", "A100": "A100-80GB", "V100": "V100-32GB", "ASCEND910": "ASCEND910B"}
 
 
-def find_model(name: str) -> Model | None:
+def find_model(name: str) -> AcceleratorModel | None:
     """By short name (``H100-80GB``, ``t4``) or product (``NVIDIA-H100-80GB-HBM3``); None for others."""
     wanted = name.strip().upper().replace(" ", "-")
     short = _SHORT.get(wanted, wanted)

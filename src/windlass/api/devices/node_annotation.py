@@ -14,12 +14,20 @@ from functools import lru_cache
 
 import msgspec
 
-from windlass.api.annotations import CARDS
+from windlass.api.annotations import NODE_DEVICES
 from windlass.api.errors import FieldError
 
-__all__ = ["CARDS", "Card", "Cards", "ProfilePlacement", "SliceInstance", "read", "write"]
+__all__ = [
+    "NODE_DEVICES",
+    "DeviceRecord",
+    "DeviceRecords",
+    "ProfilePlacement",
+    "SliceInstance",
+    "read",
+    "write",
+]
 
-MOST_CARDS = 1024
+MAX_DEVICES = 1024
 """More entries than that are not believed (the largest real nodes have 16 cards)."""
 
 
@@ -51,7 +59,7 @@ class SliceInstance(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, r
     """Of the MIG device (``MIG-…``): what ``CUDA_VISIBLE_DEVICES`` gets."""
 
 
-class Card(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class DeviceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """One card. Absent fields: unknown (``numa``, ``link_group`` −1), or as it mostly is (healthy, no MIG)."""
 
     index: int
@@ -87,46 +95,48 @@ class Card(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
         return int(major), int(minor) if minor.isascii() and minor.isdigit() else 0
 
 
-_decoder = msgspec.json.Decoder(tuple[Card, ...])
+_decoder = msgspec.json.Decoder(tuple[DeviceRecord, ...])
 
 
-class Cards(msgspec.Struct, frozen=True):
+class DeviceRecords(msgspec.Struct, frozen=True):
     """The records that could be read, and what is wrong with the annotation."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DeviceRecord, ...] = ()
     problem: FieldError | None = None
 
 
-def write(cards: Sequence[Card]) -> str:
+def write(cards: Sequence[DeviceRecord]) -> str:
     """The annotation's text, cards by resource and index."""
     ordered = sorted(cards, key=lambda card: (card.resource, card.index))
     return msgspec.json.encode(ordered).decode()
 
 
-def read(annotations: Mapping[str, str]) -> Cards:
+def read(annotations: Mapping[str, str]) -> DeviceRecords:
     """The cards of a Node by its annotations; none where it says nothing, or nothing that can be believed."""
-    text = annotations.get(CARDS, "")
-    return _read(text) if text else Cards()
+    text = annotations.get(NODE_DEVICES, "")
+    return _read(text) if text else DeviceRecords()
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str) -> Cards:
-    field = f"metadata.annotations[{CARDS}]"
+def _read(text: str) -> DeviceRecords:
+    field = f"metadata.annotations[{NODE_DEVICES}]"
     try:
         cards = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        return Cards(problem=FieldError(field, f"is no list of cards: {error}"))
-    if len(cards) > MOST_CARDS:
-        return Cards(problem=FieldError(field, f"names {len(cards)} cards, more than {MOST_CARDS}"))
+        return DeviceRecords(problem=FieldError(field, f"is no list of cards: {error}"))
+    if len(cards) > MAX_DEVICES:
+        return DeviceRecords(problem=FieldError(field, f"names {len(cards)} cards, more than {MAX_DEVICES}"))
     seen: set[tuple[str, int]] = set()
     for card in cards:
-        if card.index < 0 or card.index >= MOST_CARDS or (card.resource, card.index) in seen:
-            return Cards(
+        if card.index < 0 or card.index >= MAX_DEVICES or (card.resource, card.index) in seen:
+            return DeviceRecords(
                 problem=FieldError.invalid(
                     field, card.index, f"index of a card of {card.resource} must be from 0 and stand once"
                 )
             )
         if card.memory_mib < 0:
-            return Cards(problem=FieldError.invalid(field, card.memory_mib, "memoryMib must be at least 0"))
+            return DeviceRecords(
+                problem=FieldError.invalid(field, card.memory_mib, "memoryMib must be at least 0")
+            )
         seen.add((card.resource, card.index))
-    return Cards(cards)
+    return DeviceRecords(cards)

@@ -1,7 +1,7 @@
 """NUMA zones as Windlass' own agent publishes them, and where a pod's amounts are: two annotations, written and
 read here alone.
 
-``windlass.dev/numa`` of a Node is one JSON object (:class:`NodeRecord`). ``windlass.dev/numa-placement`` of a pod
+``windlass.dev/numa`` of a Node is one JSON object (:class:`NumaNodeRecord`). ``windlass.dev/numa-placement`` of a pod
 says from which zones it is served, ``[{"zone": "node-0", "amount": {"cpu": "8", "nvidia.com/gpu": "2"}}]``: the
 scheduler writes it with the binding. KAI's exporter tells what it has observed in the same form
 (``kai.scheduler/numa-placement-observed``).
@@ -19,19 +19,19 @@ from windlass.api import annotations as names
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, from_units, to_units
 
-NUMA = names.NUMA_ZONES
+NUMA = names.NODE_NUMA_ZONES
 PLACEMENT = names.NUMA_PLACEMENT
 OBSERVED_KAI = names.NUMA_OBSERVED_KAI
 POLICY_VOLCANO = names.NUMA_POLICY_VOLCANO
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-MOST_ZONES = 64
+MAX_NUMA_ZONES = 64
 """More are not believed: no machine has as many."""
 
 Placement = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
 """Zone number → amounts in engine units, both in order."""
 
 
-class ZoneRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class NumaZoneRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """One zone. ``cpus``: the processors as the kernel lists them, ``0-15,32-47``. Memory in bytes.
     ``distances``: to all zones in their order, 10 being near."""
 
@@ -41,21 +41,21 @@ class ZoneRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rena
     distances: tuple[int, ...] = ()
 
 
-class NodeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+class NumaNodeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """``policy`` and ``scope`` in the kubelet's words; ``closest``: its option ``prefer-closest-numa-nodes``.
     ``reserved_cpus``: kept for the system, in milli."""
 
-    zones: tuple[ZoneRecord, ...] = ()
+    zones: tuple[NumaZoneRecord, ...] = ()
     policy: str = "none"
     scope: str = "container"
     closest: bool = False
     reserved_cpus: int = 0
 
 
-class NodeZones(msgspec.Struct, frozen=True):
+class NumaAnnotation(msgspec.Struct, frozen=True):
     """What could be read, and what is wrong with it."""
 
-    record: NodeRecord | None = None
+    record: NumaNodeRecord | None = None
     problem: FieldError | None = None
 
 
@@ -64,37 +64,37 @@ class _Part(msgspec.Struct, gc=False):
     amount: dict[str, str | int | float] = {}
 
 
-_node_decoder = msgspec.json.Decoder(NodeRecord)
+_node_decoder = msgspec.json.Decoder(NumaNodeRecord)
 _placement_decoder = msgspec.json.Decoder(tuple[_Part, ...])
 _NUMBER = re.compile(r"(\d{1,4})$")
 
 
-def write(record: NodeRecord) -> str:
+def write(record: NumaNodeRecord) -> str:
     """The text of :data:`NUMA`."""
     return msgspec.json.encode(record).decode()
 
 
-def read(annotations: Mapping[str, str]) -> NodeZones:
+def read(annotations: Mapping[str, str]) -> NumaAnnotation:
     """The zones of a Node by its annotation; none where it has none, or nothing that can be believed."""
     text = annotations.get(NUMA, "")
-    return _read(text) if text else NodeZones()
+    return _read(text) if text else NumaAnnotation()
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str) -> NodeZones:
+def _read(text: str) -> NumaAnnotation:
     field = f"metadata.annotations[{NUMA}]"
     try:
         record = _node_decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        return NodeZones(problem=FieldError(field, f"is no record of NUMA zones: {error}"))
+        return NumaAnnotation(problem=FieldError(field, f"is no record of NUMA zones: {error}"))
     if record.policy not in POLICIES:
-        return NodeZones(problem=FieldError.not_supported(f"{field}.policy", record.policy, POLICIES))
+        return NumaAnnotation(problem=FieldError.not_supported(f"{field}.policy", record.policy, POLICIES))
     numbers = [zone.number for zone in record.zones]
-    if len(set(numbers)) < len(numbers) or len(numbers) > MOST_ZONES or any(n < 0 for n in numbers):
-        return NodeZones(
+    if len(set(numbers)) < len(numbers) or len(numbers) > MAX_NUMA_ZONES or any(n < 0 for n in numbers):
+        return NumaAnnotation(
             problem=FieldError.invalid(f"{field}.zones", str(numbers), "must be few, and differ")
         )
-    return NodeZones(record)
+    return NumaAnnotation(record)
 
 
 def placement_text(placement: Placement) -> str:
@@ -120,7 +120,7 @@ def _placement(text: str) -> Placement | None:
         return None
     found: dict[int, dict[str, int]] = {}
     for part in parts:
-        number = zone_number(part.zone)
+        number = numa_node_number(part.zone)
         if number is None:
             return None
         amounts = found.setdefault(number, {})
@@ -132,7 +132,7 @@ def _placement(text: str) -> Placement | None:
     return tuple((number, tuple(sorted(found[number].items()))) for number in sorted(found))
 
 
-def zone_number(name: str) -> int | None:
+def numa_node_number(name: str) -> int | None:
     """``node-1`` → 1; ``None`` of a name without a number at its end."""
     match = _NUMBER.search(name)
     return int(match[1]) if match else None

@@ -28,7 +28,7 @@ _SIZE = re.compile(r"-(\d{2,3})GB")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PluginUnit:
     """``part``: what one unit is of a card, the least that it can be. ``sharing``: ``time-slicing``, ``mps`` or ``mig``
     (slices that are not replicated). ``replicas``: of each card or slice; 1 where it has none. ``profile``: of a slice,
     ``1g.5gb``; empty also where it cannot be read."""
@@ -46,7 +46,7 @@ class Unit:
         )
 
 
-def unit_of(resource: str, labels: Mapping[str, str], listed: int = 0) -> Unit | None:
+def unit_of(resource: str, labels: Mapping[str, str], listed: int = 0) -> PluginUnit | None:
     """What one of the resource is on a node with these labels; ``None`` for a whole card. ``listed``: how many the
     node has, which tells the replicas where no label does."""
     base = resource.removesuffix(_RENAMED)
@@ -64,11 +64,11 @@ def unit_of(resource: str, labels: Mapping[str, str], listed: int = 0) -> Unit |
         part = compute_of(profile) if profile else Fraction(1)
     if replicated:
         replicas = _number(labels.get(f"{base}.replicas", "")) or _guessed(base, labels, listed)
-        return Unit(MPS if strategy == MPS else TIME_SLICING, part / replicas, replicas, profile)
-    return Unit(SLICES, part, 1, profile) if sliced else None
+        return PluginUnit(MPS if strategy == MPS else TIME_SLICING, part / replicas, replicas, profile)
+    return PluginUnit(SLICES, part, 1, profile) if sliced else None
 
 
-def cards_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> int:
+def devices_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> int:
     """How many cards stand behind the units among these amounts (in thousandths, by resource): the fewest that can
     hold them, and no fewer than feature discovery counts beside those that are whole."""
     found, sliced, whole = 0, Fraction(0), 0
@@ -85,7 +85,9 @@ def cards_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> int
     return found + max(ceil(sliced), _number(labels.get(_COUNT, "")) - whole - found)
 
 
-def more_than_cards(asked: Mapping[str, int], listed: Mapping[str, int], labels: Mapping[str, str]) -> str:
+def more_units_than_devices(
+    asked: Mapping[str, int], listed: Mapping[str, int], labels: Mapping[str, str]
+) -> str:
     """What a pod asks for on a node whose plug-in replicates its cards (or slices), where it asks for more units than
     there are of these: it shares them with itself. In words, empty where it does not. Amounts in thousandths."""
     found = []

@@ -13,14 +13,14 @@ from windlass.api.errors import FieldError
 WHOLE = 1000
 MIB = 2**20
 PERCENT = 100
-MOST_CARDS = 1024
+MAX_DEVICES = 1024
 MOST_MIB = 2**40
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DeviceRequirements:
     """What a card must be like; as of :class:`windlass.spi.devices.DeviceNeed`."""
 
     models: tuple[str, ...] = ()
@@ -32,11 +32,11 @@ class Wishes:
     pack: bool | None = None
 
 
-NO_WISHES = Wishes()
+NO_REQUIREMENTS = DeviceRequirements()
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ContainerDeviceRequest:
     """What one container asks of each of ``count`` distinct cards (see :mod:`windlass.spi.devices`).
 
     ``words``: the amounts as its vocabulary counts them, summed over the cards: for queues that limit them.
@@ -57,7 +57,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerAmounts:
+class ContainerResources:
     """A container and what it asks for, as it is written. ``init``: it ends before the others start."""
 
     name: str
@@ -68,28 +68,28 @@ class ContainerAmounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodDeviceRequest:
     """``spread``: no two pods of the group on one card. ``whole``: cards that are asked for whole, by
     resource, in words that are no ordinary amounts (``volcano.sh/gpu-number``); ``taken``: ordinary amounts of
     running containers that ``asks`` speak of (HAMi's ``nvidia.com/gpu``). Both in engine units."""
 
-    asks: tuple[Ask, ...] = ()
-    wishes: Wishes = NO_WISHES
+    asks: tuple[ContainerDeviceRequest, ...] = ()
+    requirements: DeviceRequirements = NO_REQUIREMENTS
     spread: bool = False
     whole: tuple[tuple[str, int], ...] = ()
     taken: tuple[tuple[str, int], ...] = ()
     problems: tuple[FieldError, ...] = ()
 
 
-NOTHING = Asked()
+NOTHING = PodDeviceRequest()
 
 
 @dataclass(slots=True)
-class Reader:
+class RequestReader:
     """Collects what is asked for and what is wrong with it."""
 
     annotations: Mapping[str, str]
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[ContainerDeviceRequest] = field(default_factory=list)
     whole: dict[str, int] = field(default_factory=dict)
     problems: list[FieldError] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ means is stated here, once; where a combination contradicts itself, a :class:`Fi
 reason and what to write instead. Pure: no node is known here.
 
 Units: compute in thousandths of a card, memory in MiB. A request of nothing but whole cards gives no
-:class:`Ask`: it stays an ordinary amount.
+:class:`ContainerDeviceRequest`: it stays an ordinary amount.
 """
 
 from __future__ import annotations
@@ -16,8 +16,22 @@ from functools import lru_cache
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.devices.annotations_read import annotation_words, apply_modes, read_annotations, read_wishes
-from windlass.api.devices.request import GPU, PERCENT, WHOLE, Ask, Asked, ContainerAmounts, Reader, Wishes
+from windlass.api.devices.annotations_read import (
+    annotation_words,
+    apply_modes,
+    read_annotations,
+    read_requirements,
+)
+from windlass.api.devices.request import (
+    GPU,
+    PERCENT,
+    WHOLE,
+    ContainerDeviceRequest,
+    ContainerResources,
+    DeviceRequirements,
+    PodDeviceRequest,
+    RequestReader,
+)
 from windlass.api.devices.resource_names import (
     QGPU,
     WORDS,
@@ -33,10 +47,10 @@ __all__ = [
     "GPU",
     "WHOLE",
     "WORDS",
-    "Ask",
-    "Asked",
-    "ContainerAmounts",
-    "Wishes",
+    "ContainerDeviceRequest",
+    "ContainerResources",
+    "DeviceRequirements",
+    "PodDeviceRequest",
     "amounts_of",
     "annotation_words",
     "containers_asking",
@@ -49,14 +63,16 @@ __all__ = [
 
 
 @lru_cache(maxsize=4096)
-def read(containers: tuple[ContainerAmounts, ...], annotations: tuple[tuple[str, str], ...] = ()) -> Asked:
+def read(
+    containers: tuple[ContainerResources, ...], annotations: tuple[tuple[str, str], ...] = ()
+) -> PodDeviceRequest:
     """What a pod asks of cards. ``containers``: those that name any word or device; ``annotations``: those of
     :func:`annotation_words`. Shared answers: pods of a gang ask alike."""
-    reader = Reader(dict(annotations))
+    reader = RequestReader(dict(annotations))
     for container in containers:
         read_container(container, reader)
     read_annotations(containers, reader)
-    wishes = read_wishes(reader)
+    requirements = read_requirements(reader)
     spread = reader.note(names.VGPU_SPREAD_VOLCANO)
     if spread and spread != "spread":
         reader.problems.append(
@@ -69,9 +85,9 @@ def read(containers: tuple[ContainerAmounts, ...], annotations: tuple[tuple[str,
     for ask in asks:
         for name, units in ask.taken:
             taken[name] = taken.get(name, 0) + units
-    return Asked(
+    return PodDeviceRequest(
         tuple(asks),
-        wishes,
+        requirements,
         bool(spread),
         tuple(sorted(reader.whole.items())),
         tuple(sorted(taken.items())),
@@ -79,7 +95,7 @@ def read(containers: tuple[ContainerAmounts, ...], annotations: tuple[tuple[str,
     )
 
 
-def _merged(containers: Sequence[ContainerAmounts], reader: Reader) -> list[Ask]:
+def _merged(containers: Sequence[ContainerResources], reader: RequestReader) -> list[ContainerDeviceRequest]:
     """Asks of containers that run together; one that ends before may use the cards of the others."""
     first = {container.name for container in containers if container.init}
     running = [ask for ask in reader.asks if ask.container not in first]
@@ -97,7 +113,7 @@ def _merged(containers: Sequence[ContainerAmounts], reader: Reader) -> list[Ask]
     return running
 
 
-def _covers(ask: Ask, smaller: Ask) -> bool:
+def _covers(ask: ContainerDeviceRequest, smaller: ContainerDeviceRequest) -> bool:
     return (
         ask.resource == smaller.resource
         and ask.profile == smaller.profile
@@ -108,7 +124,7 @@ def _covers(ask: Ask, smaller: Ask) -> bool:
     )
 
 
-def described(ask: Ask) -> str:
+def described(ask: ContainerDeviceRequest) -> str:
     """In words: ``10240 MiB and 30% of the compute of a GPU``, ``2 MIG slices 1g.10gb``."""
     if ask.profile:
         return f"MIG slice {ask.profile}" if ask.count == 1 else f"{ask.count} MIG slices {ask.profile}"
@@ -123,7 +139,7 @@ def described(ask: Ask) -> str:
     return f"{what} of a {card}" if ask.count == 1 else f"{what} of each of {ask.count} {card}s"
 
 
-def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerAmounts, ...]:
+def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerResources, ...]:
     """The containers of a pod's spec that name a device or a word for a part of one."""
     found = []
     for key, init in (("initContainers", True), ("containers", False)):
@@ -134,7 +150,9 @@ def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerAmounts, ...]:
             if spoken:
                 sidecar = container.get("restartPolicy") == "Always"
                 place = f"spec.{key}[{position}].resources.limits"
-                found.append(ContainerAmounts(container.get("name", ""), spoken, init and not sidecar, place))
+                found.append(
+                    ContainerResources(container.get("name", ""), spoken, init and not sidecar, place)
+                )
     return tuple(found)
 
 
@@ -159,7 +177,7 @@ def containers_asking(pod: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _whole_cards(container: ContainerAmounts) -> int:
+def _whole_cards(container: ContainerResources) -> int:
     """How many whole cards a container names; amounts that cannot be read are none."""
     total = 0
     for name, text in container.amounts:

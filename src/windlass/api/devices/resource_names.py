@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from windlass.api.devices.request import (
     GPU,
+    MAX_DEVICES,
     MIG,
-    MOST_CARDS,
     MOST_MIB,
     PERCENT,
     WHOLE,
-    Ask,
-    ContainerAmounts,
-    Reader,
+    ContainerDeviceRequest,
+    ContainerResources,
+    RequestReader,
 )
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, parse
@@ -31,7 +31,7 @@ FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ResourceVocabulary:
     """One vocabulary of resource names.
 
     ``number``: how many cards; ``memory`` of each card in units of ``unit_mib``; ``percentage`` of each card's
@@ -51,22 +51,22 @@ class Family:
     """A number of cards without a word on memory means all the memory of each."""
 
 
-VOLCANO_VGPU = Family(
+VOLCANO_VGPU = ResourceVocabulary(
     "Volcano vGPU",
     "volcano.sh/vgpu-number",
     "volcano.sh/vgpu-memory",
     percentage="volcano.sh/vgpu-memory-percentage",
     cores=("volcano.sh/vgpu-cores",),
 )
-VOLCANO = Family("Volcano GPU sharing", "volcano.sh/gpu-number", "volcano.sh/gpu-memory")
-HAMI = Family(
+VOLCANO = ResourceVocabulary("Volcano GPU sharing", "volcano.sh/gpu-number", "volcano.sh/gpu-memory")
+HAMI = ResourceVocabulary(
     "HAMi",
     GPU,
     "nvidia.com/gpumem",
     percentage="nvidia.com/gpumem-percentage",
     cores=("nvidia.com/gpucores",),
 )
-ALIYUN = Family(
+ALIYUN = ResourceVocabulary(
     "aliyun.com",
     "aliyun.com/gpu-count",
     "aliyun.com/gpu-mem",
@@ -75,7 +75,7 @@ ALIYUN = Family(
     memory_is_total=True,
     whole_without_memory=False,
 )
-QGPU = Family(
+QGPU = ResourceVocabulary(
     "qGPU",
     "",
     "tke.cloud.tencent.com/qgpu-memory",
@@ -150,13 +150,13 @@ def resource_of(profile: str) -> str:
     return MIG + profile.replace("+", ".")
 
 
-def compute_part(profile: str) -> int:
+def compute_share(profile: str) -> int:
     """``3g.40gb`` → 429: compute slices of a card's seven (an A30's four), in thousandths, rounded up."""
     slices = int(profile.partition("g")[0])
     return min(WHOLE, -(-slices * WHOLE // (4 if profile in FOUR_SLICED else 7)))
 
 
-def read_container(container: ContainerAmounts, reader: Reader) -> None:
+def read_container(container: ContainerResources, reader: RequestReader) -> None:
     amounts = dict(container.amounts)
     spoken = [family for family in FAMILIES if _speaks(family, amounts)]
     for name in amounts:
@@ -185,18 +185,21 @@ def read_container(container: ContainerAmounts, reader: Reader) -> None:
     _profiles(container, amounts, reader)
 
 
-def _speaks(family: Family, amounts: Mapping[str, str]) -> bool:
+def _speaks(family: ResourceVocabulary, amounts: Mapping[str, str]) -> bool:
     names = (family.memory, family.percentage, *family.cores)
     return any(name in amounts for name in names) or (family.number in amounts and family.number in WORDS)
 
 
 def _family_ask(
-    family: Family, container: ContainerAmounts, amounts: Mapping[str, str], reader: Reader
-) -> Ask | None:
+    family: ResourceVocabulary,
+    container: ContainerResources,
+    amounts: Mapping[str, str],
+    reader: RequestReader,
+) -> ContainerDeviceRequest | None:
     """One container's words of one vocabulary."""
     field = _Fields(container.place, amounts, reader)
     before = len(reader.problems)
-    count = field.integer(family.number, 1, MOST_CARDS)
+    count = field.integer(family.number, 1, MAX_DEVICES)
     memory = field.integer(family.memory, 1, MOST_MIB)
     percentage = field.integer(family.percentage, 1, PERCENT)
     cores = _cores(family, field)
@@ -229,7 +232,7 @@ def _family_ask(
     if memory is None and percentage is None and cores is None and family is ALIYUN:
         reader.whole[GPU] = reader.whole.get(GPU, 0) + cards * WHOLE
         return None
-    return Ask(
+    return ContainerDeviceRequest(
         container.name,
         family.card,
         cards,
@@ -243,7 +246,7 @@ def _family_ask(
 
 
 def _counted(
-    family: Family, cards: int, memory: int | None, cores: int | None
+    family: ResourceVocabulary, cards: int, memory: int | None, cores: int | None
 ) -> tuple[tuple[str, int], ...]:
     """The words as amounts over all cards, in engine units."""
     per = 1 if family.memory_is_total else cards
@@ -257,18 +260,20 @@ def _counted(
     return tuple(sorted(found))
 
 
-def _cores(family: Family, field: _Fields) -> int | None:
+def _cores(family: ResourceVocabulary, field: _Fields) -> int | None:
     given = [name for name in family.cores if name in field.amounts]
     if len(given) > 1:
         field.refuse(given[1], f"{given[0]} is given too and means the same: keep one of them")
         return None
     if not given:
         return None
-    most = PERCENT * MOST_CARDS if family is QGPU else PERCENT
+    most = PERCENT * MAX_DEVICES if family is QGPU else PERCENT
     return field.integer(given[0], 0, most)
 
 
-def _whole_qgpu(container: ContainerAmounts, field: _Fields, cores: int, memory: int | None) -> Ask | None:
+def _whole_qgpu(
+    container: ContainerResources, field: _Fields, cores: int, memory: int | None
+) -> ContainerDeviceRequest | None:
     name = QGPU.cores[0]
     if cores % PERCENT:
         field.refuse(
@@ -282,7 +287,7 @@ def _whole_qgpu(container: ContainerAmounts, field: _Fields, cores: int, memory:
     return None
 
 
-def _ascend(container: ContainerAmounts, amounts: Mapping[str, str], reader: Reader) -> None:
+def _ascend(container: ContainerResources, amounts: Mapping[str, str], reader: RequestReader) -> None:
     """A part of an Ascend chip: the smallest template that has as much memory."""
     field = _Fields(container.place, amounts, reader)
     for name in amounts:
@@ -302,20 +307,24 @@ def _ascend(container: ContainerAmounts, amounts: Mapping[str, str], reader: Rea
             )
         elif (memory := field.integer(name, 1, MOST_MIB)) is not None:
             fitting = next((t for t in templates if t[1] >= memory), None)
-            count = field.integer(chip, 1, MOST_CARDS) or 1
+            count = field.integer(chip, 1, MAX_DEVICES) or 1
             taken = ((chip, count * WHOLE),) if chip in amounts else ()
             milli, mib = (fitting[2], fitting[1]) if fitting is not None else (WHOLE, memory)
-            reader.asks.append(Ask(container.name, chip, count, milli, mib, slices=False, taken=taken))
+            reader.asks.append(
+                ContainerDeviceRequest(container.name, chip, count, milli, mib, slices=False, taken=taken)
+            )
 
 
-def _profiles(container: ContainerAmounts, amounts: Mapping[str, str], reader: Reader) -> None:
+def _profiles(container: ContainerResources, amounts: Mapping[str, str], reader: RequestReader) -> None:
     """MIG slices by profile."""
     for name in amounts:
         if (profile := profile_of(name)) and amounts[name] != "0":
-            count = _Fields(container.place, amounts, reader).integer(name, 1, MOST_CARDS)
+            count = _Fields(container.place, amounts, reader).integer(name, 1, MAX_DEVICES)
             if count is not None:
                 taken = ((name, count * WHOLE),)
-                reader.asks.append(Ask(container.name, count=count, profile=profile, taken=taken))
+                reader.asks.append(
+                    ContainerDeviceRequest(container.name, count=count, profile=profile, taken=taken)
+                )
 
 
 @dataclass(slots=True)
@@ -324,7 +333,7 @@ class _Fields:
 
     place: str
     amounts: Mapping[str, str]
-    reader: Reader
+    reader: RequestReader
 
     def refuse(self, name: str, why: str) -> None:
         self.reader.problems.append(FieldError.forbidden(f"{self.place}[{name}]", why))

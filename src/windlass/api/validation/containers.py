@@ -41,7 +41,7 @@ Obj = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PodReferences:
     """What containers may refer to in their pod."""
 
     volumes: frozenset[str]
@@ -51,7 +51,7 @@ class Surroundings:
 
 def containers(spec: Obj, path: str, out: Collector) -> None:
     """Init containers and containers of a pod spec."""
-    around = Surroundings(
+    references = PodReferences(
         frozenset(volume.get("name", "") for volume in spec.get("volumes") or ()),
         tuple(claim.get("name", "") for claim in spec.get("resourceClaims") or ()),
         bool(spec.get("hostNetwork")),
@@ -63,18 +63,18 @@ def containers(spec: Obj, path: str, out: Collector) -> None:
     host_ports: set[str] = set()
     for index, one in enumerate(main):
         where = f"{path}.containers[{index}]"
-        _common(one, where, around, out)
+        _common(one, where, references, out)
         _name(one, where, seen, out)
         _hooks(one, where, out)
         _host_ports(one, where, host_ports, out)
         if one.get("restartPolicy") is not None:
             out.choice(f"{where}.restartPolicy", one["restartPolicy"], _CONTAINER_RESTARTS)
     for index, one in enumerate(spec.get("initContainers") or ()):
-        _init(one, f"{path}.initContainers[{index}]", around, seen, out)
+        _init(one, f"{path}.initContainers[{index}]", references, seen, out)
 
 
-def _init(one: Obj, where: str, around: Surroundings, seen: set[str], out: Collector) -> None:
-    _common(one, where, around, out)
+def _init(one: Obj, where: str, references: PodReferences, seen: set[str], out: Collector) -> None:
+    _common(one, where, references, out)
     _name(one, where, seen, out)
     _host_ports(one, where, set(), out)
     policy = one.get("restartPolicy")
@@ -97,7 +97,7 @@ def _name(one: Obj, where: str, seen: set[str], out: Collector) -> None:
     seen.add(name)
 
 
-def _common(one: Obj, where: str, around: Surroundings, out: Collector) -> None:
+def _common(one: Obj, where: str, references: PodReferences, out: Collector) -> None:
     out.checked(f"{where}.name", one.get("name", ""), names.dns_label)
     image = one.get("image", "")
     if not image:
@@ -106,20 +106,20 @@ def _common(one: Obj, where: str, around: Surroundings, out: Collector) -> None:
         out.invalid(f"{where}.image", image, "must not have leading or trailing whitespace")
     if one.get("terminationMessagePolicy"):
         out.choice(f"{where}.terminationMessagePolicy", one["terminationMessagePolicy"], _POLICIES)
-    _ports(one.get("ports") or (), f"{where}.ports", around, out)
+    _ports(one.get("ports") or (), f"{where}.ports", references, out)
     _environment(one.get("env") or (), f"{where}.env", out)
     _environment_from(one.get("envFrom") or (), f"{where}.envFrom", out)
-    _mounts(one, where, around, out)
+    _mounts(one, where, references, out)
     if one.get("imagePullPolicy"):
         out.choice(f"{where}.imagePullPolicy", one["imagePullPolicy"], _PULL)
-    amounts.requirements(one.get("resources") or {}, f"{where}.resources", out, around.claims)
+    amounts.requirements(one.get("resources") or {}, f"{where}.resources", out, references.claims)
     _security(one.get("securityContext") or {}, f"{where}.securityContext", out)
 
 
 # --- ports --------------------------------------------------------------------------------------------
 
 
-def _ports(ports: Iterable[Obj], path: str, around: Surroundings, out: Collector) -> None:
+def _ports(ports: Iterable[Obj], path: str, references: PodReferences, out: Collector) -> None:
     seen: set[str] = set()
     for index, port in enumerate(ports):
         where = f"{path}[{index}]"
@@ -138,7 +138,7 @@ def _ports(ports: Iterable[Obj], path: str, around: Surroundings, out: Collector
         host = port.get("hostPort", 0)
         if host:
             out.each(f"{where}.hostPort", host, names.port_number(host))
-            if around.host_network and host != number:
+            if references.host_network and host != number:
                 out.invalid(
                     f"{where}.hostPort", host, "must match `containerPort` when `hostNetwork` is true"
                 )
@@ -245,7 +245,7 @@ def _environment_from(sources: Iterable[Obj], path: str, out: Collector) -> None
 # --- mounts -------------------------------------------------------------------------------------------
 
 
-def _mounts(one: Obj, where: str, around: Surroundings, out: Collector) -> None:
+def _mounts(one: Obj, where: str, references: PodReferences, out: Collector) -> None:
     seen: set[str] = set()
     privileged = bool((one.get("securityContext") or {}).get("privileged"))
     for index, mount in enumerate(one.get("volumeMounts") or ()):
@@ -253,7 +253,7 @@ def _mounts(one: Obj, where: str, around: Surroundings, out: Collector) -> None:
         name, target = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
             out.required(f"{path}.name")
-        if name not in around.volumes:
+        if name not in references.volumes:
             out.add(FieldError.not_found(f"{path}.name", name))
         if not target:
             out.required(f"{path}.mountPath")

@@ -18,7 +18,7 @@ _FIXED = ("capability", "deserved", "guarantee")
 Spec = Mapping[str, Any]
 
 
-class QueueTree:
+class QueueSpecs:
     """``specs``: all queues by name."""
 
     def __init__(self, specs: Mapping[str, Spec]) -> None:
@@ -49,7 +49,7 @@ def root_changes(before: Spec, after: Spec) -> Iterable[FieldError]:
             )
 
 
-def against_parent(tree: QueueTree, name: str) -> Iterable[FieldError]:
+def against_parent(tree: QueueSpecs, name: str) -> Iterable[FieldError]:
     """What a queue may not have because of those above it."""
     spec = tree.specs[name]
     for resource, amount in _share(spec, "capability").items():
@@ -67,7 +67,7 @@ def against_parent(tree: QueueTree, name: str) -> Iterable[FieldError]:
         yield from _sum_of_siblings(tree, parent, name, which)
 
 
-def against_children(tree: QueueTree, name: str) -> Iterable[FieldError]:
+def against_children(tree: QueueSpecs, name: str) -> Iterable[FieldError]:
     """What a queue may not have because of those below it."""
     children = tree.children(name)
     if not children:
@@ -95,7 +95,7 @@ def against_children(tree: QueueTree, name: str) -> Iterable[FieldError]:
                 )
 
 
-def _sum_of_siblings(tree: QueueTree, parent: str, name: str, which: str) -> Iterable[FieldError]:
+def _sum_of_siblings(tree: QueueSpecs, parent: str, name: str, which: str) -> Iterable[FieldError]:
     limit = _share(tree.specs[parent], which)
     own = _share(tree.specs[name], which)
     for resource in own:
@@ -114,7 +114,7 @@ def _sum_of_siblings(tree: QueueTree, parent: str, name: str, which: str) -> Ite
             )
 
 
-def _nearest(tree: QueueTree, name: str, which: str, resource: str) -> tuple[str, Fraction] | None:
+def _nearest(tree: QueueSpecs, name: str, which: str, resource: str) -> tuple[str, Fraction] | None:
     for ancestor in tree.ancestors(name):
         value = _share(tree.specs.get(ancestor, {}), which).get(resource)
         if value is not None:

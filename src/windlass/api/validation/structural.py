@@ -12,7 +12,7 @@ from typing import Any
 from windlass.api.errors import FieldError
 from windlass.api.validation.collector import Collector
 from windlass.api.wire.field_values import canonical_time
-from windlass.api.wire.schema import Node, Struct
+from windlass.api.wire.schema import SchemaNode, Struct
 
 
 @lru_cache(maxsize=64)
@@ -30,7 +30,7 @@ def struct(found: Struct, value: dict[str, Any], path: str, out: Collector) -> N
             check(node, item, f"{path}.{name}" if path else name, out)
 
 
-def check(node: Node, value: Any, path: str, out: Collector) -> None:
+def check(node: SchemaNode, value: Any, path: str, out: Collector) -> None:
     if value is None:
         return
     if node.enum and value not in node.enum:
@@ -48,7 +48,7 @@ def check(node: Node, value: Any, path: str, out: Collector) -> None:
             check(node.item, item, f"{path}.{key}", out)  # type: ignore[arg-type]
 
 
-def _bounds(node: Node, value: Any, path: str, out: Collector) -> None:
+def _bounds(node: SchemaNode, value: Any, path: str, out: Collector) -> None:
     bounds = node.bounds
     if isinstance(value, int | float) and not isinstance(value, bool):
         if "minimum" in bounds and value < bounds["minimum"]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from windlass.api.views.autoscaling import ProvisioningRequest, decode_provisioning_request
 from windlass.api.views.claims import (
     AwaitedDevice,
-    Capacity,
     ClaimRequest,
     ClaimTemplate,
+    DeviceCapacity,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -37,32 +37,32 @@ from windlass.api.views.kai import (
     decode_kai_queue,
 )
 from windlass.api.views.native import NativeGroup, decode_native_group, decode_workload
-from windlass.api.views.node import Node, TaintView, decode_node
+from windlass.api.views.node import NodeObject, TaintView, decode_node
 from windlass.api.views.numa import NodeTopology, decode_node_resource_topology, decode_numatopology
 from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode_pod
 from windlass.api.views.podshape import PodShape
-from windlass.api.views.policy import DisruptionBudget, decode_disruption_budget
+from windlass.api.views.policy import PodDisruptionBudget, decode_disruption_budget
 from windlass.api.views.scheduling import (
     Condition,
-    NodeGroupAffinity,
     PodGroup,
     PriorityClass,
-    Queue,
+    QueueAffinity,
+    QueueObject,
     SubGroupPolicy,
     decode_pod_group,
     decode_priority_class,
     decode_queue,
 )
 from windlass.api.views.storage import (
-    Claim,
     CsiDriver,
     CsiNode,
+    PersistentVolume,
+    PersistentVolumeClaim,
     StorageCapacity,
     StorageClass,
-    Volume,
-    decode_claim,
     decode_csi_driver,
     decode_csi_node,
+    decode_persistent_volume_claim,
     decode_storage_capacity,
     decode_storage_class,
     decode_volume,
@@ -77,13 +77,11 @@ from windlass.api.views.topology import (
     decode_hypernode,
     decode_topology,
 )
-from windlass.api.views.wire import Owner, controller_of, encode
+from windlass.api.views.wire import OwnerReference, controller_of, encode
 
 __all__ = [
     "DEFAULT_SCHEDULER",
     "AwaitedDevice",
-    "Capacity",
-    "Claim",
     "ClaimRequest",
     "ClaimTemplate",
     "Condition",
@@ -91,6 +89,7 @@ __all__ = [
     "CoschedulingGroup",
     "CsiDriver",
     "CsiNode",
+    "DeviceCapacity",
     "DeviceClaim",
     "DeviceClass",
     "DeviceConstraint",
@@ -98,7 +97,6 @@ __all__ = [
     "DeviceResult",
     "DeviceTaint",
     "DeviceToleration",
-    "DisruptionBudget",
     "HyperNode",
     "HyperNodeMember",
     "KaiPodGroup",
@@ -107,16 +105,19 @@ __all__ = [
     "Namespace",
     "NativeGroup",
     "NetworkTopology",
-    "Node",
-    "NodeGroupAffinity",
+    "NodeObject",
     "NodeTopology",
-    "Owner",
+    "OwnerReference",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
     "Pod",
+    "PodDisruptionBudget",
     "PodGroup",
     "PodShape",
     "PriorityClass",
     "ProvisioningRequest",
-    "Queue",
+    "QueueAffinity",
+    "QueueObject",
     "ResourceQuota",
     "ResourceSlice",
     "SliceDevice",
@@ -127,9 +128,7 @@ __all__ = [
     "Topology",
     "TopologyConstraint",
     "TopologyLevel",
-    "Volume",
     "controller_of",
-    "decode_claim",
     "decode_claim_template",
     "decode_coscheduling_group",
     "decode_csi_driver",
@@ -145,6 +144,7 @@ __all__ = [
     "decode_node",
     "decode_node_resource_topology",
     "decode_numatopology",
+    "decode_persistent_volume_claim",
     "decode_pod",
     "decode_pod_group",
     "decode_priority_class",

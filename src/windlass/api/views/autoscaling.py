@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.wire import Owner, intern, kept, metadata, moment, owners, part, split
+from windlass.api.views.wire import OwnerReference, intern, kept, metadata, moment, owners, part, split
 
 
 class RequestCondition(msgspec.Struct, frozen=True, gc=False):
@@ -27,7 +27,7 @@ class ProvisioningRequest(msgspec.Struct, gc=False):
     name: str
     uid: str
     annotations: Mapping[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
     created: float
     deleted: float
     class_name: str

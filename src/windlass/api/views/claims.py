@@ -161,7 +161,7 @@ class DeviceClass(msgspec.Struct, gc=False):
         return self.name
 
 
-class Capacity(msgspec.Struct, frozen=True, gc=False):
+class DeviceCapacity(msgspec.Struct, frozen=True, gc=False):
     """What a device has of something, quantities as text. The others say what a part of it may be
     (``requestPolicy``): any of ``values``, rising, or from ``least`` to ``most`` (empty: all of it) in steps of
     ``step`` (empty: any); ``default``: that of who asks for none (empty: all of it)."""
@@ -184,7 +184,7 @@ class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     attributes: tuple[tuple[str, str | int | bool], ...] = ()
     versions: tuple[str, ...] = ()
     """Which of the attributes are semantic versions."""
-    capacity: tuple[Capacity, ...] = ()
+    capacity: tuple[DeviceCapacity, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     draws: tuple[tuple[str, str, str], ...] = ()
     shared: bool = False
@@ -592,10 +592,10 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
     )
 
 
-def _capacity(name: str, wire: _CapacityWire) -> Capacity:
+def _capacity(name: str, wire: _CapacityWire) -> DeviceCapacity:
     policy = wire.request_policy or _PolicyWire()
     span = policy.valid_range or _RangeWire()
     told = (policy.default, span.min, span.max, span.step)
     default, least, most, step = ("" if one is None else str(one) for one in told)
     values = tuple(str(one) for one in policy.valid_values or ())
-    return Capacity(name, str(wire.value), default, values, least, most, step)
+    return DeviceCapacity(name, str(wire.value), default, values, least, most, step)

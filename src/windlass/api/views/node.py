@@ -30,12 +30,12 @@ class TaintView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     time_added: str | None = None
 
 
-class ImageView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class NodeImage(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     names: tuple[str, ...] | None = None
     size_bytes: int = 0
 
 
-class Node(msgspec.Struct, gc=False):
+class NodeObject(msgspec.Struct, gc=False):
     """``allocatable`` in engine units. ``ready`` is the Ready condition's status, ``""`` without one."""
 
     name: str
@@ -50,7 +50,7 @@ class Node(msgspec.Struct, gc=False):
     unschedulable: bool
     ready: str
     problems: tuple[FieldError, ...]
-    images: tuple[ImageView, ...] = ()
+    images: tuple[NodeImage, ...] = ()
     """Those of its container images that its kubelet lists. One object for all nodes that have the same."""
     kubelet: bool = False
     """Whether a kubelet has reported for it: not an agent of Windlass, and not nobody."""
@@ -91,10 +91,10 @@ class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
 
 _spec_decoder = msgspec.json.Decoder(_SpecWire)
 _status_decoder = msgspec.json.Decoder(_StatusWire)
-_images_decoder = msgspec.json.Decoder(tuple[ImageView, ...] | None)
+_images_decoder = msgspec.json.Decoder(tuple[NodeImage, ...] | None)
 
 
-def decode_node(raw: bytes | msgspec.Raw) -> Node:
+def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
     """A node of the wire; ``allocatable`` falls back to ``capacity``, as the API server fills it.
 
     A resource whose amount cannot be read counts as absent: nothing is placed on what is not known.
@@ -108,7 +108,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
     amounts = status.capacity if status.allocatable is None else status.allocatable
     allocatable = units(amounts, "status.allocatable", problems)
     ready = next((c.status for c in status.conditions or () if c.type == "Ready"), "")
-    return Node(
+    return NodeObject(
         name=intern(meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
@@ -133,7 +133,7 @@ def _by_kubelet(info: _InfoWire | None) -> bool:
     return info is not None and bool(info.kubelet_version) and not info.kubelet_version.endswith(AGENT_SUFFIX)
 
 
-def _images(raw: msgspec.Raw) -> tuple[ImageView, ...]:
+def _images(raw: msgspec.Raw) -> tuple[NodeImage, ...]:
     """A list that cannot be read is none: nothing but a wish depends on it."""
     if raw is EMPTY:
         return ()
@@ -141,5 +141,5 @@ def _images(raw: msgspec.Raw) -> tuple[ImageView, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _shared_image(image: ImageView) -> ImageView:
+def _shared_image(image: NodeImage) -> NodeImage:
     return image

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.api.devices.numa_annotations import POLICIES, cpus_of, zone_number
+from windlass.api.devices.numa_annotations import POLICIES, cpus_of, numa_node_number
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, is_device, to_units
 from windlass.api.views.wire import EMPTY, field_error, intern, metadata, part, split
@@ -34,7 +34,7 @@ _BY_LEGACY = {
 """The deprecated ``topologyPolicies`` → (policy, scope)."""
 
 
-class ZoneView(msgspec.Struct, frozen=True, gc=False):
+class NumaZoneView(msgspec.Struct, frozen=True, gc=False):
     """``free`` is ``None`` where the report does not say. ``costs``: zone number → distance."""
 
     number: int
@@ -51,7 +51,7 @@ class NodeTopology(msgspec.Struct, gc=False):
     name: str
     uid: str
     resource_version: str
-    zones: tuple[ZoneView, ...]
+    zones: tuple[NumaZoneView, ...]
     policy: str
     scope: str
     cpu_manager: str
@@ -174,8 +174,8 @@ def _policy(wire: _NrtWire, told: Mapping[str, str], problems: list[FieldError])
     return policy, scope
 
 
-def _nrt_zone(wire: _ZoneWire, field: str, problems: list[FieldError]) -> ZoneView | None:
-    number = zone_number(wire.name)
+def _nrt_zone(wire: _ZoneWire, field: str, problems: list[FieldError]) -> NumaZoneView | None:
+    number = numa_node_number(wire.name)
     if number is None:
         problems.append(FieldError.invalid(f"{field}.name", wire.name, "must end in the NUMA node's number"))
         return None
@@ -197,10 +197,10 @@ def _nrt_zone(wire: _ZoneWire, field: str, problems: list[FieldError]) -> ZoneVi
             free[intern(one.name)] = left
     costs = {}
     for pair in wire.costs or ():
-        other, far = zone_number(pair.name), str(pair.value)
+        other, far = numa_node_number(pair.name), str(pair.value)
         if other is not None and far.isdecimal() and len(far) < 6:
             costs[other] = int(far)
-    return ZoneView(number, capacity, allocatable, free, costs)
+    return NumaZoneView(number, capacity, allocatable, free, costs)
 
 
 def _units(name: str, amount: Any, field: str, problems: list[FieldError]) -> int | None:
@@ -242,7 +242,7 @@ def decode_numatopology(raw: bytes | msgspec.Raw) -> NodeTopology:
     )
 
 
-def _volcano_zones(spec: _NumaSpec, problems: list[FieldError]) -> tuple[ZoneView, ...]:
+def _volcano_zones(spec: _NumaSpec, problems: list[FieldError]) -> tuple[NumaZoneView, ...]:
     cpus = {int(name): wire for name, wire in spec.cpus.items() if name.isdecimal() and len(name) < 6}
     kept = _kept_cpus(spec, cpus, problems)
     free: set[int] | None = None
@@ -266,7 +266,7 @@ def _volcano_zones(spec: _NumaSpec, problems: list[FieldError]) -> tuple[ZoneVie
             allocatable[name] = table.allocatable
             if left is not None:
                 left[name] = table.free
-        found.append(ZoneView(number, capacity, allocatable, left))
+        found.append(NumaZoneView(number, capacity, allocatable, left))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from windlass.api.views.podshape import (
     ContainerWire,
     PodShape,
     PodSpecWire,
-    Served,
+    ResizedContainer,
     claims_of,
     scheduling_group,
     served_otherwise,
@@ -24,7 +24,7 @@ from windlass.api.views.podshape import (
 from windlass.api.views.wire import (
     EMPTY,
     MetaWire,
-    Owner,
+    OwnerReference,
     controller_of,
     intern,
     interned,
@@ -48,7 +48,7 @@ class ContainerExit(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class CardReport(msgspec.Struct, frozen=True, gc=False):
+class DeviceReport(msgspec.Struct, frozen=True, gc=False):
     """What the first init container of a pod that holds a card has told: ``card`` as ``NVIDIA_VISIBLE_DEVICES`` takes
     it, empty while there is none; then ``problem`` may say why."""
 
@@ -76,7 +76,7 @@ class Pod(msgspec.Struct, gc=False):
     resource_version: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
     created: float
     deleted: float
     shape: PodShape
@@ -113,13 +113,13 @@ class Pod(msgspec.Struct, gc=False):
     """The images of its init containers and containers, as written."""
     told_cards: tuple[str, ...] = ()
     """Its containers whose environment refers to the annotation ``windlass.dev/visible-devices``."""
-    report: CardReport | None = None
+    report: DeviceReport | None = None
     """Only of a pod that holds a card for others."""
     generation: int = 0
     """Counts the versions of its spec; 0 where the server does not."""
 
     @property
-    def controller(self) -> Owner | None:
+    def controller(self) -> OwnerReference | None:
         return controller_of(self.owners)
 
     @property
@@ -317,19 +317,19 @@ def _told_cards(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
     return _shared_names(tuple(one.name for one in everyone if _VISIBLE_DEVICES in bytes(one.env)))
 
 
-def _report(statuses: Sequence[_ContainerStatusWire]) -> CardReport:
+def _report(statuses: Sequence[_ContainerStatusWire]) -> DeviceReport:
     """A card counts while the container that named it is over and has not been started again."""
     if not statuses:
-        return CardReport()
+        return DeviceReport()
     now, before = statuses[0].state, statuses[0].last_state
     ended = now.terminated if now is not None else None
     if ended is not None and ended.exit_code == 0:
-        return CardReport((ended.message or "").strip(), "" if ended.message else "it named no card")
+        return DeviceReport((ended.message or "").strip(), "" if ended.message else "it named no card")
     ended = ended or (before.terminated if before is not None else None)
     if ended is not None and ended.exit_code:
-        return CardReport(problem=(ended.message or ended.reason or f"exit code {ended.exit_code}").strip())
+        return DeviceReport(problem=(ended.message or ended.reason or f"exit code {ended.exit_code}").strip())
     waits = now.waiting.reason if now is not None and now.waiting is not None else None
-    return CardReport(problem=waits or "")
+    return DeviceReport(problem=waits or "")
 
 
 @lru_cache(maxsize=4096)
@@ -351,7 +351,7 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool
     return reason, message, ready, disrupted
 
 
-def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[Served, ...]:
+def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[ResizedContainer, ...]:
     """What containers, or the pod as a whole, were given where that is not what they ask."""
     found = {
         one.name: one for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))

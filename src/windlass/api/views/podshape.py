@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from windlass.api.devices.request import MIG, ContainerAmounts
+from windlass.api.devices.request import MIG, ContainerResources
 from windlass.api.devices.resource_names import is_word
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, add, is_device, maximum, to_units
 from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part
 
 
-class Requirement(msgspec.Struct, frozen=True, gc=False):
+class RequirementWire(msgspec.Struct, frozen=True, gc=False):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] | None = None
@@ -32,12 +32,12 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
 class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     match_labels: dict[str, str] | None = None
-    match_expressions: tuple[Requirement, ...] | None = None
+    match_expressions: tuple[RequirementWire, ...] | None = None
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    match_expressions: tuple[Requirement, ...] | None = None
-    match_fields: tuple[Requirement, ...] | None = None
+    match_expressions: tuple[RequirementWire, ...] | None = None
+    match_fields: tuple[RequirementWire, ...] | None = None
 
 
 class NodeSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -49,7 +49,7 @@ class PreferredNode(msgspec.Struct, frozen=True, gc=False):
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
-class NodeAffinity(msgspec.Struct, frozen=True, gc=False):
+class NodeAffinityWire(msgspec.Struct, frozen=True, gc=False):
     required: NodeSelector | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
@@ -72,7 +72,7 @@ class WeightedTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
-class PodAffinity(msgspec.Struct, frozen=True, gc=False):
+class PodAffinityWire(msgspec.Struct, frozen=True, gc=False):
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
@@ -82,12 +82,12 @@ class PodAffinity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
+    node_affinity: NodeAffinityWire | None = None
+    pod_affinity: PodAffinityWire | None = None
+    pod_anti_affinity: PodAffinityWire | None = None
 
 
-class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class TolerationWire(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """``toleration_seconds``: how long a NoExecute taint is borne; None is for ever."""
 
     key: str = ""
@@ -221,14 +221,14 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     request: Mapping[str, int]
     node_selector: Mapping[str, str]
     affinity: Affinity | None
-    tolerations: tuple[Toleration, ...]
+    tolerations: tuple[TolerationWire, ...]
     host_ports: tuple[tuple[str, int, str], ...]
     """(protocol, number, address); an empty address stands for all of the node's."""
     gates: tuple[str, ...]
     claims: tuple[ClaimReference, ...]
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
-    devices: tuple[ContainerAmounts, ...] = ()
+    devices: tuple[ContainerResources, ...] = ()
     """The containers that name a device, or a word for a part of one, with these amounts as written."""
     speaks_of_parts: bool = False
     """Whether a container names a word for a part of a device, or a MIG profile."""
@@ -242,7 +242,7 @@ _QOS = ("cpu", "memory")
 
 _selector_decoder = msgspec.json.Decoder(dict[str, str])
 _affinity_decoder = msgspec.json.Decoder(Affinity)
-_tolerations_decoder = msgspec.json.Decoder(tuple[Toleration, ...])
+_tolerations_decoder = msgspec.json.Decoder(tuple[TolerationWire, ...])
 _gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
 _claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
 _container_claims_decoder = msgspec.json.Decoder(_ContainerClaims)
@@ -257,7 +257,7 @@ _shapes: weakref.WeakValueDictionary[tuple[bytes | str | bool | None, ...], PodS
 )
 
 
-class Served(msgspec.Struct, frozen=True, gc=False):
+class ResizedContainer(msgspec.Struct, frozen=True, gc=False):
     """What a container of a running pod was given, where that is not what its spec asks: it is being resized in
     place. ``resources`` as they are in force, ``allocated`` as its kubelet has granted them; both as on the wire.
     No ``container``: the pod as a whole."""
@@ -267,7 +267,9 @@ class Served(msgspec.Struct, frozen=True, gc=False):
     allocated: bytes
 
 
-def shape_of(spec: PodSpecWire, served: tuple[Served, ...] = (), infeasible: bool = False) -> PodShape:
+def shape_of(
+    spec: PodSpecWire, served: tuple[ResizedContainer, ...] = (), infeasible: bool = False
+) -> PodShape:
     """The shared shape of a spec. Never raises on what stands in it.
 
     ``served``: what a pod that is being resized holds; it counts with the larger of that and its spec, as for
@@ -289,14 +291,14 @@ def shape_of(spec: PodSpecWire, served: tuple[Served, ...] = (), infeasible: boo
 
 def served_otherwise(
     container: ContainerWire, resources: msgspec.Raw, allocated: msgspec.Raw
-) -> Served | None:
+) -> ResizedContainer | None:
     """What a status says of a container, unless that is what its spec says, too."""
     if resources is EMPTY or bytes(resources) == b"null":
         return None
     asked, given = bytes(container.resources), bytes(allocated)
     if bytes(resources) == asked and (not given or given in asked):
         return None
-    return Served(container.name, bytes(resources), given)
+    return ResizedContainer(container.name, bytes(resources), given)
 
 
 def claims_of(spec: PodSpecWire, pod: str) -> tuple[str, ...]:
@@ -352,7 +354,9 @@ def _key(spec: PodSpecWire) -> tuple[bytes | str | bool | None, ...]:
     return tuple(parts)
 
 
-def _build(spec: PodSpecWire, served: tuple[Served, ...] = (), infeasible: bool = False) -> PodShape:
+def _build(
+    spec: PodSpecWire, served: tuple[ResizedContainer, ...] = (), infeasible: bool = False
+) -> PodShape:
     problems: list[FieldError] = []
     request = _request(spec, problems, {one.container: one for one in served}, infeasible)
     gates = part(_gates_decoder, spec.scheduling_gates, "spec.schedulingGates", tuple, problems)
@@ -429,7 +433,7 @@ def class_name(name: str) -> str:
     return f"{leaf}.{domain}" if slash else name
 
 
-def _devices(spec: PodSpecWire) -> Iterator[ContainerAmounts]:
+def _devices(spec: PodSpecWire) -> Iterator[ContainerResources]:
     for key, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for position, container in enumerate(containers or ()):
             place = f"spec.{key}[{position}].resources"
@@ -438,7 +442,7 @@ def _devices(spec: PodSpecWire) -> Iterator[ContainerAmounts]:
             spoken = tuple(sorted((n, str(v)) for n, v in amounts.items() if is_device(n) or is_word(n)))
             if spoken:
                 init = key == "initContainers" and container.restart_policy != "Always"
-                yield ContainerAmounts(container.name, spoken, init, f"{place}.limits")
+                yield ContainerResources(container.name, spoken, init, f"{place}.limits")
 
 
 def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:
@@ -469,7 +473,7 @@ def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[st
 
 
 def _request(
-    spec: PodSpecWire, problems: list[FieldError], served: Mapping[str, Served], infeasible: bool
+    spec: PodSpecWire, problems: list[FieldError], served: Mapping[str, ResizedContainer], infeasible: bool
 ) -> Mapping[str, int]:
     running: list[Mapping[str, int]] = []
     for position, container in enumerate(spec.containers or ()):
@@ -493,7 +497,9 @@ def _request(
     return {intern(name): units for name, units in total.items() if units > 0}
 
 
-def _effective(asked: Mapping[str, int], served: Served | None, infeasible: bool) -> Mapping[str, int]:
+def _effective(
+    asked: Mapping[str, int], served: ResizedContainer | None, infeasible: bool
+) -> Mapping[str, int]:
     """What counts of a container: kube-scheduler's ``determineEffectiveRequests``."""
     if served is None:
         return asked

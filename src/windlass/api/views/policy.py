@@ -9,7 +9,7 @@ from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.wire import intern, metadata, part, split
 
 
-class DisruptionBudget(msgspec.Struct, gc=False):
+class PodDisruptionBudget(msgspec.Struct, gc=False):
     """``selector`` ``None`` selects nothing, an empty one all pods of the namespace. ``allowed``: how many
     evictions its status allows; 0 where the status is not there, or older than the spec."""
 
@@ -41,7 +41,7 @@ _status_decoder = msgspec.json.Decoder(_Status)
 _generation_decoder = msgspec.json.Decoder(_Generation)
 
 
-def decode_disruption_budget(raw: bytes | msgspec.Raw) -> DisruptionBudget:
+def decode_disruption_budget(raw: bytes | msgspec.Raw) -> PodDisruptionBudget:
     """A PodDisruptionBudget. Raises ``msgspec.DecodeError`` on what has no name."""
     problems: list[FieldError] = []
     whole = split(raw)
@@ -51,4 +51,4 @@ def decode_disruption_budget(raw: bytes | msgspec.Raw) -> DisruptionBudget:
     version = part(_generation_decoder, whole.metadata, "metadata", _Generation, problems)
     current = (status.observed_generation or 0) >= (version.generation or 0)
     allowed = max(0, status.disruptions_allowed or 0) if current else 0
-    return DisruptionBudget(intern(meta.namespace), meta.name, spec.selector, allowed)
+    return PodDisruptionBudget(intern(meta.namespace), meta.name, spec.selector, allowed)

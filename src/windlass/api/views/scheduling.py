@@ -13,7 +13,7 @@ from windlass.api.views.topology import NetworkTopology, network_topology
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,
-    Owner,
+    OwnerReference,
     intern,
     interned,
     kept,
@@ -60,7 +60,7 @@ class PodGroup(msgspec.Struct, gc=False):
     resource_version: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
     created: float
     deleted: float
     min_member: int
@@ -172,7 +172,7 @@ def _policies(raw: msgspec.Raw, problems: list[FieldError]) -> tuple[SubGroupPol
     return tuple(found)
 
 
-class NodeGroupAffinity(msgspec.Struct, frozen=True, gc=False):
+class QueueAffinity(msgspec.Struct, frozen=True, gc=False):
     """``spec.affinity`` of a queue: names of groups of nodes. ``limits``: annotation
     ``volcano.sh/nodegroup-resource-limits`` as written."""
 
@@ -188,7 +188,7 @@ class NodeGroupAffinity(msgspec.Struct, frozen=True, gc=False):
         return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
 
 
-class Queue(msgspec.Struct, gc=False):
+class QueueObject(msgspec.Struct, gc=False):
     """Amounts in engine units. ``parent`` and ``state`` as written, ``""`` when absent.
 
     ``allocated`` is what ``status.allocated`` says, as text.
@@ -212,7 +212,7 @@ class Queue(msgspec.Struct, gc=False):
     allocated: Mapping[str, str]
     counts: Mapping[str, int]
     problems: tuple[FieldError, ...]
-    node_groups: NodeGroupAffinity | None = None
+    node_groups: QueueAffinity | None = None
 
     @property
     def key(self) -> str:
@@ -262,7 +262,7 @@ _queue_spec_decoder = msgspec.json.Decoder(_QueueSpecWire)
 _queue_status_decoder = msgspec.json.Decoder(_QueueStatusWire)
 
 
-def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
+def decode_queue(raw: bytes | msgspec.Raw) -> QueueObject:
     """A Volcano Queue. Raises ``msgspec.DecodeError`` on what has no name."""
     problems: list[FieldError] = []
     whole = split(raw)
@@ -270,7 +270,7 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
     spec = part(_queue_spec_decoder, whole.spec, "spec", _QueueSpecWire, problems)
     status = part(_queue_status_decoder, whole.status, "status", _QueueStatusWire, problems)
     guarantee = spec.guarantee.resource if spec.guarantee else EMPTY
-    return Queue(
+    return QueueObject(
         name=intern(meta.name),
         uid=meta.uid,
         resource_version=meta.resource_version,
@@ -299,12 +299,12 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
     )
 
 
-def _node_groups(wire: _QueueAffinity | None, limits: str) -> NodeGroupAffinity | None:
+def _node_groups(wire: _QueueAffinity | None, limits: str) -> QueueAffinity | None:
     if wire is None and not limits:
         return None
     wire = wire or _QueueAffinity()
     near, far = wire.node_group_affinity or _GroupTerms(), wire.node_group_anti_affinity or _GroupTerms()
-    return NodeGroupAffinity(
+    return QueueAffinity(
         near.required or (), near.preferred or (), far.required or (), far.preferred or (), limits
     )
 

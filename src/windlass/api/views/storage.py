@@ -26,7 +26,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """On a claim: whoever binds volumes has finished with it."""
 
 
-class Claim(msgspec.Struct, gc=False):
+class PersistentVolumeClaim(msgspec.Struct, gc=False):
     """``volume``: the one it is bound to. ``storage_class`` ``None``: it names none. ``request`` in bytes.
     ``selected_node``: where its volume is to be made. ``bound``: whoever binds volumes has done so."""
 
@@ -48,7 +48,7 @@ class Claim(msgspec.Struct, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Volume(msgspec.Struct, gc=False):
+class PersistentVolume(msgspec.Struct, gc=False):
     """``claim``: ``namespace/name`` of the one it is bound to or kept for. ``nodes``: its node affinity.
     ``driver`` and ``handle``: of CSI."""
 
@@ -198,13 +198,13 @@ _csi_driver_decoder = msgspec.json.Decoder(_CsiDriverSpec)
 _capacity_decoder = msgspec.json.Decoder(_CapacityWire)
 
 
-def decode_claim(raw: bytes | msgspec.Raw) -> Claim:
+def decode_persistent_volume_claim(raw: bytes | msgspec.Raw) -> PersistentVolumeClaim:
     """A PersistentVolumeClaim. Raises ``msgspec.DecodeError`` on what has no name."""
     problems: list[FieldError] = []
     whole = split(raw)
     meta = metadata(whole.metadata, problems)
     spec = part(_claim_decoder, whole.spec, "spec", _ClaimSpec, problems)
-    return Claim(
+    return PersistentVolumeClaim(
         intern(meta.namespace),
         meta.name,
         meta.uid,
@@ -220,7 +220,7 @@ def decode_claim(raw: bytes | msgspec.Raw) -> Claim:
     )
 
 
-def decode_volume(raw: bytes | msgspec.Raw) -> Volume:
+def decode_volume(raw: bytes | msgspec.Raw) -> PersistentVolume:
     """A PersistentVolume. Raises ``msgspec.DecodeError`` on what has no name."""
     problems: list[FieldError] = []
     whole = split(raw)
@@ -228,7 +228,7 @@ def decode_volume(raw: bytes | msgspec.Raw) -> Volume:
     spec = part(_volume_decoder, whole.spec, "spec", _VolumeSpec, problems)
     status = part(_phase_decoder, whole.status, "status", _PhaseWire, problems)
     claim = spec.claim_ref
-    return Volume(
+    return PersistentVolume(
         meta.name,
         interned(meta.labels),
         f"{claim.namespace}/{claim.name}" if claim is not None and claim.name else "",

@@ -27,7 +27,7 @@ NO_LABELS: Mapping[str, str] = {}
 EMPTY = msgspec.Raw(b"")
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     """An owner reference."""
 
     api_version: str
@@ -187,15 +187,15 @@ def kept(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
 @lru_cache(maxsize=8192)
 def _owner(
     api_version: str, kind: str, name: str, uid: str, controller: bool, blocks: bool
-) -> tuple[Owner, ...]:
-    return (Owner(intern(api_version), intern(kind), intern(name), intern(uid), controller, blocks),)
+) -> tuple[OwnerReference, ...]:
+    return (OwnerReference(intern(api_version), intern(kind), intern(name), intern(uid), controller, blocks),)
 
 
-def _shared(r: OwnerWire) -> tuple[Owner, ...]:
+def _shared(r: OwnerWire) -> tuple[OwnerReference, ...]:
     return _owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller), bool(r.block_owner_deletion))
 
 
-def owners(references: list[OwnerWire] | None) -> tuple[Owner, ...]:
+def owners(references: list[OwnerWire] | None) -> tuple[OwnerReference, ...]:
     if not references:
         return ()
     if len(references) == 1:
@@ -203,7 +203,7 @@ def owners(references: list[OwnerWire] | None) -> tuple[Owner, ...]:
     return tuple(_shared(reference)[0] for reference in references)
 
 
-def controller_of(references: tuple[Owner, ...]) -> Owner | None:
+def controller_of(references: tuple[OwnerReference, ...]) -> OwnerReference | None:
     """The managing owner, if there is one."""
     return next((owner for owner in references if owner.controller), None)
 

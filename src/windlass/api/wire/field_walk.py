@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.api.errors import FieldError
 from windlass.api.wire.field_values import FORMAT_WRONG, canonical_quantity, canonical_time, check_base64
-from windlass.api.wire.schema import ZERO, Node, Struct
+from windlass.api.wire.schema import ZERO, SchemaNode, Struct
 
 Path = tuple["Path | None", "str | int"]
 
@@ -47,7 +47,7 @@ def dotted(path: Path | None) -> str:
     return "".join(reversed(parts)).removeprefix(".")
 
 
-def zero(node: Node) -> Any:
+def zero(node: SchemaNode) -> Any:
     """What Go writes for a value that was not given."""
     if node.kind == "struct":
         return {name: zero(inner) for name, inner in node.struct.always}  # type: ignore[union-attr]
@@ -99,7 +99,7 @@ class GoWalker:
             if name not in value:
                 value[name] = zero(node)
 
-    def value(self, item: Any, node: Node, path: Path) -> Any:
+    def value(self, item: Any, node: SchemaNode, path: Path) -> Any:
         """The normal form of one value that is no plain string or bool; ``DROP`` where the field goes."""
         kind = node.kind
         found = type(item)
@@ -127,7 +127,7 @@ class GoWalker:
         self.mismatch(item, node, path)
         return item
 
-    def items(self, value: list[Any], node: Node, path: Path) -> list[Any]:
+    def items(self, value: list[Any], node: SchemaNode, path: Path) -> list[Any]:
         leaf, is_struct = node.leaf, node.kind == "struct"
         for index, item in enumerate(value):
             if type(item) is leaf:
@@ -138,20 +138,20 @@ class GoWalker:
             value[index] = self.element(item, node, (path, index))
         return value
 
-    def map(self, value: dict[str, Any], node: Node, path: Path) -> dict[str, Any]:
+    def map(self, value: dict[str, Any], node: SchemaNode, path: Path) -> dict[str, Any]:
         leaf = node.leaf
         for key, item in value.items():
             if type(item) is not leaf:
                 value[key] = self.element(item, node, (path, key))
         return value
 
-    def element(self, item: Any, node: Node, path: Path) -> Any:
+    def element(self, item: Any, node: SchemaNode, path: Path) -> Any:
         if item is None:
             return zero(node)
         result = self.value(item, node, path)
         return item if result is DROP else result
 
-    def scalar(self, item: Any, node: Node, path: Path) -> Any:
+    def scalar(self, item: Any, node: SchemaNode, path: Path) -> Any:
         kind, found = node.kind, type(item)
         try:
             match kind:
@@ -176,7 +176,7 @@ class GoWalker:
         self.mismatch(item, node, path)
         return item
 
-    def mismatch(self, item: Any, node: Node, path: Path) -> None:
+    def mismatch(self, item: Any, node: SchemaNode, path: Path) -> None:
         found = _GO_NAMES[type(item)]
         wanted = node.go
         match node.kind:
@@ -200,7 +200,7 @@ class GoWalker:
             steps.append(step)
         owner: Struct = self.root
         shown: list[str] = []
-        node: Node | None = None
+        node: SchemaNode | None = None
         for step in reversed(steps):
             if node is None or node.kind == "struct":
                 owner = node.struct if node is not None else self.root  # type: ignore[assignment]
@@ -239,7 +239,7 @@ class SchemaWalker:
         self.struct(value, self.root, None, skip=("metadata", "apiVersion", "kind"))
         self.unknown[known:] = sorted(self.unknown[known:])
 
-    def _metadata(self, metadata: Any, node: Node) -> None:
+    def _metadata(self, metadata: Any, node: SchemaNode) -> None:
         """A real server decodes the metadata of a custom resource by itself, as Go does."""
         if not isinstance(metadata, dict):
             found = _GO_NAMES[type(metadata)]
@@ -270,7 +270,7 @@ class SchemaWalker:
         for key in gone:
             del value[key]
 
-    def value(self, item: Any, node: Node, path: Path) -> None:
+    def value(self, item: Any, node: SchemaNode, path: Path) -> None:
         kind = node.kind
         if kind == "any" or (node.nullable and item is None):
             return
@@ -284,13 +284,13 @@ class SchemaWalker:
         elif not _fits(item, kind):
             self.mismatch(item, node, path)
 
-    def elements(self, pairs: Iterable[tuple[str | int, Any]], node: Node, path: Path) -> None:
-        inner: Node = node.item  # type: ignore[assignment]
+    def elements(self, pairs: Iterable[tuple[str | int, Any]], node: SchemaNode, path: Path) -> None:
+        inner: SchemaNode = node.item  # type: ignore[assignment]
         for step, element in pairs:
             if type(element) is not inner.leaf:
                 self.value(element, inner, (path, step))
 
-    def mismatch(self, item: Any, node: Node, path: Path) -> None:
+    def mismatch(self, item: Any, node: SchemaNode, path: Path) -> None:
         where, found = dotted(path), _BODY_NAMES[type(item)]
         wanted = _BODY_WANTED.get(node.kind, node.kind)
         why = f'{where} in body must be of type {wanted}: "{found}"'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api.wire.schema import Node, Struct
+from windlass.api.wire.schema import SchemaNode, Struct
 
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
@@ -32,7 +32,7 @@ def merge_strategically(original: dict[str, Any], patch: dict[str, Any], struct:
     return _merge_map(original, patch, struct)
 
 
-def _lookup(struct: Struct | None, key: str) -> tuple[Node | None, str, str]:
+def _lookup(struct: Struct | None, key: str) -> tuple[SchemaNode | None, str, str]:
     """The node of a field, its strategy without retainKeys, and its merge key."""
     node = struct.fields.get(key) if struct is not None else None
     if node is None:
@@ -41,7 +41,7 @@ def _lookup(struct: Struct | None, key: str) -> tuple[Node | None, str, str]:
     return node, strategy, node.merge_key
 
 
-def _inner(node: Node | None) -> Struct | None:
+def _inner(node: SchemaNode | None) -> Struct | None:
     """The struct of a field's value, or of its items."""
     if node is None:
         return None
@@ -194,7 +194,12 @@ def _check_order(items: list[Any], order: list[Any], merge_key: str) -> None:
 
 
 def _merge_list_handler(
-    original: list[Any], patch: list[Any], node: Node | None, strategy: str, merge_key: str, deleting: bool
+    original: list[Any],
+    patch: list[Any],
+    node: SchemaNode | None,
+    strategy: str,
+    merge_key: str,
+    deleting: bool,
 ) -> list[Any]:
     if strategy != "merge" and not deleting:
         return patch

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.wire.field_walk import zero
-from windlass.api.wire.schema import Node, Struct
+from windlass.api.wire.schema import SchemaNode, Struct
 from windlass.kits.timestamps import rfc3339, rfc3339_micro
 
 MAGIC = b"k8s\x00"
@@ -98,7 +98,7 @@ def _fill(result: dict[str, Any], raw: bytes, table: dict[int, Any]) -> None:
                 result[name] = decoded
 
 
-def _entry(node: Node, raw: bytes) -> tuple[str, Any]:
+def _entry(node: SchemaNode, raw: bytes) -> tuple[str, Any]:
     key, item = "", zero(node)
     for number, _, value in records(raw):
         if number == 1:
@@ -108,7 +108,7 @@ def _entry(node: Node, raw: bytes) -> tuple[str, Any]:
     return key, item
 
 
-def _value(node: Node, value: Any) -> Any:
+def _value(node: SchemaNode, value: Any) -> Any:
     match node.kind:
         case "string":
             return value.decode()
@@ -135,7 +135,7 @@ def _value(node: Node, value: Any) -> Any:
     return _scalar(node, value)
 
 
-def _scalar(node: Node, value: int) -> Any:
+def _scalar(node: SchemaNode, value: int) -> Any:
     return bool(value) if node.kind == "boolean" else _signed(value)
 
 

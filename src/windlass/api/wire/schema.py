@@ -1,6 +1,6 @@
 """What the fields of a kind are: one table for decoding, pruning, merging, OpenAPI and explain.
 
-A :class:`Node` describes one value. Built-in kinds come from ``data/types.json.gz`` (written by
+A :class:`SchemaNode` describes one value. Built-in kinds come from ``data/types.json.gz`` (written by
 ``tools/typedata``), custom kinds from their CustomResourceDefinitions (:mod:`windlass.api.wire.schema_crd`).
 Structs are resolved on first use, so loading costs a few milliseconds and no type is built in vain.
 Nodes are shared and must not be changed.
@@ -50,7 +50,7 @@ _NEVER_EMPTY = ("struct", "quantity", "int-or-string", "time", "microtime")
 _LEAF: dict[str, type] = {"string": str, "boolean": bool}
 
 
-class Node:
+class SchemaNode:
     """One value: its kind, and for fields of Go structs how Go names, omits and numbers it.
 
     ``kind``: string, boolean, integer, number, bytes, time, microtime, duration, quantity,
@@ -90,7 +90,7 @@ class Node:
         self.leaf: type | None = _LEAF.get(kind)
         self.go = go
         self.struct: Struct | None = None
-        self.item: Node | None = None
+        self.item: SchemaNode | None = None
         self.bits = 64
         self.inline = ""
         self.omit = False
@@ -117,7 +117,7 @@ class Struct:
 
     __slots__ = ("_always", "_build", "_fields", "description", "go", "kind", "map_type", "name", "required")
 
-    def __init__(self, name: str, go: str, build: Callable[[], dict[str, Node]]) -> None:
+    def __init__(self, name: str, go: str, build: Callable[[], dict[str, SchemaNode]]) -> None:
         self.name = name
         self.go = go
         self.required: tuple[str, ...] = ()
@@ -125,18 +125,18 @@ class Struct:
         self.map_type = ""
         self.description = ""
         self._build = build
-        self._fields: dict[str, Node] | None = None
-        self._always: tuple[tuple[str, Node], ...] | None = None
+        self._fields: dict[str, SchemaNode] | None = None
+        self._always: tuple[tuple[str, SchemaNode], ...] | None = None
 
     @property
-    def fields(self) -> dict[str, Node]:
+    def fields(self) -> dict[str, SchemaNode]:
         fields = self._fields
         if fields is None:
             fields = self._fields = self._build()
         return fields
 
     @property
-    def always(self) -> tuple[tuple[str, Node], ...]:
+    def always(self) -> tuple[tuple[str, SchemaNode], ...]:
         """Fields that Go writes even when they are empty (``resources: {}``, ``restartCount: 0``)."""
         if self._always is None:
             self._always = tuple((name, node) for name, node in self.fields.items() if node.written_empty)
@@ -165,11 +165,11 @@ def builtin(name: str) -> Struct:
     return struct
 
 
-def _fields(table: Mapping[str, Any]) -> dict[str, Node]:
+def _fields(table: Mapping[str, Any]) -> dict[str, SchemaNode]:
     return {name: _field(*spec) for name, spec in table.items()}
 
 
-def _field(spec: Any, go: str, flags: str, numbers: str, extra: Mapping[str, Any]) -> Node:
+def _field(spec: Any, go: str, flags: str, numbers: str, extra: Mapping[str, Any]) -> SchemaNode:
     node = _node(spec, go)
     node.pointer = "p" in flags
     node.omit = "e" in flags and not node.pointer and node.kind != "struct"
@@ -192,18 +192,18 @@ def _field(spec: Any, go: str, flags: str, numbers: str, extra: Mapping[str, Any
     return node
 
 
-def _node(spec: Any, go: str) -> Node:
+def _node(spec: Any, go: str) -> SchemaNode:
     if isinstance(spec, list):
-        node = Node("list" if spec[0] == "L" else "map", go=go)
+        node = SchemaNode("list" if spec[0] == "L" else "map", go=go)
         node.item = _node(spec[1], _item_go(go, spec))
         if spec == ["M", "q"]:
             node.item.format = "milli"  # a ResourceList, whose amounts are rounded up to thousandths
         return node
     if spec.startswith("o:"):
-        node = Node("struct", go=go)
+        node = SchemaNode("struct", go=go)
         node.struct = builtin(spec[2:])
         return node
-    node = Node(KINDS[spec], go=go or {"s": "string", "b": "bool"}.get(spec, ""))
+    node = SchemaNode(KINDS[spec], go=go or {"s": "string", "b": "bool"}.get(spec, ""))
     node.bits = 32 if spec == "i" else 64
     return node
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from windlass.api.wire import schema
-from windlass.api.wire.schema import CORE, META, Node, Struct
+from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 
 EMBEDDED: Mapping[tuple[str, str], str] = {
     ("Job", "spec.tasks.template"): f"{CORE}PodTemplateSpec",
@@ -83,8 +83,8 @@ def struct_for(group: str, version: str, kind: str) -> Struct | None:
     struct.kind = (group, version, kind)
     fields = struct.fields
     for name in ("apiVersion", "kind"):
-        fields.setdefault(name, Node("string", go="string"))
-    metadata = Node("struct", go="v1.ObjectMeta")
+        fields.setdefault(name, SchemaNode("string", go="string"))
+    metadata = SchemaNode("struct", go="v1.ObjectMeta")
     metadata.struct = schema.builtin(f"{META}ObjectMeta")
     fields["metadata"] = metadata
     return struct
@@ -97,7 +97,7 @@ def columns(group: str, version: str, kind: str) -> list[dict[str, Any]]:
 
 
 def _struct(body: Mapping[str, Any], kind: str, path: str) -> Struct:
-    def build() -> dict[str, Node]:
+    def build() -> dict[str, SchemaNode]:
         return {
             name: node_of(inner, kind, f"{path}.{name}" if path else name)
             for name, inner in body.get("properties", {}).items()
@@ -109,9 +109,9 @@ def _struct(body: Mapping[str, Any], kind: str, path: str) -> Struct:
     return struct
 
 
-def node_of(body: Mapping[str, Any], kind: str, path: str) -> Node:
+def node_of(body: Mapping[str, Any], kind: str, path: str) -> SchemaNode:
     """The node of one JSON schema of a CustomResourceDefinition."""
-    node = Node(_kind(body))
+    node = SchemaNode(_kind(body))
     embedded = EMBEDDED.get((kind, path))
     if embedded:
         node.kind, node.leaf, node.embedded = "struct", None, True

@@ -7,7 +7,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.manifests.apply import CLIENT, NONE, SERVER, Applier, Outcome
+from windlass.cli.manifests.apply import CLIENT, NONE, SERVER, Applier, ApplyResult
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 
@@ -53,22 +53,22 @@ def command(
                 evidence="\n     ".join(str(problem) for problem in problems),
                 remedies=("write what the messages say", "apply without --strict: the same is only told"),
             )
-    outcomes: list[Outcome] = []
+    outcomes: list[ApplyResult] = []
     failed: list[WindlassError] = []
     for document in documents:
         try:
-            outcome = applier.apply(document)
+            result = applier.apply(document)
         except WindlassError as error:
             if errors.exit_status(error) == errors.UNREACHABLE or len(documents) == 1:
                 raise
             failed.append(error)
             invocation.err.write(errors.as_text(error, invocation.err.paint))
             continue
-        outcomes.append(outcome)
-        for text in outcome.warnings:
+        outcomes.append(result)
+        for text in result.warnings:
             invocation.warn(text)
         if not invocation.structured:
-            invocation.out.line(f"{outcome.title} {outcome.action}{_SUFFIXES[dry_run]}")
+            invocation.out.line(f"{result.title} {result.action}{_SUFFIXES[dry_run]}")
     if invocation.structured:
         items = [outcome.obj for outcome in outcomes]
         whole = {"apiVersion": "v1", "kind": "List", "items": items}

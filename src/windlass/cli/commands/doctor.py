@@ -30,16 +30,14 @@ def command(invocation: Invocation) -> int:
     out = invocation.out
     records = []
     failed = 0
-    for finding in found:
-        records.append(finding.as_record())
-        failed += finding.level == FAIL
+    for result in found:
+        records.append(result.as_record())
+        failed += result.level == FAIL
         if invocation.structured:
             continue
-        out.line(
-            f"{out.paint(f'{finding.level:<4}', _COLOURS[finding.level])}  {finding.name}: {finding.text}"
-        )
-        if finding.remedy and finding.level != OK:
-            out.line(f"      try: {errors.aimed_remedy(finding.remedy, invocation.surroundings.aim)}")
+        out.line(f"{out.paint(f'{result.level:<4}', _COLOURS[result.level])}  {result.name}: {result.text}")
+        if result.remedy and result.level != OK:
+            out.line(f"      try: {errors.aimed_remedy(result.remedy, invocation.surroundings.aim)}")
     if invocation.structured:
         emit(invocation, {"checks": records}, names=[r["check"] for r in records if r["level"] != OK])
     return errors.FAILED if failed else errors.OK

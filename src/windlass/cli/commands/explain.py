@@ -8,7 +8,7 @@ import click
 
 from windlass.api.devices.numa_annotations import placement_of
 from windlass.api.errors import StatusError
-from windlass.api.reasons import Explanation, NearMiss, NodesAsked, Reason
+from windlass.api.reasons import Explanation, NearMiss, NodesRequested, Reason
 from windlass.cli import resources
 from windlass.cli.errors import aimed_remedy, unless_refused
 from windlass.cli.invocation import Invocation
@@ -18,10 +18,10 @@ from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, pod_phase
 from windlass.cli.jobs.reasons import (
     ahead,
-    asked_line,
     blocker_line,
     brief,
     group_title,
+    request_line,
     short_names,
     verdict,
 )
@@ -155,12 +155,12 @@ def _estimate(record: Explanation) -> str:
     return f"starts {when}{basis}"
 
 
-def _asked(asked: NodesAsked, now: float) -> str:
+def _asked(asked: NodesRequested, now: float) -> str:
     """How the nodes that are asked for it stand, by which request, and what is said of it."""
     number = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
     by = f"by ProvisioningRequest {asked.request}{number}, {asked.class_name}" if asked.request else ""
     again = f"asked for anew in {durations.write(max(0.0, asked.retry_at - now))}" if asked.retry_at else ""
-    return "\n".join(filter(None, (asked_line(asked, now), asked.detail, by, again)))
+    return "\n".join(filter(None, (request_line(asked, now), asked.detail, by, again)))
 
 
 def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:

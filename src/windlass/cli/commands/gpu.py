@@ -42,7 +42,7 @@ def command() -> None:
 @command.command("ls")
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completer("nodes"))
 @standard(namespace=False)
-def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
+def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     """List cards: model, memory, health, shares and slices, who has them, and what is free."""
     found = invocation.client.list(NODES).items
     if nodes:
@@ -65,7 +65,7 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     return errors.OK
 
 
-def _show(invocation: Invocation, rows: list[device_table.Row]) -> None:
+def _show(invocation: Invocation, rows: list[device_table.DeviceRow]) -> None:
     header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
     lines = []
     for row in rows:
@@ -74,10 +74,10 @@ def _show(invocation: Invocation, rows: list[device_table.Row]) -> None:
             row.node,
             str(card.index),
             card.model or card.resource,
-            device_table.memory_words(card.memory_mib),
+            device_table.memory_text(card.memory_mib),
             "ok" if card.healthy else card.reason or "bad",
-            device_table.free_words(row),
-            device_table.mode_words(row),
+            device_table.free_text(row),
+            device_table.mode_text(row),
         ]
         if invocation.wide:
             line += [
@@ -86,7 +86,7 @@ def _show(invocation: Invocation, rows: list[device_table.Row]) -> None:
                 card.pci or "-",
                 card.uuid or "-",
             ]
-        lines.append([*line, device_table.holder_words(row)])
+        lines.append([*line, device_table.holder_text(row)])
     if invocation.wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
     if tables.too_wide(header, lines, wide_tables.room(invocation)):
@@ -97,12 +97,12 @@ def _show(invocation: Invocation, rows: list[device_table.Row]) -> None:
 
 def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """The change of a Node that adds to what its agent has not heard yet, if nobody else was faster."""
-    outstanding = (metadata.get("annotations") or {}).get(annotations.CLEAR_CARDS, "")
+    outstanding = (metadata.get("annotations") or {}).get(annotations.CLEAR_BAD_DEVICES, "")
     text = ";".join(filter(None, (outstanding, words)))
     return {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
-            "annotations": {annotations.CLEAR_CARDS: text},
+            "annotations": {annotations.CLEAR_BAD_DEVICES: text},
         }
     }
 

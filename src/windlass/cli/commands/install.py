@@ -19,8 +19,8 @@ from windlass.cli.text import plural
 
 if TYPE_CHECKING:
     from windlass.cli.install.bind_guard import Proof
-    from windlass.cli.install.objects import Wishes
-    from windlass.cli.install.remove import Leaving
+    from windlass.cli.install.objects import InstallOptions
+    from windlass.cli.install.remove import RemovalPlan
 
 FORMATS = ("json", "yaml", "name")
 
@@ -99,7 +99,7 @@ def command(
     namespace = invocation.namespace or objects.NAMESPACE
     if image is not None and not image.strip():
         raise WindlassError("WL-USE-400", "--image is empty", remedies=("leave it out for the default",))
-    told = objects.Wishes(
+    told = objects.InstallOptions(
         namespace=namespace,
         image=image or "",
         replicas=replicas or 0,
@@ -116,9 +116,9 @@ def command(
         _check_printed(adopt)
         return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
     need_cluster(invocation)
-    wishes = _settled(invocation, told, adopt or "", bind_guard, gpu_sharing, reset=reset)
-    run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
-    return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+    options = _settled(invocation, told, adopt or "", bind_guard, gpu_sharing, reset=reset)
+    run = InstallRun(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
+    return _alone(run, options) if adopt is None else _take_over(run, adopt, options, queues, finish=finish)
 
 
 def _check_adoption(adopt: str | None, queues: tuple[str, ...], finish: bool) -> None:
@@ -139,13 +139,13 @@ def _check_adoption(adopt: str | None, queues: tuple[str, ...], finish: bool) ->
 
 def _settled(
     invocation: Invocation,
-    told: Wishes,
+    told: InstallOptions,
     adopt: str,
     bind_guard: bool | None,
     gpu_sharing: bool | None,
     *,
     reset: bool,
-) -> Wishes:
+) -> InstallOptions:
     """What is to be installed, given what is there; tells what stays as it is. Raises :class:`WindlassError` where
     somebody else would be in the way."""
     from windlass.cli.install import adopt as install_adopt
@@ -156,13 +156,13 @@ def _settled(
     there = installed_settings.as_installed(invocation.client, told.namespace)
     install_adopt.check_alone(there, adopt)
     if not adopt:
-        install_adopt.check_nobody(invocation.client)
-    wishes = _guarded(invocation, told if reset else installed_settings.keep(told, there), there, bind_guard)
-    wishes = _sharing(invocation, wishes, gpu_sharing)
+        install_adopt.check_other_schedulers(invocation.client)
+    options = _guarded(invocation, told if reset else installed_settings.keep(told, there), there, bind_guard)
+    options = _sharing(invocation, options, gpu_sharing)
     unsaid = {"guard": bind_guard is None, "sharing": gpu_sharing is None}
     if not reset and (words := installed_settings.kept_words(told, there, **unsaid)):
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
-    return wishes
+    return options
 
 
 def tell_held(invocation: Invocation, *, going: bool) -> None:
@@ -184,42 +184,44 @@ def _check_printed(adopt: str | None) -> None:
         )
 
 
-def _guarded(invocation: Invocation, wishes: Wishes, there: Wishes, asked: bool | None) -> Wishes:
+def _guarded(
+    invocation: Invocation, options: InstallOptions, there: InstallOptions, asked: bool | None
+) -> InstallOptions:
     """``wishes`` with a bind guard that lasts, or without one. ``asked``: None where nothing is said of it."""
-    if not (wishes.proof is not None if asked is None else asked):
-        return replace(wishes, proof=None)
-    return replace(wishes, proof=_proof(invocation, replace(wishes, proof=there.proof)))
+    if not (options.proof is not None if asked is None else asked):
+        return replace(options, proof=None)
+    return replace(options, proof=_proof(invocation, replace(options, proof=there.proof)))
 
 
-def _sharing(invocation: Invocation, wishes: Wishes, asked: bool | None) -> Wishes:
+def _sharing(invocation: Invocation, options: InstallOptions, asked: bool | None) -> InstallOptions:
     """``wishes`` with cards held or not, by the means that the server has. ``asked``: None where nothing is said."""
     from windlass.cli.install import gpu_sharing
 
-    wishes = replace(wishes, gpu_sharing=wishes.gpu_sharing if asked is None else asked)
-    if not wishes.gpu_sharing or gpu_sharing.can_inject(invocation.client):
-        return wishes
+    options = replace(options, gpu_sharing=options.gpu_sharing if asked is None else asked)
+    if not options.gpu_sharing or gpu_sharing.can_inject(invocation.client):
+        return options
     invocation.note(
         f"this server has no {gpu_sharing.POLICIES.plural}: templates of pods that share a card take "
         "NVIDIA_VISIBLE_DEVICES from their annotation windlass.dev/visible-devices"
     )
-    return replace(wishes, inject=False)
+    return replace(options, inject=False)
 
 
-def _alone(run: Run, wishes: Wishes) -> int:
+def _alone(run: InstallRun, options: InstallOptions) -> int:
     """Install, and take away what is not wanted any more."""
     from windlass.cli.install import objects, remove
 
     client = run.invocation.client
-    leaving = [] if wishes.proof is not None else remove.of_guard(wishes.namespace)
-    leaving += [] if wishes.gpu_sharing else remove.of_sharing(client, wishes.namespace)
-    run.put(objects.objects(wishes), leaving)
-    tell_held(run.invocation, going=not wishes.gpu_sharing)
-    run.until_ready(wishes.namespace)
+    plan = [] if options.proof is not None else remove.of_guard(options.namespace)
+    plan += [] if options.gpu_sharing else remove.of_sharing(client, options.namespace)
+    run.put(objects.objects(options), plan)
+    tell_held(run.invocation, going=not options.gpu_sharing)
+    run.until_ready(options.namespace)
     return errors.OK
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class InstallRun:
     """How objects are put into the cluster. ``wait``: seconds, or not at all."""
 
     invocation: Invocation
@@ -231,18 +233,18 @@ class Run:
     def suffix(self) -> str:
         return " (dry run)" if self.dry_run else ""
 
-    def put(self, wanted: Sequence[dict[str, Any]], leaving: Sequence[Leaving] = ()) -> None:
+    def put(self, wanted: Sequence[dict[str, Any]], plan: Sequence[RemovalPlan] = ()) -> None:
         """All or, where the server refuses one of them, none; then take away what is ``leaving``. Tell of each."""
         from windlass.cli.install import deploy, objects, remove
 
         client, clock = self.invocation.client, self.invocation.clock
-        deploy.rehearse(client, wanted, leaving, force=self.force)
+        deploy.rehearse(client, wanted, plan, force=self.force)
         for obj, action in deploy.apply(client, wanted, dry_run=self.dry_run, clock=clock):
             became, _, whose = action.partition(":")
             self.invocation.out.line(f"{objects.title(obj)} {became}{self.suffix}")
             if whose and obj["kind"] != "Namespace":
                 self.invocation.note(f"{objects.title(obj)} was made by others, and stays as it is")
-        for name in remove.delete(client, leaving, dry_run=self.dry_run):
+        for name in remove.delete(client, plan, dry_run=self.dry_run):
             self.invocation.out.line(f"{name} deleted{self.suffix}")
 
     def until_ready(self, namespace: str) -> None:
@@ -256,30 +258,32 @@ class Run:
         deploy.until_available(client, namespace, clock, seconds, lambda name: tell(f"{name} is ready"))
 
 
-def _print(invocation: Invocation, wishes: Wishes) -> int:
+def _print(invocation: Invocation, options: InstallOptions) -> int:
     from windlass.cli.install import objects
 
-    wanted = objects.objects(wishes)
+    wanted = objects.objects(options)
     whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
     emit(invocation, whole, names=[objects.title(obj) for obj in wanted])
     return errors.OK
 
 
-def _proof(invocation: Invocation, wishes: Wishes) -> Proof:
+def _proof(invocation: Invocation, options: InstallOptions) -> Proof:
     """What the bind guard has, if it lasts; else a new one."""
     from windlass.cli.install import bind_guard, objects
 
     now = datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)
-    kept = wishes.proof
+    kept = options.proof
     if kept is None and invocation.target.remote and not invocation.structured:
-        secret = invocation.client.find(objects.SECRETS, objects.GUARD, wishes.namespace)
+        secret = invocation.client.find(objects.SECRETS, objects.GUARD, options.namespace)
         kept = bind_guard.kept_proof(secret)
     if kept is not None and bind_guard.lasts(kept, now):
         return kept
-    return bind_guard.make_proof(wishes.namespace, now)
+    return bind_guard.make_proof(options.namespace, now)
 
 
-def _take_over(run: Run, kind: str, wishes: Wishes, queues: tuple[str, ...], *, finish: bool) -> int:
+def _take_over(
+    run: InstallRun, kind: str, options: InstallOptions, queues: tuple[str, ...], *, finish: bool
+) -> int:
     """Report; install beside; mark queues; with ``finish`` stop the other scheduler. Every step may be repeated."""
     from windlass.cli.install import adopt
 
@@ -289,12 +293,12 @@ def _take_over(run: Run, kind: str, wishes: Wishes, queues: tuple[str, ...], *, 
     invocation.out.write(adopt.report_text(report))
     adopt.check(report, queues, finish=finish)
     seconds = float(run.wait or adopt.PATIENCE_SECONDS)
-    beside = adopt.wishes_beside(wishes, report)
+    beside = adopt.wishes_beside(options, report)
     if not (finish and report.stopped):
         run.put(adopt.wanted_objects(client, beside))
     if run.dry_run:
         return errors.OK
-    run.until_ready(wishes.namespace)
+    run.until_ready(options.namespace)
     if queues:
         wanted = report.below(queues)
         adopt.mark(client, report, wanted, adopted=True)

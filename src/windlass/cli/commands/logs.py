@@ -16,7 +16,7 @@ from windlass.cli.jobs.ctrl_c import detach
 from windlass.cli.jobs.follow import Follower, Phases, wanted
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
-from windlass.cli.jobs.log_lines import LogOptions, Printer, duration_seconds, merged, pattern_of
+from windlass.cli.jobs.log_lines import LogView, Printer, duration_seconds, merged, pattern_of
 from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import job_argument, standard
 from windlass.cli.text import natural
@@ -54,7 +54,7 @@ def command(
     collapse: bool,
 ) -> int:
     """Print or follow a job's output."""
-    options = LogOptions(
+    options = LogView(
         rank=rank,
         task=task,
         container=container,
@@ -80,7 +80,7 @@ def command(
     return _print(invocation, found, options)
 
 
-def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
+def _print(invocation: Invocation, job: Job, options: LogView) -> int:
     chosen = _check_asked(job, options)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
     kept = retained_logs.find(invocation, job, options)
@@ -99,7 +99,7 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
     return errors.OK
 
 
-def _check_asked(job: Job, options: LogOptions) -> list[dict[str, Any]]:
+def _check_asked(job: Job, options: LogView) -> list[dict[str, Any]]:
     """The pods whose output was asked for. Raises :class:`WindlassError` for a rank, a task or a container that the job
     does not have."""
     chosen = [pod for pod in job.pods if wanted(pod, options)]
@@ -110,15 +110,13 @@ def _check_asked(job: Job, options: LogOptions) -> list[dict[str, Any]]:
     return chosen
 
 
-def _containers(pod: dict[str, object], options: LogOptions) -> list[str]:
+def _containers(pod: dict[str, object], options: LogView) -> list[str]:
     spec: dict[str, list[dict[str, str]]] = pod.get("spec") or {}  # type: ignore[assignment]
     found = [container["name"] for container in spec.get("containers") or ()]
     return [options.container] if options.container else found
 
 
-def _chunks(
-    invocation: Invocation, job: Job, pod: str, container: str, options: LogOptions
-) -> Iterator[bytes]:
+def _chunks(invocation: Invocation, job: Job, pod: str, container: str, options: LogView) -> Iterator[bytes]:
     client = invocation.new_client()
     try:
         yield from client.logs(
@@ -139,7 +137,7 @@ def _chunks(
 
 
 def _check_container(job: Job, pods: list[dict[str, object]], wanted_name: str) -> None:
-    anyone = LogOptions()
+    anyone = LogView()
     known = sorted({name for pod in pods for name in (*_containers(pod, anyone), *_first_containers(pod))})
     if wanted_name not in known:
         raise WindlassError(
@@ -155,7 +153,7 @@ def _first_containers(pod: dict[str, object]) -> list[str]:
     return [container["name"] for container in spec.get("initContainers") or ()]
 
 
-def _no_such_rank(job: Job, options: LogOptions) -> WindlassError:
+def _no_such_rank(job: Job, options: LogView) -> WindlassError:
     of_task = options.task is not None and not any(task_of(pod) == options.task for pod in job.pods)
     word, asked, of = ("task", options.task, task_of) if of_task else ("rank", options.rank, rank_of)
     known = sorted({of(pod) for pod in job.pods} - {""}, key=natural)

@@ -109,9 +109,15 @@ def add_simulated(
     topology_manager_scope: str,
 ) -> int:
     """Add nodes without machines, for trying policies: their pods run for a declared time."""
-    from windlass.cli.nodes.simulated_nodes import Shape, node_of, parse_label, parse_resource, parse_taint
+    from windlass.cli.nodes.simulated_nodes import (
+        SimulatedNodeShape,
+        node_of,
+        parse_label,
+        parse_resource,
+        parse_taint,
+    )
 
-    shape = Shape(
+    shape = SimulatedNodeShape(
         gpus=gpus,
         cpu=cpu,
         memory=memory,

@@ -15,7 +15,7 @@ from windlass.cli.output.formats import emit
 from windlass.client.errors import Unreachable
 
 if TYPE_CHECKING:
-    from windlass.cli.simulate.plan import Request
+    from windlass.cli.simulate.plan import PlanRequest
 
 FORMATS = ("json", "yaml", "table")
 
@@ -67,9 +67,9 @@ def command(
                 remedies=("windlass plan --batch FOLDER",),
             )
         return _batch(invocation, Path(batch), moment)
-    from windlass.cli.simulate.plan import Request, plan
+    from windlass.cli.simulate.plan import PlanRequest, plan
 
-    request = Request(files, config or "", moment, cycles or 1, until_stable, names)
+    request = PlanRequest(files, config or "", moment, cycles or 1, until_stable, names)
     if files:
         document = plan(request, invocation.warn)
     else:
@@ -81,7 +81,7 @@ def command(
     return 0
 
 
-def _of_running(invocation: Invocation, request: Request) -> dict[str, Any]:
+def _of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
     """The plan for the cluster that is aimed at, or for this box."""
     from windlass.cli.simulate.plan import plan_live
 

@@ -14,7 +14,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
-from windlass.cli.queues.queues import Share, depths, gather, volcano_shares
+from windlass.cli.queues.queues import VolcanoQueueShare, depths, gather, volcano_shares
 from windlass.cli.queues.settings import parse_settings
 from windlass.cli.queues.share_reasons import reasons
 from windlass.cli.queues.tree_checks import gaps, offered, promised_in_vain
@@ -48,7 +48,7 @@ _SPARE = ("PRIO", "WEIGHT", "BORROW", "STATE", "FAIR", "DESV", "GUAR", "CAP", "R
 @standard(namespace=False)
 def list_queues(invocation: Invocation) -> int:
     """List queues: what they hold, wait for, are due, are guaranteed, deserve and may hold at most."""
-    nowhere: dict[str, Share] = {}
+    nowhere: dict[str, VolcanoQueueShare] = {}
     shares = sorted(gather(invocation, nowhere), key=lambda share: natural(share.name))
     done = _show(invocation, shares, {})
     _warn(invocation, shares, nowhere)
@@ -62,7 +62,7 @@ def list_queues(invocation: Invocation) -> int:
 @standard(namespace=False)
 def tree(invocation: Invocation, resource: str) -> int:
     """Show queues under their parents, and why each has the share it has."""
-    nowhere: dict[str, Share] = {}
+    nowhere: dict[str, VolcanoQueueShare] = {}
     shares = gather(invocation, nowhere)
     ordered = depths(shares)
     depth = {share.key: depth for share, depth in ordered}
@@ -74,7 +74,9 @@ def tree(invocation: Invocation, resource: str) -> int:
     return done
 
 
-def _warn(invocation: Invocation, shares: list[Share], nowhere: dict[str, Share]) -> None:
+def _warn(
+    invocation: Invocation, shares: list[VolcanoQueueShare], nowhere: dict[str, VolcanoQueueShare]
+) -> None:
     """On the error stream: the table stays what it is."""
     for gap in gaps(shares, nowhere, offered(invocation, shares)):
         invocation.warn(str(gap))
@@ -90,7 +92,7 @@ def _warn_of_promises(invocation: Invocation, changed: Mapping[str, Any]) -> Non
         invocation.warn(str(gap))
 
 
-def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
+def _show(invocation: Invocation, shares: list[VolcanoQueueShare], depth: dict[str, int]) -> int:
     if invocation.structured:
         names = [share.full_name for share in shares]
         emit(invocation, {"items": [share.as_record() for share in shares]}, names=names)

@@ -36,10 +36,10 @@ def command(tell: bool, hold: bool, to: Path) -> int:
         click.echo("the card is held")
         signal.sigwait(ends)
         return 0
-    from windlass.node.devices.assigned_device import given_card
+    from windlass.node.devices.assigned_device import find_assigned_device
 
     try:
-        card = given_card(os.environ)
+        card = find_assigned_device(os.environ)
     except WindlassError as error:
         to.write_text(f"{error}\n")
         raise

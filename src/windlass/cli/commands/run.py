@@ -10,9 +10,9 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import stdin_notice
 from windlass.cli.jobs.ctrl_c import detach
 from windlass.cli.jobs.follow import Follower, Phases, summary
-from windlass.cli.jobs.job_flags import job_flags, make, wish_of
+from windlass.cli.jobs.job_flags import job_flags, job_request_of, make
 from windlass.cli.jobs.jobs import Job
-from windlass.cli.jobs.log_lines import LogOptions, pattern_of
+from windlass.cli.jobs.log_lines import LogView, pattern_of
 from windlass.cli.options import standard
 
 CONTEXT = {"allow_interspersed_args": False}
@@ -29,9 +29,9 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
 
     Everything after -- is the command. The exit status is the job's own.
     """
-    options = LogOptions(pattern=pattern_of(grep), timestamps=timestamps, as_json=invocation.structured)
+    options = LogView(pattern=pattern_of(grep), timestamps=timestamps, as_json=invocation.structured)
     phases = Phases(invocation, quiet=quiet)
-    created = make(invocation, wish_of(given, followed=True), phases.show)
+    created = make(invocation, job_request_of(given, followed=True), phases.show)
     job = Job("Job", created)
     follower = Follower(invocation, job, options, phases=phases, give_up=True)
     try:

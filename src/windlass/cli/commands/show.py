@@ -11,7 +11,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.events import lines as event_lines
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
-from windlass.cli.jobs.reasons import brief, exit_words
+from windlass.cli.jobs.reasons import brief, exit_text
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
@@ -129,5 +129,5 @@ def _row(pod: dict[str, object], now: float) -> list[str]:
         str(record["devices"] or "-"),
         str(record["restarts"]),
         age(now - since) if since else "-",
-        exit_words(code, cause_of(pod, code)) if end else "",
+        exit_text(code, cause_of(pod, code)) if end else "",
     ]

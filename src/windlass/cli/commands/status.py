@@ -15,7 +15,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import errors, resources, tables
 from windlass.cli.install.objects import DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
-from windlass.cli.nodes.device_counts import NodeCards
+from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 from windlass.cli.queues.queues import gather
@@ -122,7 +122,7 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
         name = pod["spec"]["nodeName"]
         on[name] = quantities.add(on.get(name, {}), resources.of_pod(pod, places.get(name)))
     used = resources.total(on.values())
-    cards = [NodeCards(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
+    cards = [NodeDeviceCounts(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
     ready = sum(1 for node in nodes if _ready(node))
     return {
         "nodes": len(nodes),

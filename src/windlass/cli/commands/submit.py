@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_flags import job_flags, make, wish_of
+from windlass.cli.jobs.job_flags import job_flags, job_request_of, make
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 
@@ -20,7 +20,7 @@ CONTEXT = {"allow_interspersed_args": False}
 @standard(short_namespace=False)
 def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     """Queue a command as a job and return."""
-    job = make(invocation, wish_of(given), invocation.note)
+    job = make(invocation, job_request_of(given), invocation.note)
     name = job["metadata"]["name"]
     if invocation.structured:
         emit(invocation, job, names=[f"job.batch.volcano.sh/{name}"])

@@ -8,14 +8,14 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import errors
-from windlass.cli.commands.install import Run, need_cluster, tell_held
+from windlass.cli.commands.install import InstallRun, need_cluster, tell_held
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.text import joined
 
 if TYPE_CHECKING:
     from windlass.cli.install.adopt_common import Report
-    from windlass.cli.install.remove import Leaving
+    from windlass.cli.install.remove import RemovalPlan
 
 
 @click.command("uninstall")
@@ -55,22 +55,22 @@ def command(
         raise WindlassError(
             "WL-USE-400", "--queue needs --adopted", remedies=("windlass uninstall --adopted --queue NAME",)
         )
-    wishes = objects.Wishes(namespace=invocation.namespace or objects.NAMESPACE)
+    options = objects.InstallOptions(namespace=invocation.namespace or objects.NAMESPACE)
     if not queues:  # what is refused gives nothing back first
-        objects.refuse_helms(invocation.client, wishes)
-        installed_settings.refuse_absent(invocation.client, wishes.namespace)
+        objects.refuse_helms(invocation.client, options)
+        installed_settings.refuse_absent(invocation.client, options.namespace)
         if purge and not yes and not dry_run:
             click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     if not adopted:
-        adopt.check_alone(installed_settings.as_installed(invocation.client, wishes.namespace))
-    leaving = _leaving(invocation, wishes.namespace, purge=purge) if not queues else []
+        adopt.check_alone(installed_settings.as_installed(invocation.client, options.namespace))
+    plan = _leaving(invocation, options.namespace, purge=purge) if not queues else []
     if adopted:
         give_back(invocation, queues, seconds=float(wait), dry_run=dry_run)
         if queues:
             return errors.OK
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
-    for name in remove.delete(invocation.client, leaving, dry_run=dry_run):
+    for name in remove.delete(invocation.client, plan, dry_run=dry_run):
         invocation.out.line(f"{name} {verb}")
         count += 1
     if not count:
@@ -79,7 +79,7 @@ def command(
     return errors.OK
 
 
-def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[Leaving]:
+def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[RemovalPlan]:
     """What is to go, all of which this user may delete."""
     from windlass.cli.install import installed_settings, remove
 
@@ -87,9 +87,9 @@ def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[Lea
     if others:
         kinds = "the CustomResourceDefinitions and PriorityClasses" if purge else "the PriorityClasses"
         invocation.note(f"{kinds} stay, for Windlass in namespace {joined(others)}")
-    leaving = remove.everything(invocation.client, namespace, purge=purge, alone=not others)
-    remove.check_allowed(invocation.client, leaving)
-    return leaving
+    plan = remove.everything(invocation.client, namespace, purge=purge, alone=not others)
+    remove.check_allowed(invocation.client, plan)
+    return plan
 
 
 def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float, dry_run: bool) -> None:
@@ -135,7 +135,7 @@ def _give_back(invocation: Invocation, report: Report, queues: list[str], *, sec
     if report.stopped:
         there = installed_settings.as_installed(client, invocation.namespace or objects.NAMESPACE)
         beside = adopt.wishes_beside(there, report)
-        Run(invocation, force=True).put(adopt.wanted_objects(client, beside))
+        InstallRun(invocation, force=True).put(adopt.wanted_objects(client, beside))
         adopt.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
         for name in adopt.start(client, report):
             tell(f"{name} has its instances again")

@@ -69,7 +69,7 @@ def command(invocation: Invocation, now: str | None, **given: Any) -> int:
     """
     from windlass.cli.simulate import what_if
 
-    question = what_if.Question(now=moment_of(invocation, now), **given)
+    question = what_if.WhatIfQuestion(now=moment_of(invocation, now), **given)
     found = what_if.answer(invocation, question)
     if invocation.output in ("", "table"):
         invocation.out.write(what_if.as_text(found))

@@ -13,7 +13,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.cli.errors import where_served
 from windlass.cli.invocation import Invocation
 from windlass.client.errors import Unreachable
-from windlass.kits.state import NETWORK_FILESYSTEMS, Problem, StateError, StateFolder, filesystem_of
+from windlass.kits.state import NETWORK_FILESYSTEMS, StateError, StateFolder, StateProblem, filesystem_of
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_BYTES = 1 << 30
@@ -24,7 +24,7 @@ _RESTART = "windlass down, then windlass up, which makes new ones"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """``level``: ok, warn (works, with less), fail (does not work)."""
 
     name: str
@@ -36,9 +36,9 @@ class Finding:
         return {"check": self.name, "level": self.level, "found": self.text, "remedy": self.remedy}
 
 
-def all_checks(invocation: Invocation) -> Iterator[Finding]:
+def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
     """Every check in order; one that cannot be made says so instead of raising."""
-    checks: tuple[tuple[str, Callable[[Invocation], Finding]], ...] = (
+    checks: tuple[tuple[str, Callable[[Invocation], CheckResult]], ...] = (
         ("python", _python),
         ("kernel", _kernel),
         ("state folder", _folder),
@@ -54,83 +54,83 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         try:
             yield check(invocation)
         except (OSError, ValueError) as error:
-            yield Finding(name, WARN, f"could not be checked: {error}")
+            yield CheckResult(name, WARN, f"could not be checked: {error}")
     try:
         yield from queues(invocation)
     except Unreachable:
         pass  # of which the control plane's line tells
     except StatusError as error:
-        yield Finding("queues", WARN, f"could not be checked: {error}")
+        yield CheckResult("queues", WARN, f"could not be checked: {error}")
     yield from _machine(invocation)
 
 
-def _python(_: Invocation) -> Finding:
-    return Finding("python", OK, f"{platform.python_version()} ({sys.executable})")
+def _python(_: Invocation) -> CheckResult:
+    return CheckResult("python", OK, f"{platform.python_version()} ({sys.executable})")
 
 
-def _kernel(_: Invocation) -> Finding:
+def _kernel(_: Invocation) -> CheckResult:
     system = f"{platform.system()} {platform.release()}"
     if platform.system() != "Linux":
-        return Finding("kernel", FAIL, system, "the control plane and the agent need Linux")
+        return CheckResult("kernel", FAIL, system, "the control plane and the agent need Linux")
     if not hasattr(os, "pidfd_open"):
-        return Finding("kernel", FAIL, system, "Linux 5.3 or newer is needed (pidfd)")
-    return Finding("kernel", OK, system)
+        return CheckResult("kernel", FAIL, system, "Linux 5.3 or newer is needed (pidfd)")
+    return CheckResult("kernel", OK, system)
 
 
-def _folder(invocation: Invocation) -> Finding:
+def _folder(invocation: Invocation) -> CheckResult:
     state: StateFolder = invocation.target.state
     place = state.path
     while not place.exists():
         place = place.parent
     kind = filesystem_of(place)
     if kind in NETWORK_FILESYSTEMS:
-        return Finding(
+        return CheckResult(
             "state folder", FAIL, f"{state.path} on {kind}", "use a local disk: windlass up --state DIR"
         )
     if not os.access(place, os.W_OK):
-        error = StateError(Problem.DENIED, place, "cannot be written")
-        return Finding("state folder", FAIL, str(error), "windlass up --state DIR, or set WINDLASS_STATE")
-    return Finding("state folder", OK, f"{state.path} ({kind or 'unknown file system'})")
+        error = StateError(StateProblem.DENIED, place, "cannot be written")
+        return CheckResult("state folder", FAIL, str(error), "windlass up --state DIR, or set WINDLASS_STATE")
+    return CheckResult("state folder", OK, f"{state.path} ({kind or 'unknown file system'})")
 
 
-def _disk(invocation: Invocation) -> Finding:
+def _disk(invocation: Invocation) -> CheckResult:
     place = invocation.target.state.path
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     text = f"{free / 2**30:.1f} GiB free at {place}"
     if free < _LITTLE_BYTES:
-        return Finding("disk", WARN, text, "make room: objects and logs are written there")
-    return Finding("disk", OK, text)
+        return CheckResult("disk", WARN, text, "make room: objects and logs are written there")
+    return CheckResult("disk", OK, text)
 
 
-def _control_plane(invocation: Invocation) -> Finding:
+def _control_plane(invocation: Invocation) -> CheckResult:
     from windlass.client.transport import Request
 
     try:
         invocation.client.call(Request("GET", "/readyz"))
     except StatusError as error:
-        return Finding("control plane", FAIL, f"not ready: {error.message}", "windlass status")
+        return CheckResult("control plane", FAIL, f"not ready: {error.message}", "windlass status")
     except WindlassError as error:
-        return Finding("control plane", WARN, error.message, "windlass up --detach")
-    return Finding("control plane", OK, f"answers on {invocation.client.connection.where}")
+        return CheckResult("control plane", WARN, error.message, "windlass up --detach")
+    return CheckResult("control plane", OK, f"answers on {invocation.client.connection.where}")
 
 
-def queues(invocation: Invocation) -> Iterator[Finding]:
+def queues(invocation: Invocation) -> Iterator[CheckResult]:
     """Whether the queues that are named exist, and what is guaranteed: of a box as of a cluster. Nothing where they
     are not served, or not for this user. Raises ``StatusError``, ``Unreachable``."""
-    from windlass.cli.queues.tree_checks import look
+    from windlass.cli.queues.tree_checks import check
 
-    found = where_served(lambda: list(look(invocation)), None)
+    found = where_served(lambda: list(check(invocation)), None)
     if found is None:
         return
     for gap in found:
-        yield Finding("queues", WARN, gap.words, gap.remedy or "windlass queue tree")
+        yield CheckResult("queues", WARN, gap.words, gap.remedy or "windlass queue tree")
     if not found:
-        yield Finding("queues", OK, "those that are named exist, and the nodes have what is guaranteed")
+        yield CheckResult("queues", OK, "those that are named exist, and the nodes have what is guaranteed")
 
 
-def _certificates(invocation: Invocation) -> Finding:
+def _certificates(invocation: Invocation) -> CheckResult:
     """Until when what the server proves itself with is good: a running one renews it a month before."""
     import datetime
 
@@ -138,39 +138,41 @@ def _certificates(invocation: Invocation) -> Finding:
     try:
         text = state.server_cert.read_bytes()
     except FileNotFoundError:
-        return Finding("certificates", OK, "the first start makes them")
+        return CheckResult("certificates", OK, "the first start makes them")
     from cryptography import x509
 
     end = x509.load_pem_x509_certificate(text).not_valid_after_utc
     left = (end - datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)).days
     words = f"good until {end:%Y-%m-%d}"
     if left < 0:
-        return Finding("certificates", FAIL, f"ended on {end:%Y-%m-%d}", _RESTART)
+        return CheckResult("certificates", FAIL, f"ended on {end:%Y-%m-%d}", _RESTART)
     if left < _RENEWED_DAYS:
         running = bool((state.read_supervisor() or {}).get("url"))
-        return Finding("certificates", WARN, words, _RESTART if running else "windlass up, which renews them")
-    return Finding("certificates", OK, words)
+        return CheckResult(
+            "certificates", WARN, words, _RESTART if running else "windlass up, which renews them"
+        )
+    return CheckResult("certificates", OK, words)
 
 
-def _clock(invocation: Invocation) -> Finding:
+def _clock(invocation: Invocation) -> CheckResult:
     """The wall clock against the newest thing that the server wrote."""
     now = invocation.clock.now()
     newest = max((path.stat().st_mtime for path in invocation.target.state.logs.glob("*.log")), default=0.0)
     if newest > now + _SKEW_SECONDS:
         ahead = newest - now
-        return Finding(
+        return CheckResult(
             "clock",
             WARN,
             f"it stands {ahead:.0f} s before the newest log line: it was set back",
             "timedatectl status",
         )
-    return Finding("clock", OK, "does not contradict the logs")
+    return CheckResult("clock", OK, "does not contradict the logs")
 
 
-def _port(invocation: Invocation) -> Finding:
+def _port(invocation: Invocation) -> CheckResult:
     record = invocation.target.state.read_supervisor() or {}
     if record.get("url"):
-        return Finding("port", OK, f"{record['url']} is served by pid {record.get('pid')}")
+        return CheckResult("port", OK, f"{record['url']} is served by pid {record.get('pid')}")
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
@@ -178,11 +180,11 @@ def _port(invocation: Invocation) -> Finding:
         try:
             probe.bind(("127.0.0.1", 7443))
         except OSError as error:
-            return Finding("port", WARN, f"7443: {error.strerror}", "none needed: another port is taken")
-    return Finding("port", OK, "7443 is free")
+            return CheckResult("port", WARN, f"7443: {error.strerror}", "none needed: another port is taken")
+    return CheckResult("port", OK, "7443 is free")
 
 
-def _machine(invocation: Invocation) -> Iterator[Finding]:
+def _machine(invocation: Invocation) -> Iterator[CheckResult]:
     """What pods get from this machine, in the agent's own words."""
     from windlass.node import doctor
     from windlass.node.options import AgentOptions, parse_images
@@ -193,9 +195,9 @@ def _machine(invocation: Invocation) -> Iterator[Finding]:
         images = parse_images(asked.get("images") or {})
         options = AgentOptions(gpus=asked.get("gpus", "auto"), images=images)
         for fact in doctor.facts(state.node, options, _told(invocation)):
-            yield Finding(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
+            yield CheckResult(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
     except (OSError, ValueError) as error:
-        yield Finding("machine", WARN, f"could not be checked: {error}")
+        yield CheckResult("machine", WARN, f"could not be checked: {error}")
 
 
 def _told(invocation: Invocation) -> Mapping[str, str]:
@@ -210,21 +212,21 @@ def _told(invocation: Invocation) -> Mapping[str, str]:
     return (node or {}).get("metadata", {}).get("annotations") or {}
 
 
-def _files(_: Invocation) -> Finding:
+def _files(_: Invocation) -> CheckResult:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4096:
-        return Finding("open files", WARN, f"{soft} (hard limit {hard})", f"ulimit -n {min(hard, 65536)}")
-    return Finding("open files", OK, str(soft))
+        return CheckResult("open files", WARN, f"{soft} (hard limit {hard})", f"ulimit -n {min(hard, 65536)}")
+    return CheckResult("open files", OK, str(soft))
 
 
-def _shared_memory(_: Invocation) -> Finding:
+def _shared_memory(_: Invocation) -> CheckResult:
     try:
         size = shutil.disk_usage("/dev/shm").total
     except FileNotFoundError:
-        return Finding("shared memory", WARN, "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm")
+        return CheckResult("shared memory", WARN, "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm")
     text = f"/dev/shm of {size / 2**30:.1f} GiB"
     if size < _LITTLE_BYTES:
-        return Finding("shared memory", WARN, text, "data loaders and NCCL may want more")
-    return Finding("shared memory", OK, text)
+        return CheckResult("shared memory", WARN, text, "data loaders and NCCL may want more")
+    return CheckResult("shared memory", OK, text)

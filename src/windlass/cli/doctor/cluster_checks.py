@@ -25,7 +25,7 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
     Resource,
 )
-from windlass.cli.doctor.box_checks import FAIL, OK, WARN, Finding, queues
+from windlass.cli.doctor.box_checks import FAIL, OK, WARN, CheckResult, queues
 from windlass.cli.errors import absent_kinds, unless_refused
 from windlass.cli.install import gpu_sharing, upgrade
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
@@ -47,15 +47,15 @@ _PRESENT = "nvidia.com/gpu.present"
 Json = dict[str, Any]
 
 
-def all_checks(invocation: Invocation) -> Iterator[Finding]:
+def all_checks(invocation: Invocation) -> Iterator[CheckResult]:
     """Every check in order. A server that does not answer ends them."""
     try:
         yield from _server(invocation)
     except WindlassError as error:
         remedy = error.remedies[0] if error.remedies else "kubectl config view --minify"
-        yield Finding("API server", FAIL, error.message, remedy)
+        yield CheckResult("API server", FAIL, error.message, remedy)
         return
-    checks: Sequence[tuple[str, Callable[[Invocation], Iterator[Finding]]]] = (
+    checks: Sequence[tuple[str, Callable[[Invocation], Iterator[CheckResult]]]] = (
         ("clock", _clock),
         ("kinds", _kinds),
         ("windlass", _windlass),
@@ -69,19 +69,19 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         try:
             yield from check(invocation)
         except (StatusError, WindlassError) as error:
-            yield Finding(name, WARN, f"could not be checked: {error}")
+            yield CheckResult(name, WARN, f"could not be checked: {error}")
 
 
-def _server(invocation: Invocation) -> Iterator[Finding]:
+def _server(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
     try:
         found = upgrade.server(client)
         client.call(Request("GET", "/readyz"))
     except StatusError as error:
         remedy = "kubectl auth whoami" if error.code == 401 else "kubectl get --raw '/readyz?verbose'"
-        yield Finding("API server", FAIL, f"{client.connection.where}: {error}", remedy)
+        yield CheckResult("API server", FAIL, f"{client.connection.where}: {error}", remedy)
         return
-    yield Finding(
+    yield CheckResult(
         "API server", _LEVELS[found.level], f"{found.words} on {client.connection.where}", found.remedy
     )
 
@@ -96,54 +96,54 @@ def _ahead(invocation: Invocation) -> float:
         return 0.0
 
 
-def _clock(invocation: Invocation) -> Iterator[Finding]:
+def _clock(invocation: Invocation) -> Iterator[CheckResult]:
     ahead = _ahead(invocation)
     if abs(ahead) < CLOCK_SECONDS:
-        yield Finding("clock", OK, "goes with the API server's")
+        yield CheckResult("clock", OK, "goes with the API server's")
     else:
         text = f"{_off(ahead)} the API server's: ages and estimates are shown wrong here"
-        yield Finding("clock", WARN, text, "timedatectl status")
+        yield CheckResult("clock", WARN, text, "timedatectl status")
 
 
 def _off(ahead: float) -> str:
     return f"{age(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
 
 
-def _kinds(invocation: Invocation) -> Iterator[Finding]:
+def _kinds(invocation: Invocation) -> Iterator[CheckResult]:
     missing = [resource.qualified for resource in absent_kinds(invocation.client)]
     if missing:
-        yield Finding("kinds", FAIL, f"not served: {', '.join(missing)}", "windlass install")
+        yield CheckResult("kinds", FAIL, f"not served: {', '.join(missing)}", "windlass install")
     else:
-        yield Finding("kinds", OK, "queues, gangs and jobs are served")
+        yield CheckResult("kinds", OK, "queues, gangs and jobs are served")
 
 
-def _windlass(invocation: Invocation) -> Iterator[Finding]:
+def _windlass(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
     found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if found is None:
-        yield Finding("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
+        yield CheckResult("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
         return
     if not found:
-        yield Finding("windlass", FAIL, "is not installed", "windlass install")
+        yield CheckResult("windlass", FAIL, "is not installed", "windlass install")
     for deployment in found:
         metadata, wanted = deployment["metadata"], deployment["spec"].get("replicas", 1)
         ready = (deployment.get("status") or {}).get("readyReplicas") or 0
         level = OK if ready >= wanted > 0 else WARN if ready else FAIL
         text = f"{metadata['namespace']}/{metadata['name']}: {ready} of {wanted} ready"
-        yield Finding("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
+        yield CheckResult("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
     spaces = sorted({deployment["metadata"]["namespace"] for deployment in found})
     if len(spaces) > 1:
         text = (
             f"is installed in {joined(spaces)}: each has a leader, and they decide on the same pods and jobs"
         )
-        yield Finding("windlass", FAIL, text, f"windlass uninstall -n {spaces[-1]}")
+        yield CheckResult("windlass", FAIL, text, f"windlass uninstall -n {spaces[-1]}")
     now = invocation.clock.now() - _ahead(invocation)
     for namespace in spaces:
         for lease in DEPLOYED:
             yield from _leader(invocation, lease, namespace, now)
 
 
-def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> Iterator[Finding]:
+def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> Iterator[CheckResult]:
     """Who holds a lease, whether he still renews it, and how his clock goes. ``now``: by the API server's, which notes
     when it was told, too."""
     client = invocation.client
@@ -152,20 +152,20 @@ def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> It
     spec = lease.get("spec") or {}
     remedy = f"kubectl -n {namespace} logs deployment/{name}"
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
-        yield Finding("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
+        yield CheckResult("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
         return
     said = moment(spec["renewTime"])
     told = _noted(lease)
     late = now - told > float(spec.get("leaseDurationSeconds") or 15)
     text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, now - told):.0f} s ago"
-    yield Finding("leader", FAIL if late else OK, text, remedy)
+    yield CheckResult("leader", FAIL if late else OK, text, remedy)
     if abs(said - told) >= CLOCK_SECONDS:
         text = f"of {spec['holderIdentity']}, {_off(said - told)} the API server's: "
         if name == DEPLOYED[0]:  # which reckons by the server's
             text += "the times in its events and conditions are wrong"
         else:
             text += f"what it waits for ends too {'early' if said > told else 'late'}"
-        yield Finding("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide, for its node")
+        yield CheckResult("clock", WARN, text, f"kubectl -n {namespace} get pods -o wide, for its node")
 
 
 def _noted(lease: Json) -> float:
@@ -174,7 +174,7 @@ def _noted(lease: Json) -> float:
     return max(noted, default=moment(lease["spec"]["renewTime"]))
 
 
-def _clocks_of_nodes(invocation: Invocation) -> Iterator[Finding]:
+def _clocks_of_nodes(invocation: Invocation) -> Iterator[CheckResult]:
     """Whose kubelet renews its lease by another clock than the API server's."""
     leases = unless_refused(lambda: invocation.client.list(LEASES, _NODE_LEASES).items, [])
     off = {}
@@ -187,10 +187,10 @@ def _clocks_of_nodes(invocation: Invocation) -> Iterator[Finding]:
         worst = max(off, key=lambda name: abs(off[name]))
         text = f"of {_some(sorted(off, key=natural))}: {worst} is {_off(off[worst])} the API server's: when their pods "
         text += "started and ended, by which run times are reckoned, is told wrong"
-        yield Finding("clock", WARN, text, f"timedatectl status, on {worst}")
+        yield CheckResult("clock", WARN, text, f"timedatectl status, on {worst}")
 
 
-def _shared_cards(invocation: Invocation) -> Iterator[Finding]:
+def _shared_cards(invocation: Invocation) -> Iterator[CheckResult]:
     """Whether the cards of device plug-ins can be held, where that is switched on."""
     client, name = invocation.client, "shared cards"
     maps = unless_refused(lambda: client.list(CONFIG_MAPS, labels=gpu_sharing.SETTINGS).items, [])
@@ -200,7 +200,7 @@ def _shared_cards(invocation: Invocation) -> Iterator[Finding]:
         return
     if unless_refused(lambda: client.find(NAMESPACES, gpu_sharing.SPACE), {}) is None:
         text = f"namespace {gpu_sharing.SPACE} is not there, so no card can be held"
-        yield Finding(name, FAIL, text, "windlass install --gpu-sharing")
+        yield CheckResult(name, FAIL, text, "windlass install --gpu-sharing")
         return
     for wanted in {gpu_sharing.runtime_class(text) for text in on} - {""}:
         if unless_refused(lambda one=wanted: client.find(gpu_sharing.RUNTIME_CLASSES, one), {}) is None:
@@ -208,17 +208,17 @@ def _shared_cards(invocation: Invocation) -> Iterator[Finding]:
             remedy = (
                 "the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
             )
-            yield Finding(name, FAIL, text, remedy)
+            yield CheckResult(name, FAIL, text, remedy)
     pods = gpu_sharing.held(client) or []
     stuck = [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") != "Running"]
     text = f"{plural(len(pods), 'card')} held"
     if stuck:
         text += f"; not running: {_some(stuck, 'more pod')}"
     remedy = f"kubectl -n {gpu_sharing.SPACE} describe pods"
-    yield Finding(name, WARN if stuck else OK, text, remedy)
+    yield CheckResult(name, WARN if stuck else OK, text, remedy)
 
 
-def _nodes(invocation: Invocation) -> Iterator[Finding]:
+def _nodes(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
     nodes = unless_refused(lambda: client.list(NODES).items, None)
     if nodes is None:
@@ -226,7 +226,7 @@ def _nodes(invocation: Invocation) -> Iterator[Finding]:
     unready = [node["metadata"]["name"] for node in nodes if not _is_ready(node)]
     text = f"{len(nodes) - len(unready)} of {len(nodes)} ready"
     named = f"; not ready: {_some(unready)}" if unready else ""
-    yield Finding("nodes", WARN if unready or not nodes else OK, text + named, "windlass node ls")
+    yield CheckResult("nodes", WARN if unready or not nodes else OK, text + named, "windlass node ls")
     without = [
         node["metadata"]["name"]
         for node in nodes
@@ -234,13 +234,13 @@ def _nodes(invocation: Invocation) -> Iterator[Finding]:
     ]
     if without:
         text = f"{_some(without)}: the label {_PRESENT} says that there are GPUs, the kubelet offers none"
-        yield Finding(
+        yield CheckResult(
             "gpus", WARN, text, "kubectl get pods -A -o wide, for the device plug-in of these nodes"
         )
     yield from _shared_with_themselves(invocation, nodes)
 
 
-def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[Finding]:
+def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> Iterator[CheckResult]:
     """Pods that ask for more units of cards than their node has cards."""
     replicated = {node["metadata"]["name"]: node for node in nodes if _replicates(node)}
     if not replicated:
@@ -258,7 +258,7 @@ def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> It
         remedy = (
             "ask for one unit per pod there, or keep the pod off by the label nvidia.com/gpu.sharing-strategy"
         )
-        yield Finding("gpus", WARN, f"pod {told[0][0]} {told[0][1]}{more}", remedy)
+        yield CheckResult("gpus", WARN, f"pod {told[0][0]} {told[0][1]}{more}", remedy)
 
 
 def _replicates(node: Json) -> bool:
@@ -281,7 +281,7 @@ def _some(names: Sequence[str], noun: str = "more node") -> str:
     return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, noun)}" if len(names) > 3 else "")
 
 
-def _rights(invocation: Invocation) -> Iterator[Finding]:
+def _rights(invocation: Invocation) -> Iterator[CheckResult]:
     """What the commands of somebody who runs jobs need."""
     space = invocation.home_namespace
     needs = (
@@ -311,4 +311,4 @@ def _rights(invocation: Invocation) -> Iterator[Finding]:
         answer = invocation.client.create(_REVIEWS, body)
         allowed = bool((answer.get("status") or {}).get("allowed"))
         text = f"you may {'' if allowed else 'not '}{words}"
-        yield Finding("your rights", OK if allowed else WARN, text, remedy)
+        yield CheckResult("your rights", OK if allowed else WARN, text, remedy)

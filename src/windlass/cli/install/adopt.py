@@ -23,7 +23,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import tables
 from windlass.cli.install import adopt_kai, adopt_volcano, objects
 from windlass.cli.install.adopt_common import QueueRow, Report, standing, title
-from windlass.cli.install.objects import CRD, DEPLOYMENTS, Wishes
+from windlass.cli.install.objects import CRD, DEPLOYMENTS, InstallOptions
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.ownership import KAI, VOLCANO
@@ -85,10 +85,10 @@ def check(report: Report, queues: Collection[str], *, finish: bool) -> None:
         )
 
 
-def check_alone(wishes: Wishes, kind: str = "") -> None:
+def check_alone(options: InstallOptions, kind: str = "") -> None:
     """Raises ``WL-ADOPT-409`` where Windlass stands beside another scheduler than that ``kind``. ``wishes``: as it is
     installed. It would otherwise decide what is not handed over, or nobody what is."""
-    others = [peer for peer in wishes.beside if peer.partition(":")[0] != kind]
+    others = [peer for peer in options.beside if peer.partition(":")[0] != kind]
     if others:
         name = others[0].partition(":")[0]
         raise WindlassError(
@@ -99,7 +99,7 @@ def check_alone(wishes: Wishes, kind: str = "") -> None:
         )
 
 
-def check_nobody(client: BlockingClient) -> None:
+def check_other_schedulers(client: BlockingClient) -> None:
     """Raises ``WL-ADOPT-409`` where Volcano runs: whoever places pods, its controllers and those of Windlass would both
     work on the same jobs, gangs and queues. (KAI's are of kinds that Windlass leaves to it.)"""
     try:
@@ -126,15 +126,15 @@ def found_in(client: BlockingClient) -> list[Report]:
     return taken or [report for report in reports if report.switches]
 
 
-def wishes_beside(wishes: Wishes, report: Report) -> Wishes:
+def wishes_beside(options: InstallOptions, report: Report) -> InstallOptions:
     """What is installed while the other one runs: its scheduler names too, and its own policy unless another was
     given, or is installed."""
     import yaml
 
-    names = dict.fromkeys((*(wishes.scheduler_names or ("windlass",)), *report.names))
-    own = wishes.configuration if yaml.safe_load(wishes.configuration or "{}") else ""
+    names = dict.fromkeys((*(options.scheduler_names or ("windlass",)), *report.names))
+    own = options.configuration if yaml.safe_load(options.configuration or "{}") else ""
     return replace(
-        wishes,
+        options,
         scheduler_names=tuple(names),
         beside=(str(report.peer),),
         grouped=(),
@@ -142,14 +142,14 @@ def wishes_beside(wishes: Wishes, report: Report) -> Wishes:
     )
 
 
-def wishes_alone(wishes: Wishes, report: Report) -> Wishes:
+def wishes_alone(options: InstallOptions, report: Report) -> InstallOptions:
     """What is installed when the other one runs no more."""
-    return replace(wishes, beside=(), grouped=report.grouped)
+    return replace(options, beside=(), grouped=report.grouped)
 
 
-def wanted_objects(client: BlockingClient, wishes: Wishes) -> list[Json]:
+def wanted_objects(client: BlockingClient, options: InstallOptions) -> list[Json]:
     """What is applied: of the CRDs only those that the cluster does not have, as the other's are its own."""
-    found = objects.objects(wishes)
+    found = objects.objects(options)
     return [
         obj for obj in found if obj["kind"] != CRD.kind or client.find(CRD, obj["metadata"]["name"]) is None
     ]

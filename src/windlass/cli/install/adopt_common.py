@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from windlass.api.annotations import ADOPTED, ADOPTED_REPLICAS
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS, Resource
-from windlass.api.views import KaiPodGroup, KaiQueue, Pod, PodGroup, Queue, decode_pod, encode
+from windlass.api.views import KaiPodGroup, KaiQueue, Pod, PodGroup, QueueObject, decode_pod, encode
 from windlass.client.blocking import BlockingClient
-from windlass.model.cluster.ownership import Peer
+from windlass.model.cluster.ownership import OtherScheduler
 from windlass.model.groups import podgroups
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ STOP, NOTE, GOOD = "stop", "note", "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AdoptionFinding:
     """``level``: :data:`STOP` (nothing is done because of it), :data:`NOTE` or :data:`GOOD`."""
 
     level: str
@@ -108,18 +108,18 @@ class Report:
     look: Callable[[], list[QueueRow]]
     names: tuple[str, ...] = ()
     configuration: str = ""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[AdoptionFinding] = field(default_factory=list)
     queues: list[QueueRow] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
     switches: list[Switch] = field(default_factory=list)
     grouped: tuple[str, ...] = ()
 
     @property
-    def peer(self) -> Peer:
-        return Peer(self.kind, self.names)
+    def peer(self) -> OtherScheduler:
+        return OtherScheduler(self.kind, self.names)
 
     @property
-    def stops(self) -> list[Finding]:
+    def stops(self) -> list[AdoptionFinding]:
         return [finding for finding in self.findings if finding.level == STOP]
 
     @property
@@ -128,7 +128,7 @@ class Report:
         return any(switch.off for switch in self.switches)
 
     def say(self, level: str, subject: str, words: str) -> None:
-        self.findings.append(Finding(level, subject, words))
+        self.findings.append(AdoptionFinding(level, subject, words))
 
     def below(self, names: Collection[str]) -> list[str]:
         """Those queues, and for one above others those below it."""
@@ -141,7 +141,7 @@ class Report:
 
 
 def rows(
-    queues: Sequence[Queue | KaiQueue],
+    queues: Sequence[QueueObject | KaiQueue],
     found: Mapping[str, PodGroup | KaiPodGroup],
     pods: Sequence[Pod],
     staying: Collection[str] = (),
@@ -160,7 +160,7 @@ def rows(
     return [
         QueueRow(
             queue.name,
-            (queue.state or "Open") if isinstance(queue, Queue) else "-",
+            (queue.state or "Open") if isinstance(queue, QueueObject) else "-",
             queue.annotations.get(ADOPTED) == "true",
             gangs[queue.name],
             handed[queue.name],

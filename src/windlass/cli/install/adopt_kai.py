@@ -22,7 +22,7 @@ from windlass.cli.install.adopt_common import GOOD, NOTE, STOP, QueueRow, Report
 from windlass.cli.install.objects import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.object_cache import kai_key
-from windlass.model.cluster.ownership import KAI, keeps_cards
+from windlass.model.cluster.ownership import KAI, keeps_devices
 from windlass.model.groups.foreign_groups import kai_problems
 from windlass.model.groups.podgroups import group_key
 from windlass.model.scheduler_config import PLACEMENT
@@ -60,7 +60,7 @@ def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -
         kai_key(group): group for group in adopt_common.decoded(client, KAI_POD_GROUPS, decode_kai_pod_group)
     }
     mine = adopt_common.pods_of(client, names)
-    sharing = {group_key(pod) for pod in mine if keeps_cards(pod.annotations)}
+    sharing = {group_key(pod) for pod in mine if keeps_devices(pod.annotations)}
     elsewhere = {key for key, group in found.items() if group.pool and not group.adopted}
     return adopt_common.rows(queues, found, mine, staying=(sharing & found.keys()) | elsewhere)
 

@@ -19,7 +19,7 @@ from windlass.cli.install.adopt_common import listed
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 from windlass.model.queues import kueue_import
-from windlass.model.queues.kueue_import import Translation
+from windlass.model.queues.kueue_import import KueueImport
 
 Json = dict[str, Any]
 MANAGER = "windlass-adopt-kueue"
@@ -34,7 +34,7 @@ _Wish = tuple[Mapping[str, str | None], str]
 """Annotations and the stop policy that a ClusterQueue is to have."""
 
 
-def read(client: BlockingClient) -> Translation:
+def read(client: BlockingClient) -> KueueImport:
     """What Kueue's objects of the cluster come to. Raises ``WL-ADOPT-409`` where there are none."""
     found = [obj for kind in kueue_import.KINDS for obj in _listed(client, kind)]
     if not any(obj["kind"] == "ClusterQueue" for obj in found):
@@ -63,7 +63,7 @@ def _resource(kind: str, version: str) -> Resource:
     return Resource(kueue_import.GROUP, version, f"{kind.lower()}s", kind, kind in _NAMESPACED)
 
 
-def text(found: Translation) -> str:
+def text(found: KueueImport) -> str:
     """The translation for people."""
     rows = []
     for queue in found.queues:
@@ -80,7 +80,7 @@ def _amounts(given: Json | None) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in (given or {}).items()) or "-"
 
 
-def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Iterator[str]:
+def apply(client: BlockingClient, found: KueueImport, *, dry_run: bool) -> Iterator[str]:
     """Make the queues, and name the queue of namespaces that have one LocalQueue; yields what was done.
 
     May be repeated. A namespace that names a queue already keeps it; a queue that somebody else has made under the name

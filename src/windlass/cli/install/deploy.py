@@ -13,7 +13,7 @@ from typing import Any
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NAMESPACES
 from windlass.cli.install.objects import CRD, DEPLOYED, DEPLOYMENTS, KINDS, SHARED, is_ours, title
-from windlass.cli.install.remove import Leaving, forbidden, refusals
+from windlass.cli.install.remove import RemovalPlan, forbidden, refusals
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 def rehearse(
-    client: BlockingClient, wanted: Sequence[Json], leaving: Sequence[Leaving] = (), *, force: bool
+    client: BlockingClient, wanted: Sequence[Json], plan: Sequence[RemovalPlan] = (), *, force: bool
 ) -> None:
     """Let the server check every object, and write nothing. ``leaving``: what is to go afterwards. ``force``: what
     others have set is set back.
@@ -61,9 +61,9 @@ def rehearse(
                 changed += [f"{title(obj)} {words}" for words in conflicts]
             elif not (_only_overwrites(error) or (error.code == 404 and _leans_on(obj, fresh))):
                 raise
-    refused += refusals(client, leaving)
+    refused += refusals(client, plan)
     if refused:
-        count = len(wanted) + len(leaving)
+        count = len(wanted) + len(plan)
         raise forbidden(
             f"the server refuses {len(refused)} of {count} objects; nothing was written",
             refused,

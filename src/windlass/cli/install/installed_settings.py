@@ -23,8 +23,8 @@ from windlass.cli.install.objects import (
     GUARDED,
     NAMED,
     SECRETS,
-    Part,
-    Wishes,
+    InstalledComponent,
+    InstallOptions,
 )
 from windlass.client.blocking import BlockingClient
 
@@ -32,13 +32,13 @@ Json = dict[str, Any]
 _VERSION = "app.kubernetes.io/version"
 
 
-def as_installed(client: BlockingClient, namespace: str) -> Wishes:
+def as_installed(client: BlockingClient, namespace: str) -> InstallOptions:
     """What stands in the cluster; nothing but the namespace where Windlass is not installed. Raises ``StatusError``."""
     found = {name: client.find(DEPLOYMENTS, name, namespace) for name in objects.DEPLOYED}
     parts = {name: _part(deployment) for name, deployment in found.items() if deployment is not None}
     scheduler = found["windlass-scheduler"]
     if scheduler is None:
-        return Wishes(namespace=namespace, parts=parts)
+        return InstallOptions(namespace=namespace, parts=parts)
     names, beside, grouped = (
         tuple(word.removeprefix(flag) for word in _container(scheduler)["args"] if word.startswith(flag))
         for flag in (NAMED, BESIDE, GROUPED)
@@ -48,7 +48,7 @@ def as_installed(client: BlockingClient, namespace: str) -> Wishes:
         data = (client.find(CONFIG_MAPS, name, namespace) or {}).get("data") or {}
         texts[file] = data.get(file, "")
     guarded = any(word.startswith(GUARDED) for word in _container(scheduler)["args"])
-    return Wishes(
+    return InstallOptions(
         namespace=namespace,
         scheduler_names=names,
         configuration=texts["windlass.conf"],
@@ -93,7 +93,7 @@ def refuse_absent(client: BlockingClient, namespace: str) -> None:
         )
 
 
-def keep(told: Wishes, there: Wishes) -> Wishes:
+def keep(told: InstallOptions, there: InstallOptions) -> InstallOptions:
     """``told``, and where it is silent what is ``there``."""
     return replace(
         told,
@@ -108,7 +108,7 @@ def keep(told: Wishes, there: Wishes) -> Wishes:
     )
 
 
-def kept_words(told: Wishes, there: Wishes, *, guard: bool, sharing: bool) -> str:
+def kept_words(told: InstallOptions, there: InstallOptions, *, guard: bool, sharing: bool) -> str:
     """What differs from the defaults and was not named, for people; empty where nothing does. ``guard``, ``sharing``:
     the bind guard, the sharing of cards was not named."""
     import yaml
@@ -143,11 +143,11 @@ def _each(found: Mapping[str, str]) -> str:
     return ", ".join(f"{value} of {name}" for name, value in found.items())
 
 
-def _part(deployment: Json) -> Part:
+def _part(deployment: Json) -> InstalledComponent:
     version = (deployment["metadata"].get("labels") or {}).get(_VERSION, "")
     image = _container(deployment)["image"]
     chosen = image != f"{objects.IMAGE}:{version}"
-    return Part(image if chosen else "", deployment["spec"].get("replicas", 1))
+    return InstalledComponent(image if chosen else "", deployment["spec"].get("replicas", 1))
 
 
 def _container(deployment: Json) -> Json:

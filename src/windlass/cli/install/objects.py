@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from windlass.api.annotations import HOLDS_CARDS
+from windlass.api.annotations import DEVICE_RESERVATION
 from windlass.api.errors import WindlassError
 from windlass.api.resources import (
     CONFIG_MAPS,
@@ -34,7 +34,7 @@ NAMESPACE = "windlass-system"
 GUARD = "windlass-bind-guard"
 IMAGE = "windlass"
 """The image that the chart names, without its tag."""
-OURS = ("app.kubernetes.io/managed-by", "windlass")
+MANAGED_LABELS = ("app.kubernetes.io/managed-by", "windlass")
 _OUR_KINDS = ("app.kubernetes.io/part-of", "windlass")
 PART_OF = "=".join(_OUR_KINDS)
 """By which everything of Windlass is found, of ``windlass install`` and of helm."""
@@ -96,7 +96,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InstalledComponent:
     """A Deployment as it is installed. ``image``: empty for the default one."""
 
     image: str
@@ -104,7 +104,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class InstallOptions:
     """What the user said. ``configuration``, ``settings``: texts, empty for the defaults. ``beside``: schedulers that
     still run and hand their queues over (:mod:`windlass.cli.install.adopt`). ``grouped``: scheduler names for whose
     pods somebody else makes PodGroups. ``parts``: by Deployment, what holds where no image and no number is said."""
@@ -123,7 +123,7 @@ class Wishes:
     gpu_sharing: bool = False
     inject: bool = True
     """With :attr:`gpu_sharing`: containers are told their card by a policy of the server."""
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, InstalledComponent] = field(default_factory=dict)
 
 
 def definitions() -> list[Json]:
@@ -135,15 +135,15 @@ def definitions() -> list[Json]:
     return [obj for name in names for obj in yaml.safe_load_all((folder / name).read_text()) if obj]
 
 
-def _check(wishes: Wishes) -> None:
+def _check(options: InstallOptions) -> None:
     """What the chart's schema would refuse. Raises :class:`WindlassError`."""
-    if wishes.image and not re.fullmatch(r"\S+", wishes.image):
+    if options.image and not re.fullmatch(r"\S+", options.image):
         raise WindlassError(
             "WL-USE-400",
-            f"--image {wishes.image!r} is no reference of an image",
+            f"--image {options.image!r} is no reference of an image",
             remedies=("--image registry.example/windlass:0.1.0",),
         )
-    for name in wishes.scheduler_names:
+    for name in options.scheduler_names:
         if name == "default-scheduler":
             raise WindlassError(
                 "WL-USE-400",
@@ -160,47 +160,47 @@ def _check(wishes: Wishes) -> None:
             )
 
 
-def objects(wishes: Wishes) -> list[Json]:
+def objects(options: InstallOptions) -> list[Json]:
     """Everything that is applied, in that order. Raises :class:`WindlassError`."""
     import yaml
 
-    _check(wishes)
-    name = "install.yaml" if wishes.proof is None else "install-bind-guard.yaml"
+    _check(options)
+    name = "install.yaml" if options.proof is None else "install-bind-guard.yaml"
     text = (files("windlass.cli") / "data" / name).read_text()
-    if wishes.proof is not None:
-        text = wishes.proof.fill(text)
+    if options.proof is not None:
+        text = options.proof.fill(text)
     found: list[Json] = list(yaml.safe_load_all(text))
-    if wishes.gpu_sharing:
-        found += gpu_sharing.objects(wishes.scheduler_names, inject=wishes.inject)
-    found = [placed(obj, wishes.namespace) for obj in found]
+    if options.gpu_sharing:
+        found += gpu_sharing.objects(options.scheduler_names, inject=options.inject)
+    found = [placed(obj, options.namespace) for obj in found]
     for obj in found:
         if obj["kind"] == "Deployment":
-            _adapt(obj, wishes)
-    _fill_files(found, wishes)
-    label, value = OURS
+            _adapt(obj, options)
+    _fill_files(found, options)
+    label, value = MANAGED_LABELS
     space = {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": wishes.namespace, "labels": {label: value}},
+        "metadata": {"name": options.namespace, "labels": {label: value}},
     }
-    whole = [space, *(definitions() if wishes.crds else ()), *found]
+    whole = [space, *(definitions() if options.crds else ()), *found]
     rank = {kind: place for place, kind in enumerate(_ORDER)}
     return sorted(whole, key=lambda obj: rank.get(obj["kind"], len(rank)))
 
 
-def _fill_files(found: Sequence[Json], wishes: Wishes) -> None:
+def _fill_files(found: Sequence[Json], options: InstallOptions) -> None:
     """The files of the ConfigMaps as they are wished for."""
     (image,) = (
         obj["spec"]["template"]["spec"]["containers"][0]["image"]
         for obj in found
         if obj["kind"] == "Deployment" and obj["metadata"]["name"] == DEPLOYED[0]
     )
-    texts = {"windlass.conf": wishes.configuration, "settings.yaml": wishes.settings}
+    texts = {"windlass.conf": options.configuration, "settings.yaml": options.settings}
     for obj in found:
         if obj["kind"] == "ConfigMap":
             data = {file: texts[file] or text for file, text in obj["data"].items()}
             if "settings.yaml" in data:
-                holder = image if wishes.gpu_sharing else ""
+                holder = image if options.gpu_sharing else ""
                 data["settings.yaml"] = gpu_sharing.switched(data["settings.yaml"], holder)
             obj["data"] = data
 
@@ -246,63 +246,63 @@ def guard_objects(namespace: str) -> list[Json]:
     return [obj for obj in reversed(found) if obj["metadata"]["name"].startswith(GUARD)]
 
 
-def _adapt(deployment: Json, wishes: Wishes) -> None:
+def _adapt(deployment: Json, options: InstallOptions) -> None:
     spec = deployment["spec"]
     (container,) = spec["template"]["spec"]["containers"]
-    part = wishes.parts.get(deployment["metadata"]["name"], Part("", spec["replicas"]))
-    container["image"] = wishes.image or part.image or container["image"]
-    spec["replicas"] = wishes.replicas or part.replicas
-    container["args"] += [f"{BESIDE}{name}" for name in wishes.beside]
+    part = options.parts.get(deployment["metadata"]["name"], InstalledComponent("", spec["replicas"]))
+    container["image"] = options.image or part.image or container["image"]
+    spec["replicas"] = options.replicas or part.replicas
+    container["args"] += [f"{BESIDE}{name}" for name in options.beside]
     if container["args"][0] != "scheduler":
         return
-    if wishes.scheduler_names:
+    if options.scheduler_names:
         place = next(at for at, word in enumerate(container["args"]) if word.startswith(NAMED))
         others = [word for word in container["args"] if not word.startswith(NAMED)]
         container["args"] = [
             *others[:place],
-            *(f"{NAMED}{name}" for name in wishes.scheduler_names),
+            *(f"{NAMED}{name}" for name in options.scheduler_names),
             *others[place:],
         ]
-    if wishes.gpu_sharing:
-        spec["template"]["metadata"].setdefault("annotations", {})[HOLDS_CARDS] = "enabled"
-    if wishes.grouped:
-        container["args"] += [f"{GROUPED}{name}" for name in ("volcano", *wishes.grouped)]
+    if options.gpu_sharing:
+        spec["template"]["metadata"].setdefault("annotations", {})[DEVICE_RESERVATION] = "enabled"
+    if options.grouped:
+        container["args"] += [f"{GROUPED}{name}" for name in ("volcano", *options.grouped)]
 
 
-def defaults() -> Wishes:
+def defaults() -> InstallOptions:
     """What the objects say without any wish: number of instances, scheduler names, settings."""
-    found = objects(Wishes(crds=False))
+    found = objects(InstallOptions(crds=False))
     (scheduler,) = (
         o for o in found if o["kind"] == "Deployment" and o["metadata"]["name"].endswith("scheduler")
     )
     (settings,) = (o for o in found if o["kind"] == "ConfigMap" and "settings.yaml" in o["data"])
     arguments = scheduler["spec"]["template"]["spec"]["containers"][0]["args"]
-    return Wishes(
+    return InstallOptions(
         replicas=scheduler["spec"]["replicas"],
         scheduler_names=tuple(word.removeprefix(NAMED) for word in arguments if word.startswith(NAMED)),
         settings=settings["data"]["settings.yaml"],
     )
 
 
-def refuse_helms(client: BlockingClient, wishes: Wishes) -> None:
+def refuse_helms(client: BlockingClient, options: InstallOptions) -> None:
     """Raises ``WL-INSTALL-409`` where helm put Windlass into the namespace: two must not write the same objects."""
     for name in DEPLOYED:
-        found = client.find(DEPLOYMENTS, name, wishes.namespace) or {"metadata": {}}
-        if (found["metadata"].get("labels") or {}).get(OURS[0]) == "Helm":
+        found = client.find(DEPLOYMENTS, name, options.namespace) or {"metadata": {}}
+        if (found["metadata"].get("labels") or {}).get(MANAGED_LABELS[0]) == "Helm":
             raise WindlassError(
                 "WL-INSTALL-409",
-                f"helm has installed Windlass in namespace {wishes.namespace}",
-                evidence=f"deployment.apps/{name} has the label {OURS[0]}=Helm",
+                f"helm has installed Windlass in namespace {options.namespace}",
+                evidence=f"deployment.apps/{name} has the label {MANAGED_LABELS[0]}=Helm",
                 remedies=(
-                    f"helm upgrade windlass deploy/helm/windlass -n {wishes.namespace}",
-                    f"helm uninstall windlass -n {wishes.namespace}",
+                    f"helm upgrade windlass deploy/helm/windlass -n {options.namespace}",
+                    f"helm uninstall windlass -n {options.namespace}",
                 ),
             )
 
 
 def is_ours(obj: Json) -> bool:
     """Whether an object that is in the cluster was made by ``windlass install``, a kind by Windlass at all."""
-    label, value = _OUR_KINDS if obj.get("kind") == CRD.kind else OURS
+    label, value = _OUR_KINDS if obj.get("kind") == CRD.kind else MANAGED_LABELS
     return (obj["metadata"].get("labels") or {}).get(label) == value
 
 

@@ -17,7 +17,7 @@ from windlass.cli.install.objects import (
     CRD,
     DEPLOYED,
     KINDS,
-    Wishes,
+    InstallOptions,
     guard_objects,
     is_ours,
     objects,
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class RemovalPlan:
     """What is to go, if it is there. ``written``: by the processes for themselves, so it says of nobody whose it is."""
 
     resource: Resource
@@ -43,7 +43,7 @@ class Leaving:
         return titled(self.resource, self.name)
 
 
-def everything(client: BlockingClient, namespace: str, *, purge: bool, alone: bool) -> list[Leaving]:
+def everything(client: BlockingClient, namespace: str, *, purge: bool, alone: bool) -> list[RemovalPlan]:
     """The last applied first. ``purge``: also the namespace if ``install`` made it, what was learned, and the CRDs with
     every object of theirs. ``alone``: no other Windlass uses what is the cluster's. Raises ``StatusError``,
     ``Unreachable``."""
@@ -52,35 +52,35 @@ def everything(client: BlockingClient, namespace: str, *, purge: bool, alone: bo
     kept = set() if purge else {CRD, NAMESPACES}
     kept |= set() if alone else {CRD, PRIORITY_CLASSES}
     found = [*of_guard(namespace), *of_sharing(client, namespace)]
-    whole = _leaving(reversed(objects(Wishes(namespace=namespace))))
+    whole = _leaving(reversed(objects(InstallOptions(namespace=namespace))))
     found += [one for one in whole if one.resource not in kept]
-    found += [Leaving(LEASES, name, namespace, written=True) for name in DEPLOYED]
+    found += [RemovalPlan(LEASES, name, namespace, written=True) for name in DEPLOYED]
     if purge:
-        found.append(Leaving(CONFIG_MAPS, LEARNED, namespace, written=True))
+        found.append(RemovalPlan(CONFIG_MAPS, LEARNED, namespace, written=True))
     return found
 
 
-def of_guard(namespace: str) -> list[Leaving]:
+def of_guard(namespace: str) -> list[RemovalPlan]:
     """The bind guard."""
     return list(_leaving(guard_objects(namespace)))
 
 
-def of_sharing(client: BlockingClient, namespace: str) -> list[Leaving]:
+def of_sharing(client: BlockingClient, namespace: str) -> list[RemovalPlan]:
     """The sharing of cards: cards that are held stay so. Raises ``StatusError``, ``Unreachable``."""
     return list(_leaving(placed(obj, namespace) for obj in gpu_sharing.leaving(client)))
 
 
-def _leaving(wanted: Iterator[Json] | Sequence[Json]) -> Iterator[Leaving]:
+def _leaving(wanted: Iterator[Json] | Sequence[Json]) -> Iterator[RemovalPlan]:
     for obj in wanted:
         metadata = obj["metadata"]
-        yield Leaving(KINDS[obj["kind"]], metadata["name"], metadata.get("namespace"))
+        yield RemovalPlan(KINDS[obj["kind"]], metadata["name"], metadata.get("namespace"))
 
 
-def refusals(client: BlockingClient, leaving: Sequence[Leaving]) -> list[str]:
+def refusals(client: BlockingClient, plan: Sequence[RemovalPlan]) -> list[str]:
     """What the server says of those that this user may not look at or delete. Raises ``StatusError``,
     ``Unreachable``."""
     said: list[str] = []
-    for one in leaving:
+    for one in plan:
         try:
             _take(client, one, dry_run=True)
         except StatusError as error:
@@ -90,9 +90,9 @@ def refusals(client: BlockingClient, leaving: Sequence[Leaving]) -> list[str]:
     return said
 
 
-def check_allowed(client: BlockingClient, leaving: Sequence[Leaving]) -> None:
+def check_allowed(client: BlockingClient, plan: Sequence[RemovalPlan]) -> None:
     """Raises ``WL-INSTALL-403`` where a right is missing, ``StatusError``, ``Unreachable``."""
-    said = refusals(client, leaving)
+    said = refusals(client, plan)
     if said:
         raise forbidden(f"the server refuses to delete {len(said)} objects; nothing was deleted", said)
 
@@ -107,14 +107,14 @@ def forbidden(message: str, said: Sequence[str], *more: str) -> WindlassError:
     )
 
 
-def delete(client: BlockingClient, leaving: Sequence[Leaving], *, dry_run: bool) -> Iterator[str]:
+def delete(client: BlockingClient, plan: Sequence[RemovalPlan], *, dry_run: bool) -> Iterator[str]:
     """Titles of what is deleted. Raises ``StatusError``, ``Unreachable``."""
-    for one in leaving:
+    for one in plan:
         if _take(client, one, dry_run=dry_run):
             yield one.title
 
 
-def _take(client: BlockingClient, one: Leaving, *, dry_run: bool) -> bool:
+def _take(client: BlockingClient, one: RemovalPlan, *, dry_run: bool) -> bool:
     """Whether there is something to delete."""
     found = client.find(one.resource, one.name, one.namespace)
     if found is None or not (one.written or is_ours(found)):

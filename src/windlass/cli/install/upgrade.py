@@ -34,7 +34,7 @@ _VERSION_LABEL = "app.kubernetes.io/version"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UpgradeFinding:
     """``level``: :data:`STOP`, :data:`NOTE` or :data:`GOOD`. ``remedy``: empty where nothing is to be done."""
 
     level: str
@@ -46,7 +46,7 @@ class Finding:
         return {"level": self.level, "subject": self.subject, "words": self.words, "remedy": self.remedy}
 
 
-def check(client: BlockingClient, namespace: str = NAMESPACE) -> list[Finding]:
+def check(client: BlockingClient, namespace: str = NAMESPACE) -> list[UpgradeFinding]:
     """Everything that should be known before this version is installed. Raises ``StatusError``, ``Unreachable``."""
     return [
         server(client),
@@ -65,45 +65,45 @@ def _numbers(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def server(client: BlockingClient) -> Finding:
+def server(client: BlockingClient) -> UpgradeFinding:
     """Whether this version runs on the API server's. Raises ``StatusError``, ``Unreachable``."""
     answer = msgspec.json.decode(client.call(Request("GET", "/version")))
     text = str(answer.get("gitVersion", ""))
     newest = _numbers(schema.kubernetes_version())
     if _numbers(text) < OLDEST_KUBERNETES:
         oldest = ".".join(map(str, OLDEST_KUBERNETES))
-        return Finding(STOP, "API server", f"{text}: older than {oldest}", "upgrade Kubernetes first")
+        return UpgradeFinding(STOP, "API server", f"{text}: older than {oldest}", "upgrade Kubernetes first")
     if _numbers(text) > newest:
         words = f"{text}: newer than {newest[0]}.{newest[1]}, with which this version was tested"
-        return Finding(NOTE, "API server", words, "look for a newer Windlass")
-    return Finding(GOOD, "API server", text)
+        return UpgradeFinding(NOTE, "API server", words, "look for a newer Windlass")
+    return UpgradeFinding(GOOD, "API server", text)
 
 
-def _installed(client: BlockingClient, namespace: str) -> Iterator[Finding]:
+def _installed(client: BlockingClient, namespace: str) -> Iterator[UpgradeFinding]:
     found = client.find(DEPLOYMENTS, "windlass-scheduler", namespace)
     if found is None:
-        yield Finding(NOTE, "Windlass", f"is not installed in {namespace}", "windlass install")
+        yield UpgradeFinding(NOTE, "Windlass", f"is not installed in {namespace}", "windlass install")
         return
     text = (found["metadata"].get("labels") or {}).get(_VERSION_LABEL, "")
     there, here = _numbers(text), _numbers(__version__)
     if there > here:
         words = f"{text} is installed, newer than this command ({__version__}): this would be a roll-back"
-        yield Finding(NOTE, "Windlass", words, "pip install --upgrade windlass")
+        yield UpgradeFinding(NOTE, "Windlass", words, "pip install --upgrade windlass")
     elif here[0] != there[0] or here[1] - there[1] > 1:
         words = f"from {text} to {__version__}: one minor version at a time is supported"
-        yield Finding(STOP, "Windlass", words, f"upgrade to {there[0]}.{there[1] + 1} first")
+        yield UpgradeFinding(STOP, "Windlass", words, f"upgrade to {there[0]}.{there[1] + 1} first")
     else:
-        yield Finding(GOOD, "Windlass", f"from {text or 'an unknown version'} to {__version__}")
+        yield UpgradeFinding(GOOD, "Windlass", f"from {text or 'an unknown version'} to {__version__}")
 
 
 # ---------------------------------------------------------------------- kinds
 
 
-def _definition(client: BlockingClient, wanted: Json) -> Iterator[Finding]:
+def _definition(client: BlockingClient, wanted: Json) -> Iterator[UpgradeFinding]:
     name = wanted["metadata"]["name"]
     present = client.find(CRD, name)
     if present is None:
-        yield Finding(NOTE, name, "the cluster does not have it", "windlass install")
+        yield UpgradeFinding(NOTE, name, "the cluster does not have it", "windlass install")
         return
     kept = {version["name"] for version in wanted["spec"]["versions"]}
     served = {version["name"] for version in present["spec"]["versions"] if version["served"]}
@@ -111,14 +111,14 @@ def _definition(client: BlockingClient, wanted: Json) -> Iterator[Finding]:
     gone = sorted(stored - kept)
     if gone:
         words = f"objects are stored as {', '.join(gone)}, which this version does not have"
-        yield Finding(STOP, name, words, "windlass upgrade --migrate-storage")
+        yield UpgradeFinding(STOP, name, words, "windlass upgrade --migrate-storage")
     dropped = sorted(served - kept)
     if dropped:
-        yield Finding(
+        yield UpgradeFinding(
             STOP, name, f"{', '.join(dropped)} is served now and would be no more", "use another version"
         )
     yield from _objects(client, name, present)
-    yield Finding(
+    yield UpgradeFinding(
         GOOD, name, f"stored as {', '.join(sorted(stored)) or '-'}, served as {', '.join(sorted(served))}"
     )
 
@@ -130,7 +130,7 @@ def _resource(definition: Json) -> Resource | None:
     return by_plural(spec["group"], version, spec["names"]["plural"])
 
 
-def _objects(client: BlockingClient, name: str, present: Json) -> Iterator[Finding]:
+def _objects(client: BlockingClient, name: str, present: Json) -> Iterator[UpgradeFinding]:
     """What of the objects this version's schema would refuse, or drop the next time that they are written."""
     resource = _resource(present)
     if resource is None:
@@ -145,10 +145,10 @@ def _objects(client: BlockingClient, name: str, present: Json) -> Iterator[Findi
         for field in field_review.review(resource, copy.deepcopy(obj)).unknown:
             lost.setdefault(re.sub(r"\[\d+\]", "[]", field), []).append(title)
     for words, titles in sorted(refused.items()):
-        yield Finding(STOP, name, f"{words}: {_some(titles)}", "correct these objects")
+        yield UpgradeFinding(STOP, name, f"{words}: {_some(titles)}", "correct these objects")
     for field, titles in sorted(lost.items()):
         words = f"{field} is unknown to this version and would be dropped from {_some(titles)}"
-        yield Finding(NOTE, name, words, "take the field out, or keep it in an annotation")
+        yield UpgradeFinding(NOTE, name, words, "take the field out, or keep it in an annotation")
 
 
 def _refused(resource: Resource, obj: Json) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _some(titles: list[str]) -> str:
 # ---------------------------------------------------------------------- configuration
 
 
-def _configuration(client: BlockingClient, namespace: str) -> Iterator[Finding]:
+def _configuration(client: BlockingClient, namespace: str) -> Iterator[UpgradeFinding]:
     found = client.find(CONFIG_MAPS, "windlass-scheduler", namespace)
     text = ((found or {}).get("data") or {}).get("windlass.conf", "")
     if not text.strip():
@@ -183,13 +183,15 @@ def _configuration(client: BlockingClient, namespace: str) -> Iterator[Finding]:
         warned: list[str] = []
         make_engine(parsed.config, warned.append)
     except (scheduler_config.ConfigError, registry.UnknownAction, ValueError) as error:
-        yield Finding(STOP, "configuration", str(error), "correct it: windlass plan --config FILE tells more")
+        yield UpgradeFinding(
+            STOP, "configuration", str(error), "correct it: windlass plan --config FILE tells more"
+        )
         return
     notes = dict.fromkeys((*parsed.notes, *warned))
     for words in notes:
-        yield Finding(NOTE, "configuration", words)
+        yield UpgradeFinding(NOTE, "configuration", words)
     if not notes:
-        yield Finding(GOOD, "configuration", "every word of it is understood")
+        yield UpgradeFinding(GOOD, "configuration", "every word of it is understood")
 
 
 # ---------------------------------------------------------------------- storage

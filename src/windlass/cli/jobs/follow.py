@@ -20,10 +20,10 @@ from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_index import refresh
-from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_words, task_of
-from windlass.cli.jobs.log_lines import LogOptions, Printer
-from windlass.cli.jobs.log_stream import Line, LogFeed
-from windlass.cli.jobs.reasons import exit_words, waiting
+from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_text, task_of
+from windlass.cli.jobs.log_lines import LogView, Printer
+from windlass.cli.jobs.log_stream import LogFeed, LogLine
+from windlass.cli.jobs.reasons import exit_text, waiting
 from windlass.cli.jobs.watch import Changes, Watched
 from windlass.cli.text import places
 from windlass.cli.ungrouped_gangs import GANG
@@ -49,7 +49,7 @@ class _Start:
 @dataclass(frozen=True, slots=True)
 class _Lines:
     start: _Start
-    lines: list[Line]
+    lines: list[LogLine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Follower:
         self,
         invocation: Invocation,
         job: Job,
-        options: LogOptions,
+        options: LogView,
         *,
         phases: Phases,
         give_up: bool = False,
@@ -335,11 +335,11 @@ class Follower:
         return True
 
 
-def _many(job: Job, options: LogOptions) -> bool:
+def _many(job: Job, options: LogView) -> bool:
     return options.rank is None and job.members > 1
 
 
-def wanted(pod: dict[str, Any], options: LogOptions) -> bool:
+def wanted(pod: dict[str, Any], options: LogView) -> bool:
     """Whether a pod is one of the ranks asked for."""
     metadata = pod["metadata"]
     labels = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
@@ -350,7 +350,7 @@ def wanted(pod: dict[str, Any], options: LogOptions) -> bool:
     return options.rank in (rank_of(pod), labels.get(names.TASK_INDEX), metadata["name"])
 
 
-def _container_statuses(pod: dict[str, Any], options: LogOptions) -> list[dict[str, Any]]:
+def _container_statuses(pod: dict[str, Any], options: LogView) -> list[dict[str, Any]]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     if options.container is not None:
         return [status for status in statuses if status["name"] == options.container]
@@ -373,6 +373,6 @@ def summary(job: Job) -> str:
         return f"{job.name}: completed"
     failed = job.first_failure
     if failed is None:
-        return f"{job.name}: {job.phase.lower()}, {exit_words(job.exit_code)}"
-    who = f" ({rank_words(failed[0])} first)" if job.members > 1 else ""
-    return f"{job.name}: {job.phase.lower()}, {exit_words(failed[1], cause_of(*failed))}{who}"
+        return f"{job.name}: {job.phase.lower()}, {exit_text(job.exit_code)}"
+    who = f" ({rank_text(failed[0])} first)" if job.members > 1 else ""
+    return f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{who}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from windlass.api.devices.plugin_units import more_than_cards
+from windlass.api.devices.plugin_units import more_units_than_devices
 from windlass.api.resources import NODES, PODS
 from windlass.cli import resources
 from windlass.cli.errors import unless_refused
@@ -53,7 +53,7 @@ def shared_with_itself(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
     if not resources.holds_resources(pod) or pod["spec"]["nodeName"] != node["metadata"]["name"]:
         return ""
     asked = resources.pod_request(pod["spec"])
-    return more_than_cards(asked, resources.allocatable(node), node["metadata"].get("labels") or {})
+    return more_units_than_devices(asked, resources.allocatable(node), node["metadata"].get("labels") or {})
 
 
 def _overfull(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:

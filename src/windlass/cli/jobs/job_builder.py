@@ -38,7 +38,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JobRequest:
     """What ``windlass run`` and ``submit`` were asked for. Amounts are quantities as text; empty: unsaid."""
 
     command: tuple[str, ...]
@@ -81,9 +81,9 @@ class Wish:
     def annotations(self) -> dict[str, str]:
         """What is asked of cards and of neighbours."""
         wanted = {
-            names.CARD_MEMORY: self.gpu_memory,
-            names.CARD_COUNT: str(self.gpus) if self.gpu_memory and self.gpus > 1 else "",
-            names.CARD_MODEL: self.gpu_model,
+            names.DEVICE_MEMORY: self.gpu_memory,
+            names.DEVICE_COUNT: str(self.gpus) if self.gpu_memory and self.gpus > 1 else "",
+            names.DEVICE_MODEL: self.gpu_model,
             names.PODSET_REQUIRED: self.near,
             names.NUMA_POLICY_VOLCANO: "single-numa-node" if self.numa else "",
         }
@@ -91,43 +91,43 @@ class Wish:
 
 
 def job_of(
-    wish: Wish, name: str, *, namespace: str, on_box: bool, environ: Mapping[str, str]
+    request: JobRequest, name: str, *, namespace: str, on_box: bool, environ: Mapping[str, str]
 ) -> dict[str, Any]:
     """The Volcano Job. Raises :class:`WindlassError` on an environment entry that cannot be understood."""
-    environment = environment_of(wish, on_box=on_box, environ=environ)
-    port = master_port(f"{namespace}/{name}", host_network=wish.host_network)
+    environment = environment_of(request, on_box=on_box, environ=environ)
+    port = master_port(f"{namespace}/{name}", host_network=request.host_network)
     container: dict[str, Any] = {
         "name": TASK,
-        "image": wish.image or HOST_IMAGE,
-        "command": [literal(word) for word in wish.command],
-        "env": [*environment, *rendezvous(name, wish.nodes, port, environment)],
+        "image": request.image or HOST_IMAGE,
+        "command": [literal(word) for word in request.command],
+        "env": [*environment, *rendezvous(name, request.nodes, port, environment)],
     }
-    workdir = wish.workdir or (os.getcwd() if on_box else "")
+    workdir = request.workdir or (os.getcwd() if on_box else "")
     if workdir:
         container["workingDir"] = os.path.abspath(workdir) if on_box else workdir
-    if wish.request:
-        container["resources"] = {"requests": dict(wish.request), "limits": dict(wish.request)}
+    if request.request:
+        container["resources"] = {"requests": dict(request.request), "limits": dict(request.request)}
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    if wish.time_seconds:
-        pod["activeDeadlineSeconds"] = wish.time_seconds
-    if wish.host_network:
+    if request.time_seconds:
+        pod["activeDeadlineSeconds"] = request.time_seconds
+    if request.host_network:
         pod |= {
             "hostNetwork": True,
             "dnsPolicy": "ClusterFirstWithHostNet",
         }  # its ranks find one another by name
-    if wish.followed and on_box:
+    if request.followed and on_box:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {
-        "minAvailable": wish.nodes,
-        "queue": wish.queue,
+        "minAvailable": request.nodes,
+        "queue": request.queue,
         "schedulerName": "windlass",
-        "tasks": [{"name": TASK, "replicas": wish.nodes, "template": {**_notes(wish), "spec": pod}}],
+        "tasks": [{"name": TASK, "replicas": request.nodes, "template": {**_notes(request), "spec": pod}}],
         # An eviction is not the job's fault: it runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
     }
-    if wish.priority:
-        spec["priorityClassName"] = wish.priority
-    if wish.nodes > 1:
+    if request.priority:
+        spec["priorityClassName"] = request.priority
+    if request.nodes > 1:
         spec["policies"].append({"event": "PodFailed", "action": "TerminateJob"})
         spec["plugins"] = {"env": [], "svc": []}
     return {
@@ -138,8 +138,8 @@ def job_of(
     }
 
 
-def _notes(wish: Wish) -> dict[str, Any]:
-    return {"metadata": {"annotations": wish.annotations}} if wish.annotations else {}
+def _notes(request: JobRequest) -> dict[str, Any]:
+    return {"metadata": {"annotations": request.annotations}} if request.annotations else {}
 
 
 def master_port(key: str, *, host_network: bool) -> int:
@@ -187,7 +187,7 @@ def base_name(command: Sequence[str]) -> str:
     return (name if name[:1].isalpha() else f"job-{name}".strip("-"))[:40].rstrip("-") or "job"
 
 
-def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> list[dict[str, str]]:
+def environment_of(request: JobRequest, *, on_box: bool, environ: Mapping[str, str]) -> list[dict[str, str]]:
     """The caller's environment as far as programs need it (no secrets), then what ``--env`` says."""
     found: dict[str, str] = {}
     if on_box:
@@ -196,7 +196,7 @@ def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> l
             if kept and not _SECRET.search(name):
                 found[name] = value
         found.setdefault("PYTHONUNBUFFERED", "1")
-    for entry in wish.environment:
+    for entry in request.environment:
         name, equals, value = entry.partition("=")
         if not re.fullmatch(r"[-._a-zA-Z][-._a-zA-Z0-9]*", name):
             raise WindlassError(

@@ -14,7 +14,7 @@ from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli.foreign_commands import OPTIONS, directives, slurm_time
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import stdin_notice
-from windlass.cli.jobs.job_builder import Wish, base_name, environment_of, job_of
+from windlass.cli.jobs.job_builder import JobRequest, base_name, environment_of, job_of
 from windlass.cli.jobs.log_lines import duration_seconds
 from windlass.cli.jobs.preflight import (
     check_amounts,
@@ -88,17 +88,17 @@ def job_flags(function: Function) -> Function:
     return function
 
 
-def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
+def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobRequest:
     """The flags as a wish. Raises :class:`WindlassError` on values that cannot be meant."""
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
     seconds = _time_limit(time) if time else 0
-    wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
-    check_amounts(wish)
-    check_name(wish)
-    check_near(wish)
-    return wish
+    request = JobRequest(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
+    check_amounts(request)
+    check_name(request)
+    check_near(request)
+    return request
 
 
 def _time_limit(text: str) -> int:
@@ -115,30 +115,30 @@ def _time_limit(text: str) -> int:
     )
 
 
-def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> dict[str, Any]:
+def make(invocation: Invocation, request: JobRequest, progress: Callable[[str], None]) -> dict[str, Any]:
     """Start the control plane if need be, check, create. The created job. Raises :class:`WindlassError`; on what was
     typed wrong before anything is started or asked."""
     on_box = not invocation.target.remote
-    environment_of(wish, on_box=on_box, environ=os.environ)
+    environment_of(request, on_box=on_box, environ=os.environ)
     if on_box:
-        check_command(wish, os.environ)
-        _note_directives(invocation, wish)
-        _ensure_running(invocation, wish, progress)
-    elif not wish.image:
+        check_command(request, os.environ)
+        _note_directives(invocation, request)
+        _ensure_running(invocation, request, progress)
+    elif not request.image:
         raise WindlassError(
             "WL-USE-400",
             "a job on a cluster needs an image",
             evidence="--kubeconfig or --context was given, so the command does not run on this box",
-            remedies=(f"{wish.command_line} --image IMAGE -- …",),
+            remedies=(f"{request.command_line} --image IMAGE -- …",),
         )
-    check_capacity(invocation, wish)
-    created = _create(invocation, wish, on_box)
+    check_capacity(invocation, request)
+    created = _create(invocation, request, on_box)
     stdin_notice.tell(invocation)
     return created
 
 
-def _note_directives(invocation: Invocation, wish: Wish) -> None:
-    script, found = directives(wish.command, Path(wish.workdir or os.getcwd()))
+def _note_directives(invocation: Invocation, request: JobRequest) -> None:
+    script, found = directives(request.command, Path(request.workdir or os.getcwd()))
     if script:
         told = (f"{one} ({OPTIONS[one]})" if OPTIONS.get(one, one) != one else one for one in found)
         invocation.note(
@@ -158,7 +158,7 @@ def _taken(name: str, base: str) -> WindlassError:
     )
 
 
-def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
+def _ensure_running(invocation: Invocation, request: JobRequest, progress: Callable[[str], None]) -> None:
     from windlass.cli.bootstrap import is_ready, is_running, last_choices, start
 
     state = invocation.target.state
@@ -171,26 +171,26 @@ def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str]
 
     chosen = last_choices(state)
     pretends = str(chosen.get("gpus", "")).startswith("simulated:")
-    if not running and (wish.gpus or wish.gpu_memory) and not (pretends or discovery.has_files()):
-        raise no_gpus(max(1, wish.gpus), running=False)
+    if not running and (request.gpus or request.gpu_memory) and not (pretends or discovery.has_files()):
+        raise no_gpus(max(1, request.gpus), running=False)
     progress("starting the control plane")
     flags = ["--implicit", *(["--allow-network-filesystem"] if chosen.get("allowNetwork") is True else [])]
     start(state, flags, progress=progress)  # one that is being started already is waited for
 
 
-def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
+def _create(invocation: Invocation, request: JobRequest, on_box: bool) -> dict[str, Any]:
     from windlass.kits import rng as chance
 
     rng = chance.system()
     for attempt in range(_TRIES):
-        name = wish.name or f"{base_name(wish.command)}-{chance.name_suffix(rng)}"
-        job = job_of(wish, name, namespace=invocation.home_namespace, on_box=on_box, environ=os.environ)
+        name = request.name or f"{base_name(request.command)}-{chance.name_suffix(rng)}"
+        job = job_of(request, name, namespace=invocation.home_namespace, on_box=on_box, environ=os.environ)
         try:
             return invocation.client.create(VOLCANO_JOBS, job, field_validation="Strict")
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
-            if not wish.name and attempt + 1 < _TRIES:
+            if not request.name and attempt + 1 < _TRIES:
                 continue
-            raise _taken(name, base_name(wish.command)) from error
+            raise _taken(name, base_name(request.command)) from error
     raise AssertionError("the last try returns or raises")

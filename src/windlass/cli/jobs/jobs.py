@@ -174,17 +174,19 @@ class Job:
         """Its GPUs in few words, parts of cards among them: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
         if self.kind == "Job":
             tasks = (self.obj.get("spec") or {}).get("tasks") or ()
-            shown = resources.asked_text((t.get("template") or {}, int(t.get("replicas", 1))) for t in tasks)
-            return resources.asked_text((pod, 1) for pod in self.pods) if shown == "-" else shown
+            shown = resources.request_text(
+                (t.get("template") or {}, int(t.get("replicas", 1))) for t in tasks
+            )
+            return resources.request_text((pod, 1) for pod in self.pods) if shown == "-" else shown
         if self.kind == "PodGroup" and not self.pods:
             return resources.gpu_text(self.request)
-        return resources.asked_text((pod, 1) for pod in ([self.obj] if self.kind == "Pod" else self.pods))
+        return resources.request_text((pod, 1) for pod in ([self.obj] if self.kind == "Pod" else self.pods))
 
     @property
     def parts(self) -> str:
         """What its pods ask of cards in parts, in words; empty for one that asks for none."""
         pods = [self.obj] if self.kind == "Pod" else self.pods
-        return "; ".join(dict.fromkeys(filter(None, map(resources.parts_text, pods))))
+        return "; ".join(dict.fromkeys(filter(None, map(resources.shares_text, pods))))
 
     @property
     def claims(self) -> str:
@@ -374,7 +376,7 @@ def task_of(pod: Mapping[str, Any]) -> str:
     return str(labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC) or "")
 
 
-def rank_words(pod: Mapping[str, Any]) -> str:
+def rank_text(pod: Mapping[str, Any]) -> str:
     """The rank in a sentence: ``rank 3``, or ``worker-3``."""
     rank = rank_of(pod)
     return f"rank {rank}" if rank.isdigit() else rank

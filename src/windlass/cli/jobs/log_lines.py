@@ -15,7 +15,7 @@ COLLAPSE_SECONDS = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogView:
     """What of which ranks is shown, and how."""
 
     rank: str | None = None
@@ -88,7 +88,7 @@ class Splitter:
 class Printer:
     """Writes lines with their rank in front, when there is more than one."""
 
-    def __init__(self, out: Terminal, options: LogOptions, *, prefixed: bool) -> None:
+    def __init__(self, out: Terminal, options: LogView, *, prefixed: bool) -> None:
         self._out = out
         self._options = options
         self.prefixed = prefixed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import PausingClock
-from windlass.cli.jobs.log_lines import LogOptions, Splitter, split_stamp
+from windlass.cli.jobs.log_lines import LogView, Splitter, split_stamp
 
 if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """``time``: RFC 3339, as the node stamped it; empty where the server gave none."""
 
     time: str
@@ -33,13 +33,13 @@ class Line:
 class LogFeed:
     """:meth:`lines` may be called again after it has ended: it goes on behind the last line."""
 
-    def __init__(self, namespace: str, pod: str, container: str, options: LogOptions) -> None:
+    def __init__(self, namespace: str, pod: str, container: str, options: LogView) -> None:
         self._where = (namespace, pod, container)
         self._options = options
         self._last = ""
         self._seen_of_last = 0
 
-    def lines(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[Line]]:
+    def lines(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[LogLine]]:
         """Follow until the container's output ends. Raises :class:`StatusError`, and :class:`WindlassError`
         when the server stays away."""
         broken_at: float | None = None
@@ -59,7 +59,7 @@ class LogFeed:
                 client.close()
             clock.pause(_RETRY_SECONDS)
 
-    def _once(self, client: BlockingClient) -> Iterator[list[Line]]:
+    def _once(self, client: BlockingClient) -> Iterator[list[LogLine]]:
         namespace, pod, container = self._where
         resumed_at, seen = self._last, self._seen_of_last
         fresh = not resumed_at
@@ -75,7 +75,7 @@ class LogFeed:
         )
         stamp, passed = "", 0
 
-        def take(raw: list[str]) -> list[Line]:
+        def take(raw: list[str]) -> list[LogLine]:
             nonlocal stamp, passed
             found = []
             for line in raw:
@@ -89,7 +89,7 @@ class LogFeed:
                     self._seen_of_last += 1
                 else:
                     self._last, self._seen_of_last = stamp, 1
-                found.append(Line(stamp, text))
+                found.append(LogLine(stamp, text))
             return found
 
         for chunk in chunks:

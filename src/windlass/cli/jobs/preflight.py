@@ -16,24 +16,24 @@ from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES
 from windlass.cli import resources
 from windlass.cli.errors import missing, nearest, unless_refused
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_builder import GPU, Wish, base_name
+from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
 from windlass.cli.jobs.preflight_topology import check_domains
-from windlass.cli.text import plural, resource_words
+from windlass.cli.text import plural, resource_text
 
 _LEAST_MEMORY = 1 << 20
 """Bytes: less is a unit forgotten."""
 
 
-def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
+def check_command(request: JobRequest, environ: Mapping[str, str]) -> None:
     """On this box: the program has to exist. Raises :class:`WindlassError`."""
-    program = wish.command[0]
-    folder = Path(wish.workdir or os.getcwd())
+    program = request.command[0]
+    folder = Path(request.workdir or os.getcwd())
     if not folder.is_dir():
         raise WindlassError(
             "WL-RUN-404",
             f"the working directory {folder} does not exist",
-            evidence=f"--workdir {wish.workdir}",
-            remedies=(f"{wish.command_line} --workdir DIR -- …",),
+            evidence=f"--workdir {request.workdir}",
+            remedies=(f"{request.command_line} --workdir DIR -- …",),
         )
     if "/" in program:
         candidate = folder / program
@@ -49,38 +49,38 @@ def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
     path = environ.get("PATH", os.defpath)
     if any(os.access(Path(part) / program, os.X_OK) for part in path.split(os.pathsep) if part):
         return
-    hint = f"{wish.command_line} -- ./{program}" if (folder / program).is_file() else f"which {program}"
+    hint = f"{request.command_line} -- ./{program}" if (folder / program).is_file() else f"which {program}"
     raise WindlassError(
         "WL-RUN-404", f'there is no program "{program}"', evidence=f"PATH is {path}", remedies=(hint,)
     )
 
 
-def check_name(wish: Wish) -> None:
+def check_name(request: JobRequest) -> None:
     """Raises :class:`WindlassError` on a name that no object may have."""
-    if not wish.name:
+    if not request.name:
         return
     from windlass.api.validation.names import dns_subdomain
 
-    problems = dns_subdomain(wish.name)
+    problems = dns_subdomain(request.name)
     if problems:
-        remedies = (f"--name {base_name((wish.name,))}",)
-        raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}", remedies=remedies)
+        remedies = (f"--name {base_name((request.name,))}",)
+        raise WindlassError("WL-USE-400", f"--name {request.name}: {problems[0]}", remedies=remedies)
 
 
-def check_amounts(wish: Wish) -> None:
+def check_amounts(request: JobRequest) -> None:
     """Raises :class:`WindlassError` on amounts that are no quantities."""
     flags = (
-        ("--cpus", "cpu", wish.cpus),
-        ("--memory", "memory", wish.memory),
-        ("--gpu-memory", "memory", wish.gpu_memory),
-        ("--gpus", GPU, str(wish.gpus or "")),
+        ("--cpus", "cpu", request.cpus),
+        ("--memory", "memory", request.memory),
+        ("--gpu-memory", "memory", request.gpu_memory),
+        ("--gpus", GPU, str(request.gpus or "")),
     )
-    if wish.gpu_model and not (wish.gpus or wish.gpu_memory):
+    if request.gpu_model and not (request.gpus or request.gpu_memory):
         raise WindlassError(
             "WL-USE-400",
-            f"--gpu-model {wish.gpu_model} without a GPU",
+            f"--gpu-model {request.gpu_model} without a GPU",
             evidence="it says of which model the GPUs are that --gpus or --gpu-memory asks for",
-            remedies=(f"--gpus 1 --gpu-model {wish.gpu_model}",),
+            remedies=(f"--gpus 1 --gpu-model {request.gpu_model}",),
         )
     for flag, name, text in flags:
         if not text:
@@ -124,17 +124,17 @@ def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:
     )
 
 
-def check_capacity(invocation: Invocation, wish: Wish) -> None:
+def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     """What can never run is told before it is submitted, as far as this user may see it. A cluster may get nodes that
     it does not have yet: there the job is submitted, and a note says so. Raises :class:`WindlassError`."""
-    _check_queue(invocation, wish)
-    _check_priority(invocation, wish)
+    _check_queue(invocation, request)
+    _check_priority(invocation, request)
     nodes = unless_refused(lambda: invocation.client.list(NODES).items, None)
     if nodes is None:
         return
     try:
-        _check_nodes(wish, nodes)
-        check_domains(wish, nodes)
+        _check_nodes(request, nodes)
+        check_domains(request, nodes)
     except WindlassError as error:
         if not invocation.target.remote:
             raise
@@ -142,45 +142,45 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
         invocation.note(f"note: {what}; it waits for nodes that have it")
 
 
-def _check_nodes(wish: Wish, everywhere: Sequence[Mapping[str, Any]]) -> None:
+def _check_nodes(request: JobRequest, everywhere: Sequence[Mapping[str, Any]]) -> None:
     """Whether the nodes, empty, could ever hold it. Raises :class:`WindlassError`."""
-    need = quantities.to_vector(wish.request)
-    nodes = [node for node in everywhere if not (wish.followed and is_simulated(node))]
+    need = quantities.to_vector(request.request)
+    nodes = [node for node in everywhere if not (request.followed and is_simulated(node))]
     if nodes != everywhere and not nodes:
         raise _only_simulated(len(everywhere))
     have = {node["metadata"]["name"]: dict(resources.allocatable(node)) for node in nodes}
-    if (wish.gpus or wish.gpu_memory) and not any(
+    if (request.gpus or request.gpu_memory) and not any(
         resources.devices(resources.allocatable(node)) or node_annotation.read(notes_of(node)).cards
         for node in nodes
     ):
-        raise no_gpus(max(1, wish.gpus))
-    if wish.gpu_model:
+        raise no_gpus(max(1, request.gpus))
+    if request.gpu_model:
         from windlass.cli.jobs import preflight_models
 
-        for node, count in preflight_models.counts(wish, nodes).items():
+        for node, count in preflight_models.counts(request, nodes).items():
             of_model = quantities.to_units(GPU, str(count))
             have[node][GPU] = min(have[node].get(GPU, 0), of_model)
     for name, units in need.items():
         largest = max(have, key=lambda node: have[node].get(name, 0), default=None)
         most = have[largest].get(name, 0) if largest is not None else 0
         if units > most:
-            raise _too_large(wish, name, units, largest, most)
+            raise _too_large(request, name, units, largest, most)
     if have and not any(quantities.fits(need, free) for free in have.values()):
         raise WindlassError(
             "WL-JOB-413",
             "no node has all that one rank needs",
-            evidence=f"{_words(wish, need)} at once; the largest nodes have one or the other, not together",
+            evidence=f"{_words(request, need)} at once; the largest nodes have one or the other, not together",
             remedies=("windlass node ls", "ask for less"),
         )
     rank = {**need, "pods": quantities.to_units("pods", "1")}
     places = sum(_copies(rank, free) for free in have.values())
-    if have and places < wish.nodes:
+    if have and places < request.nodes:
         raise WindlassError(
             "WL-JOB-413",
-            f"the cluster can never hold {wish.nodes} ranks of this size at once",
-            evidence=f"each needs {_words(wish, need) or 'a place'}; all nodes together, empty, hold {places}",
+            f"the cluster can never hold {request.nodes} ranks of this size at once",
+            evidence=f"each needs {_words(request, need) or 'a place'}; all nodes together, empty, hold {places}",
             remedies=(
-                f"{wish.command_line} --nodes {places} …" if places else "ask for less",
+                f"{request.command_line} --nodes {places} …" if places else "ask for less",
                 "windlass node ls",
             ),
         )
@@ -210,74 +210,74 @@ def _copies(need: Mapping[str, int], free: Mapping[str, int]) -> int:
     return min(counts, default=0)
 
 
-def _words(wish: Wish, need: Mapping[str, int]) -> str:
-    return ", ".join(_amount(wish, name, units) for name, units in need.items())
+def _words(request: JobRequest, need: Mapping[str, int]) -> str:
+    return ", ".join(_amount(request, name, units) for name, units in need.items())
 
 
-def _amount(wish: Wish, name: str, units: int) -> str:
+def _amount(request: JobRequest, name: str, units: int) -> str:
     """``2 GPUs of model H100``, ``4 CPUs``."""
-    of_model = f" of model {wish.gpu_model}" if name == GPU and wish.gpu_model else ""
-    return resource_words(name, quantities.from_units(name, units)) + of_model
+    of_model = f" of model {request.gpu_model}" if name == GPU and request.gpu_model else ""
+    return resource_text(name, quantities.from_units(name, units)) + of_model
 
 
-def _too_large(wish: Wish, name: str, units: int, largest: str | None, most: int) -> WindlassError:
-    each = "each rank needs" if wish.nodes > 1 else "it needs"
+def _too_large(request: JobRequest, name: str, units: int, largest: str | None, most: int) -> WindlassError:
+    each = "each rank needs" if request.nodes > 1 else "it needs"
     amount = quantities.from_units(name, most)
     return WindlassError(
         "WL-JOB-413",
-        f"no node has {_amount(wish, name, units)}",
+        f"no node has {_amount(request, name, units)}",
         evidence=(
             f"{each} {name} {quantities.from_units(name, units)}; the largest node"
             f"{f', {largest},' if largest else ''} has {amount}; the job was not submitted"
         ),
-        remedies=("windlass node ls", f"ask for at most {_amount(wish, name, most)} a node"),
+        remedies=("windlass node ls", f"ask for at most {_amount(request, name, most)} a node"),
     )
 
 
-def _check_priority(invocation: Invocation, wish: Wish) -> None:
+def _check_priority(invocation: Invocation, request: JobRequest) -> None:
     """The server would take the job with priority 0; who names a class here wants that class."""
     client = invocation.client
     if (
-        not wish.priority
-        or unless_refused(lambda: client.find(PRIORITY_CLASSES, wish.priority), {}) is not None
+        not request.priority
+        or unless_refused(lambda: client.find(PRIORITY_CLASSES, request.priority), {}) is not None
     ):
         return
     known = sorted(item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items)
     raise WindlassError(
         "WL-PRIORITY-404",
-        f'there is no priority class "{wish.priority}"',
+        f'there is no priority class "{request.priority}"',
         evidence=f"classes there are: {', '.join(known)}; the job was not submitted",
         remedies=(
-            *(f"did you mean {match}?" for match in nearest(wish.priority, known)),
+            *(f"did you mean {match}?" for match in nearest(request.priority, known)),
             "windlass get priorityclasses",
         ),
     )
 
 
-def _check_queue(invocation: Invocation, wish: Wish) -> None:
+def _check_queue(invocation: Invocation, request: JobRequest) -> None:
     client = invocation.client
-    queue = unless_refused(lambda: client.find(QUEUES, wish.queue), {})
+    queue = unless_refused(lambda: client.find(QUEUES, request.queue), {})
     if queue is None:
         known = unless_refused(lambda: client.list(QUEUES).items, [])
-        raise missing("queues", wish.queue, [item["metadata"]["name"] for item in known])
+        raise missing("queues", request.queue, [item["metadata"]["name"] for item in known])
     state = (queue.get("status") or {}).get("state") or "Open"
     if state != "Open":
         raise WindlassError(
             "WL-QUEUE-423",
-            f'queue "{wish.queue}" is {state.lower()}',
+            f'queue "{request.queue}" is {state.lower()}',
             evidence="it takes no new work; the job was not submitted",
-            remedies=(f"windlass queue set {wish.queue} state=Open", "windlass queue ls"),
+            remedies=(f"windlass queue set {request.queue} state=Open", "windlass queue ls"),
         )
     limit = resources.vector((queue.get("spec") or {}).get("capability"))
-    need = quantities.to_vector(wish.request)
+    need = quantities.to_vector(request.request)
     for name, units in need.items():
-        if name in limit and units * wish.nodes > limit[name]:
+        if name in limit and units * request.nodes > limit[name]:
             raise WindlassError(
                 "WL-QUEUE-413",
-                f'queue "{wish.queue}" may never hold that much',
+                f'queue "{request.queue}" may never hold that much',
                 evidence=(
-                    f"{name}: the job needs {quantities.from_units(name, units * wish.nodes)}, the queue's "
+                    f"{name}: the job needs {quantities.from_units(name, units * request.nodes)}, the queue's "
                     f"capability is {quantities.from_units(name, limit[name])}"
                 ),
-                remedies=("windlass queue ls", f"windlass queue set {wish.queue} capability.{name}=…"),
+                remedies=("windlass queue ls", f"windlass queue set {request.queue} capability.{name}=…"),
             )

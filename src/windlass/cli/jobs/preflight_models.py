@@ -8,23 +8,23 @@ from typing import Any
 from windlass.api import views
 from windlass.api.errors import WindlassError
 from windlass.cli.errors import nearest
-from windlass.cli.jobs.job_builder import GPU, Wish
+from windlass.cli.jobs.job_builder import GPU, JobRequest
 from windlass.cli.text import plural
-from windlass.model.devices.node_devices import cards_of
+from windlass.model.devices.node_devices import devices_of
 
 Object = Mapping[str, Any]
 _MOST_TOLD = 6
 
 
-def counts(wish: Wish, nodes: Sequence[Object]) -> dict[str, int]:
+def counts(request: JobRequest, nodes: Sequence[Object]) -> dict[str, int]:
     """How many GPUs of a model that suits each node has, by its name; those whose model nobody tells may suit. Raises
     :class:`WindlassError` where there is none at all."""
-    words = [word.strip().casefold() for word in wish.gpu_model.split(",") if word.strip()]
+    words = [word.strip().casefold() for word in request.gpu_model.split(",") if word.strip()]
     found: dict[str, int] = {}
     others: dict[str, int] = {}
     for node in nodes:
-        cards = cards_of(views.decode_node(views.encode(node)))
-        models = [card.model for card in cards if card.resource == GPU or wish.gpu_memory]
+        cards = devices_of(views.decode_node(views.encode(node)))
+        models = [card.model for card in cards if card.resource == GPU or request.gpu_memory]
         suiting = [model for model in models if not model or any(word in model.casefold() for word in words)]
         found[node["metadata"]["name"]] = len(suiting)
         for model in models:
@@ -33,7 +33,7 @@ def counts(wish: Wish, nodes: Sequence[Object]) -> dict[str, int]:
         return found
     raise WindlassError(
         "WL-GPU-413",
-        f"no node has a GPU of model {wish.gpu_model}",
+        f"no node has a GPU of model {request.gpu_model}",
         evidence=f"GPUs there are: {_told(others)}; a part of a model's name will do; the job was not submitted",
         remedies=(*(f"--gpu-model {model}" for model in _close(words, others)), "windlass gpu"),
     )

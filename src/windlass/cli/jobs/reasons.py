@@ -6,9 +6,9 @@ import re
 
 from windlass.api.generated_names import without_uid
 from windlass.api.quantities import is_device
-from windlass.api.reasons import FACTS, Blocker, Explanation, NodesAsked, Reason
-from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_words, unready
-from windlass.cli.text import about, joined, places, plural, resource_words
+from windlass.api.reasons import FACTS, Blocker, Explanation, NodesRequested, Reason
+from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_text, unready
+from windlass.cli.text import about, joined, places, plural, resource_text
 from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -89,7 +89,7 @@ def waiting(job: Job) -> str:
             return f"held by {joined(job.gates)}"
         unseen = SHORT[Reason.PENDING_EVALUATION]
         return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
-    asked = f"nodes asked for: {asked_line(record.asked, job.seen)}" if record.asked is not None else ""
+    asked = f"nodes asked for: {request_line(record.asked, job.seen)}" if record.asked is not None else ""
     parts = [asked or _short(record)]
     if record.position:
         parts.append(f"#{record.position}")
@@ -98,7 +98,7 @@ def waiting(job: Job) -> str:
     return ", ".join(parts)
 
 
-def asked_line(asked: NodesAsked, now: float) -> str:
+def request_line(asked: NodesRequested, now: float) -> str:
     """``4 x 8 GPUs, accepted 12s ago``."""
     return f"{asked.what}, {asked.state}{f' {age(now - asked.since)} ago' if asked.since else ''}"
 
@@ -111,7 +111,7 @@ def _short(record: Explanation) -> str:
                 return f"{blocker.available or 0} of {blocker.needed} pods fit"
         named = [b for b in named if b.resource not in _WHOLE_PODS]
         for blocker in sorted(named, key=lambda b: not is_device(b.resource)):
-            short = resource_words(blocker.resource, blocker.needed)
+            short = resource_text(blocker.resource, blocker.needed)
             return f"needs {short}, {blocker.available or 0} free"
     return SHORT[record.code]
 
@@ -122,8 +122,8 @@ def _ending(job: Job) -> str:
     failed = job.first_failure
     if failed is not None:
         pod, code = failed
-        who = f"{rank_words(pod)}: " if job.members > 1 else ""
-        return f"{who}{exit_words(code, cause_of(pod, code))}"
+        who = f"{rank_text(pod)}: " if job.members > 1 else ""
+        return f"{who}{exit_text(code, cause_of(pod, code))}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
     return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
@@ -144,7 +144,7 @@ ENDS = {
 """What ended a pod, in Kubernetes' words, that was not its own doing."""
 
 
-def exit_words(code: int, cause: str = "") -> str:
+def exit_text(code: int, cause: str = "") -> str:
     """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``;
     ``DeadlineExceeded, exit 0`` for what was ended and left in peace."""
     if cause and not code:

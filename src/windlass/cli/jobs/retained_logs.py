@@ -15,7 +15,7 @@ from typing import Any
 
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.jobs import Job
-from windlass.cli.jobs.log_lines import LogOptions
+from windlass.cli.jobs.log_lines import LogView
 
 _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -46,7 +46,7 @@ class _Wanted:
     since_seconds: float | None
 
 
-def find(invocation: Invocation, job: Job, options: LogOptions) -> list[KeptLog]:
+def find(invocation: Invocation, job: Job, options: LogView) -> list[KeptLog]:
     """What is kept of ``job``'s pods that no longer exist: the latest of each rank, begun after the job."""
     folder = invocation.target.state.node / "logs"
     if invocation.target.remote or job.kind != "Job" or not folder.is_dir():
@@ -76,7 +76,7 @@ def _began(folder: Path) -> float:
     return min(times)
 
 
-def _asked(log: KeptLog, options: LogOptions) -> bool:
+def _asked(log: KeptLog, options: LogView) -> bool:
     if options.container is not None and log.container != options.container:
         return False
     if options.task is not None and log.task != options.task:
@@ -85,14 +85,14 @@ def _asked(log: KeptLog, options: LogOptions) -> bool:
 
 
 def streams(
-    invocation: Invocation, kept: list[KeptLog], options: LogOptions
+    invocation: Invocation, kept: list[KeptLog], options: LogView
 ) -> dict[str, Callable[[], Iterator[bytes]]]:
     """Rank → the bytes of its log, with time stamps."""
     folder = invocation.target.state.node
     return {log.rank: partial(_read, folder, log, options) for log in kept}
 
 
-def _read(folder: Path, log: KeptLog, options: LogOptions) -> Iterator[bytes]:
+def _read(folder: Path, log: KeptLog, options: LogView) -> Iterator[bytes]:
     import asyncio
 
     from windlass.kits.clock import SystemClock

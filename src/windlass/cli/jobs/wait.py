@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.follow import Follower, Phases, summary
 from windlass.cli.jobs.job_index import find
-from windlass.cli.jobs.log_lines import LogOptions
+from windlass.cli.jobs.log_lines import LogView
 
 
 def until_end(invocation: Invocation, name: str) -> int:
@@ -13,7 +13,7 @@ def until_end(invocation: Invocation, name: str) -> int:
     follower = Follower(
         invocation,
         find(invocation, name),
-        LogOptions(),
+        LogView(),
         phases=Phases(invocation, quiet=not invocation.err.interactive),
         give_up=True,
         silent=True,

@@ -23,7 +23,7 @@ NONE, SERVER, CLIENT = "none", "server", "client"
 
 
 @dataclass(slots=True)
-class Outcome:
+class ApplyResult:
     """What became of one document. ``action``: created, configured, unchanged; valid, where no server was asked."""
 
     document: Document
@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Problem:
+class ManifestProblem:
     """Why a document is refused: what was found, at which line."""
 
     document: Document
@@ -58,25 +58,25 @@ class Applier:
         self._validation = "Strict" if strict else "Warn"
         self._dry_run = dry_run
 
-    def apply(self, document: Document) -> Outcome:
+    def apply(self, document: Document) -> ApplyResult:
         """Raises :class:`WindlassError` naming the document, and ``Unreachable``."""
         resource = resource_of(document)
         sent, heard = self._prepared(document, resource), list[str]()
         try:
             if self._dry_run == CLIENT:
                 heard += _check(resource, sent, self._validation)
-                outcome = Outcome(document, resource, "valid", sent)
+                result = ApplyResult(document, resource, "valid", sent)
             else:
-                outcome = self._ask(document, resource, sent, self._dry_run == SERVER, heard)
+                result = self._ask(document, resource, sent, self._dry_run == SERVER, heard)
         except StatusError as error:
             client = None if self._dry_run == CLIENT else self._invocation.client
             raise _located(document, translate(error, client), error) from error
-        outcome.warnings = [*heard, *_twice(document)]
-        return outcome
+        result.warnings = [*heard, *_twice(document)]
+        return result
 
     def _ask(
         self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool, heard: list[str]
-    ) -> Outcome:
+    ) -> ApplyResult:
         """:meth:`_write`, with what the server warns of in ``heard``. Raises ``StatusError``, ``Unreachable``."""
         client = self._invocation.client
         client.on_warning = heard.append
@@ -85,13 +85,13 @@ class Applier:
         finally:
             client.on_warning = self._invocation.warn
 
-    def rehearse(self, documents: Sequence[Document]) -> list[Problem]:
+    def rehearse(self, documents: Sequence[Document]) -> list[ManifestProblem]:
         """Every document as a dry run; what ``--strict`` refuses. Nothing is written.
 
         What earlier documents would create (namespaces, queues) is not there yet; a document that needs
         it is rehearsed with what always exists in its place.
         """
-        problems: list[Problem] = []
+        problems: list[ManifestProblem] = []
         coming = {(d.obj.get("kind"), (d.obj.get("metadata") or {}).get("name")) for d in documents}
         for document in documents:
             resource = resource_of(document)
@@ -103,9 +103,11 @@ class Applier:
                 else:
                     self._ask(document, resource, self._standing_in(sent, resource, coming), True, heard)
             except StatusError as error:
-                problems.append(Problem(document, _plain(error)))
+                problems.append(ManifestProblem(document, _plain(error)))
             texts = [*heard, *_twice(document)]
-            problems += [Problem(document, text) for text in texts if text.startswith(REFUSED_WHEN_STRICT)]
+            problems += [
+                ManifestProblem(document, text) for text in texts if text.startswith(REFUSED_WHEN_STRICT)
+            ]
         return problems
 
     def _prepared(self, document: Document, resource: Resource) -> dict[str, Any]:
@@ -149,7 +151,9 @@ class Applier:
                 spec["parent"] = "root"
         return obj
 
-    def _write(self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool) -> Outcome:
+    def _write(
+        self, document: Document, resource: Resource, obj: dict[str, Any], dry_run: bool
+    ) -> ApplyResult:
         client = self._invocation.client
         metadata = obj["metadata"]
         name, space = metadata.get("name"), metadata.get("namespace")
@@ -163,10 +167,10 @@ class Applier:
                 field_validation=self._validation,
                 field_manager=_MANAGER,
             )
-            return Outcome(document, resource, "created", made)
+            return ApplyResult(document, resource, "created", made)
         patch = _patch(resource, live, obj)
         if not patch:
-            return Outcome(document, resource, "unchanged", live)
+            return ApplyResult(document, resource, "unchanged", live)
         changed = client.patch(
             resource,
             str(name),
@@ -178,7 +182,7 @@ class Applier:
             dry_run=dry_run,
         )
         same = changed["metadata"].get("resourceVersion") == live["metadata"].get("resourceVersion")
-        return Outcome(document, resource, "unchanged" if same and not dry_run else "configured", changed)
+        return ApplyResult(document, resource, "unchanged" if same and not dry_run else "configured", changed)
 
 
 def _check(resource: Resource, obj: dict[str, Any], validation: str) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.api.wire.schema import Node, Struct
+from windlass.api.wire.schema import SchemaNode, Struct
 
 Object = Mapping[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -28,7 +28,9 @@ def strategic_patch(struct: Struct, original: Object, modified: Object, live: Ob
     return _maps(struct.fields, original, modified, live)
 
 
-def _maps(fields: Mapping[str, Node], original: Object, modified: Object, live: Object) -> dict[str, Any]:
+def _maps(
+    fields: Mapping[str, SchemaNode], original: Object, modified: Object, live: Object
+) -> dict[str, Any]:
     """``fields``: what is known of their shapes; of others a list is whole."""
     patch: dict[str, Any] = {}
     for key, value in modified.items():
@@ -51,7 +53,7 @@ def _maps(fields: Mapping[str, Node], original: Object, modified: Object, live: 
     return patch
 
 
-def _nested(patch: dict[str, Any], key: str, node: Node | None, states: tuple[Any, Any, Any]) -> None:
+def _nested(patch: dict[str, Any], key: str, node: SchemaNode | None, states: tuple[Any, Any, Any]) -> None:
     original, modified, live = states
     if node is not None and "replace" in node.strategy:
         if modified != live:
@@ -62,15 +64,15 @@ def _nested(patch: dict[str, Any], key: str, node: Node | None, states: tuple[An
         patch[key] = inner
 
 
-def _fields(node: Node | None) -> Mapping[str, Node]:
+def _fields(node: SchemaNode | None) -> Mapping[str, SchemaNode]:
     return node.struct.fields if node is not None and node.struct is not None else {}
 
 
-def _merges(node: Node | None) -> bool:
+def _merges(node: SchemaNode | None) -> bool:
     return node is not None and "merge" in node.strategy
 
 
-def _lists(patch: dict[str, Any], key: str, node: Node, states: tuple[Any, Any, Any]) -> None:
+def _lists(patch: dict[str, Any], key: str, node: SchemaNode, states: tuple[Any, Any, Any]) -> None:
     original, modified, live = states
     original = original if isinstance(original, list) else []
     if not node.merge_key:

@@ -14,7 +14,7 @@ from typing import Any
 from windlass.api import annotations as names
 from windlass.api import quantities
 from windlass.api.devices import node_annotation, plugin_units
-from windlass.api.devices.plugin_units import Unit
+from windlass.api.devices.plugin_units import PluginUnit
 from windlass.api.devices.request import WHOLE
 from windlass.api.devices.resource_names import VOLCANO_VGPU
 from windlass.cli import resources
@@ -23,11 +23,11 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Sold:
+class UnitCounts:
     """Units of one resource: how many there are, and how many pods hold."""
 
     resource: str
-    unit: Unit
+    unit: PluginUnit
     total: int
     used: int
 
@@ -48,7 +48,7 @@ class Sold:
         }
 
 
-class NodeCards:
+class NodeDeviceCounts:
     """Of one node, whose pods hold ``used`` (engine units by resource). Amounts of cards are in thousandths."""
 
     def __init__(self, node: Object, used: Mapping[str, int]) -> None:
@@ -61,7 +61,7 @@ class NodeCards:
             if (unit := plugin_units.unit_of(resource, self._labels, have.get(resource, 0) // WHOLE))
         }
         self.sold = tuple(
-            Sold(resource, self._units[resource], units // WHOLE, -(-taken.get(resource, 0) // WHOLE))
+            UnitCounts(resource, self._units[resource], units // WHOLE, -(-taken.get(resource, 0) // WHOLE))
             for resource, units in sorted(have.items())
             if resource in self._units and units
         )
@@ -83,7 +83,7 @@ class NodeCards:
         whole = sum(units for name, units in have.items() if name not in self._units)
         told = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
         carved, fixed = resources.carved(node), sum(card.mig and not card.dynamic for card in told)
-        return whole + carved + WHOLE * (fixed or plugin_units.cards_of_units(have, self._labels))
+        return whole + carved + WHOLE * (fixed or plugin_units.devices_of_units(have, self._labels))
 
 
 def _devices(held: Mapping[str, int]) -> dict[str, int]:

@@ -13,17 +13,17 @@ from typing import Any
 
 from windlass.api import views
 from windlass.api.devices import assignment_annotations, node_annotation
-from windlass.api.devices.assignment_annotations import WHOLE, Part
-from windlass.api.devices.node_annotation import Card
-from windlass.api.devices.plugin_units import Unit, unit_of
+from windlass.api.devices.assignment_annotations import WHOLE, DeviceAssignment
+from windlass.api.devices.node_annotation import DeviceRecord
+from windlass.api.devices.plugin_units import PluginUnit, unit_of
 from windlass.api.devices.request_parser import containers_asking, profile_of
 from windlass.cli import resources
 from windlass.model.devices.consumable_capacity import share_of
-from windlass.model.devices.dra_claims import ClaimBook
-from windlass.model.devices.node_devices import cards_of
-from windlass.model.devices.usage import UUID_WORDS, parts_held, slot_resource
-from windlass.node.devices.container_devices import resource_of, wanted_slices, whole_cards
-from windlass.spi.devices import CardMode
+from windlass.model.devices.dra_claims import DraClaims
+from windlass.model.devices.node_devices import devices_of
+from windlass.model.devices.usage import UUID_WORDS, shares_held, slot_resource
+from windlass.node.devices.container_devices import resource_of, wanted_slices, whole_devices
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device
 
 Object = Mapping[str, Any]
@@ -36,19 +36,19 @@ class Holding:
     somebody who does not say has given it one, and any that is free stands for it."""
 
     pod: str
-    part: Part
+    part: DeviceAssignment
     told: bool = True
 
 
 @dataclass(slots=True)
-class Row:
+class DeviceRow:
     """A card of a node, or a unit that its device plug-in makes of one (``unit``). ``known``: the node tells of this
     card itself."""
 
     node: str
-    card: Card
+    card: DeviceRecord
     known: bool = True
-    unit: Unit | None = None
+    unit: PluginUnit | None = None
     holdings: list[Holding] = field(default_factory=list)
 
     @property
@@ -94,7 +94,7 @@ class Row:
         return _room(self.card, self.slices)
 
 
-def _room(card: Card, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
+def _room(card: DeviceRecord, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
     width = {place.profile: place.compute for place in card.placements}
     compute = _MOST_COMPUTE_SLICES - sum(width.get(profile, 0) for profile, _, _ in taken)
     axis = {place for _, start, size in taken for place in range(start, start + size)}
@@ -113,14 +113,16 @@ def _room(card: Card, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
     return found
 
 
-def rows_of(nodes: Iterable[Object], pods: Iterable[Object], claims: ClaimBook | None = None) -> list[Row]:
+def rows_of(
+    nodes: Iterable[Object], pods: Iterable[Object], claims: DraClaims | None = None
+) -> list[DeviceRow]:
     """All cards of these nodes, in their order; ``pods``: those that occupy a node; ``claims``: what drivers list, and
     who was given it. Of the parts that a driver could make of a card those are shown that somebody has."""
     on: dict[str, list[Object]] = {}
     for pod in pods:
         if resources.holds_resources(pod):
             on.setdefault(pod["spec"]["nodeName"], []).append(pod)
-    found: list[Row] = []
+    found: list[DeviceRow] = []
     for node in nodes:
         view = views.decode_node(views.encode(node))
         listed = claims.cards_of(view.name) if claims is not None else ()
@@ -130,22 +132,22 @@ def rows_of(nodes: Iterable[Object], pods: Iterable[Object], claims: ClaimBook |
         for pod in silent:
             _hold_some(rows, pod)
         parts = {
-            (slot_resource(one), one.index) for one in listed if one.mode is CardMode.NAMED and one.draws
+            (slot_resource(one), one.index) for one in listed if one.mode is DeviceMode.NAMED and one.draws
         }
         found += [row for row in rows if row.holdings or (row.card.resource, row.card.index) not in parts]
     return found
 
 
-def _cards_of(node: Object, view: views.Node, listed: Sequence[Device]) -> list[Row]:
+def _cards_of(node: Object, view: views.NodeObject, listed: Sequence[Device]) -> list[DeviceRow]:
     metadata = node["metadata"]
     told = node_annotation.read(metadata.get("annotations") or {}).cards
-    rows = [Row(metadata["name"], card) for card in told]
+    rows = [DeviceRow(metadata["name"], card) for card in told]
     known = {card.resource for card in told}
-    for device in (*cards_of(view), *listed):
+    for device in (*devices_of(view), *listed):
         resource = slot_resource(device)
         if resource in known or (profile_of(resource) and known):
             continue
-        card = Card(
+        card = DeviceRecord(
             device.index,
             uuid=device.uuid,
             resource=resource,
@@ -153,14 +155,14 @@ def _cards_of(node: Object, view: views.Node, listed: Sequence[Device]) -> list[
             memory_mib=device.memory_mib,
             numa=device.numa,
             link_group=device.link_group,
-            healthy=device.healthy and (device.mode is not CardMode.NAMED or bool(device.draws)),
+            healthy=device.healthy and (device.mode is not DeviceMode.NAMED or bool(device.draws)),
         )
         unit = unit_of(resource, view.labels, view.allocatable.get(resource, 0) // WHOLE)
-        rows.append(Row(metadata["name"], card, known=False, unit=unit))
+        rows.append(DeviceRow(metadata["name"], card, known=False, unit=unit))
     return rows
 
 
-def _hold_named(rows: list[Row], pod: Object, node: views.Node, claims: ClaimBook | None) -> bool:
+def _hold_named(rows: list[DeviceRow], pod: Object, node: views.NodeObject, claims: DraClaims | None) -> bool:
     """Enter what a pod has by claims, or by the UUIDs that another scheduler wrote; False if it has nothing so."""
     notes, status = pod["metadata"].get("annotations") or {}, pod.get("status") or {}
     by_claim = pod["spec"].get("resourceClaims") or status.get("extendedResourceClaimStatus")
@@ -170,7 +172,7 @@ def _hold_named(rows: list[Row], pod: Object, node: views.Node, claims: ClaimBoo
     at = {(row.card.resource, row.card.index): row for row in rows}
     found = [
         (at[slot], replace(use.part, milli=share_of(use.draws)) if use.share else use.part)
-        for slot, use in parts_held(views.decode_pod(views.encode(pod)), node, claims)
+        for slot, use in shares_held(views.decode_pod(views.encode(pod)), node, claims)
         if slot in at
     ]
     for row, part in found:
@@ -178,18 +180,18 @@ def _hold_named(rows: list[Row], pod: Object, node: views.Node, claims: ClaimBoo
     return bool(found)
 
 
-def _hold(rows: list[Row], pod: Object) -> bool:
+def _hold(rows: list[DeviceRow], pod: Object) -> bool:
     """Enter what a pod has; False if it does not say."""
     metadata = pod["metadata"]
     try:
         parts = assignment_annotations.from_annotations(metadata.get("annotations") or {})
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return False
     if not parts or not rows:
         return not containers_asking(pod)
     key = _key(pod)
     slices = wanted_slices(pod)
-    if slices and not any(part.profile for part in parts) and not whole_cards(pod):
+    if slices and not any(part.profile for part in parts) and not whole_devices(pod):
         _hold_counted(rows, key, parts, slices)
         return True
     resource = resource_of(pod, rows[0].card.resource)
@@ -200,13 +202,13 @@ def _hold(rows: list[Row], pod: Object) -> bool:
     return True
 
 
-def _hold_some(rows: list[Row], pod: Object) -> None:
+def _hold_some(rows: list[DeviceRow], pod: Object) -> None:
     """Whole cards of a pod that another scheduler placed: the device plug-in alone knows which."""
-    count = whole_cards(pod)
+    count = whole_devices(pod)
     resource = resource_of(pod, rows[0].card.resource) if rows else ""
     free = [row for row in rows if row.card.resource == resource and not row.holdings and not row.card.mig]
     for row in free[:count]:
-        row.holdings.append(Holding(_key(pod), Part(row.card.index), told=False))
+        row.holdings.append(Holding(_key(pod), DeviceAssignment(row.card.index), told=False))
 
 
 def _key(pod: Object) -> str:
@@ -214,13 +216,15 @@ def _key(pod: Object) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
-def _hold_counted(rows: list[Row], key: str, parts: Sequence[Part], slices: Mapping[str, int]) -> None:
+def _hold_counted(
+    rows: list[DeviceRow], key: str, parts: Sequence[DeviceAssignment], slices: Mapping[str, int]
+) -> None:
     """Slices that are only counted: an index is a number among those of the profile on the node."""
     for profile in slices:
         numbers = {part.index for part in parts}
         for row in rows:
             if profile_of(row.card.resource) == profile and row.card.index in numbers:
-                row.holdings.append(Holding(key, Part(row.card.index)))
+                row.holdings.append(Holding(key, DeviceAssignment(row.card.index)))
         every = [
             (row, instance)
             for row in rows
@@ -231,10 +235,12 @@ def _hold_counted(rows: list[Row], key: str, parts: Sequence[Part], slices: Mapp
         for part in parts:
             if part.index < len(every):
                 row, instance = every[part.index]
-                row.holdings.append(Holding(key, Part(row.card.index, 0, 0, profile, instance.start)))
+                row.holdings.append(
+                    Holding(key, DeviceAssignment(row.card.index, 0, 0, profile, instance.start))
+                )
 
 
-def record(row: Row) -> dict[str, Any]:
+def record(row: DeviceRow) -> dict[str, Any]:
     """The row as ``-o json`` prints it."""
     card = row.card
     owners = {(h.part.profile, h.part.start): h.pod for h in row.holdings if h.part.profile}
@@ -291,7 +297,7 @@ def _holder(holding: Holding) -> dict[str, Any]:
 # -- words for the table ---------------------------------------------------------------------------
 
 
-def memory_words(mib: int) -> str:
+def memory_text(mib: int) -> str:
     """``80G``, ``9.6G``, ``512M``; ``-`` where it is not known."""
     if mib <= 0:
         return "-"
@@ -300,7 +306,7 @@ def memory_words(mib: int) -> str:
     return f"{mib / 1024:.1f}".removesuffix(".0") + "G"
 
 
-def mode_words(row: Row) -> str:
+def mode_text(row: DeviceRow) -> str:
     """How the card is handed out: ``MIG``, ``shared``, ``whole``, or ``-`` while it is free; of a unit, which:
     ``time-slicing``, ``1g.5gb``."""
     if row.unit is not None:
@@ -314,7 +320,7 @@ def mode_words(row: Row) -> str:
     return "-"
 
 
-def free_words(row: Row) -> str:
+def free_text(row: DeviceRow) -> str:
     """What is left: ``all``, ``70% 14G``, ``1×3g.20gb 5×1g.5gb``, ``-``."""
     if not row.card.healthy or row.whole:
         return "-"
@@ -324,11 +330,11 @@ def free_words(row: Row) -> str:
         return "all"
     words = [f"{row.free_milli / 10:g}%"]
     if row.card.memory_mib:
-        words.append(memory_words(row.free_mib) if row.free_mib else "0")
+        words.append(memory_text(row.free_mib) if row.free_mib else "0")
     return " ".join(words)
 
 
-def _free_slice_words(row: Row) -> str:
+def _free_slice_words(row: DeviceRow) -> str:
     """The largest slice that can still be had, and how many of the smallest: ``1×4g.20gb 7×1g.5gb``."""
     left = {profile: count for profile, count in row.free_slices().items() if "+" not in profile}
     sizes = {place.profile: (place.compute, place.size) for place in row.card.placements}
@@ -337,7 +343,7 @@ def _free_slice_words(row: Row) -> str:
     return " ".join(f"{left[profile]}×{profile}" for profile in shown) or "-"
 
 
-def holder_words(row: Row) -> str:
+def holder_text(row: DeviceRow) -> str:
     """``train-0``, ``llm(30%,10G)``, ``notebook(1g.5gb@6)``, and slices that nobody has; ``train-0?`` for a
     pod that has a card, but does not say which."""
     words = [
@@ -353,12 +359,12 @@ def _short(pod: str) -> str:
     return pod.removeprefix("default/")
 
 
-def _part_words(part: Part) -> str:
+def _part_words(part: DeviceAssignment) -> str:
     if part.whole:
         return ""
     if part.profile:
         return f"({part.profile}@{part.start})"
     amounts = [f"{part.milli / 10:g}%"] if part.milli else []
     if part.memory_mib:
-        amounts.append(memory_words(part.memory_mib))
+        amounts.append(memory_text(part.memory_mib))
     return f"({','.join(amounts)})"

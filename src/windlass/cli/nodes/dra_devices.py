@@ -12,7 +12,7 @@ from windlass.api.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
-    from windlass.model.devices.dra_claims import ClaimBook
+    from windlass.model.devices.dra_claims import DraClaims
 
 _GPUS = "gpu."
 """So the names of the drivers of GPUs begin (``gpu.nvidia.com``, ``gpu.amd.com``, ``gpu.intel.com``)."""
@@ -37,12 +37,12 @@ def slices_of(client: BlockingClient) -> list[dict[str, Any]]:
     return []
 
 
-def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> ClaimBook:
+def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> DraClaims:
     """Those devices, and who was given them, as far as that may be seen."""
     from windlass.api import views
-    from windlass.model.devices.dra_claims import ClaimBook
+    from windlass.model.devices.dra_claims import DraClaims
 
-    book = ClaimBook({})
+    book = DraClaims({})
     for item in slices:
         book.upsert(views.decode_resource_slice(views.encode(item)))
     with suppress(StatusError):
@@ -51,16 +51,16 @@ def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> Cl
     return book
 
 
-def listed_gpus(book: ClaimBook, pods: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, ListedGpus]:
+def listed_gpus(book: DraClaims, pods: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, ListedGpus]:
     """By node. ``pods``: by node, those that have something there. A device that several pods use together is the
     first one's."""
     from windlass.api import views
-    from windlass.spi.devices import CardMode
+    from windlass.spi.devices import DeviceMode
 
     found = {}
-    for node in book.shelf.nodes():
+    for node in book.inventory.nodes():
         cards = [one for one in book.cards_of(node) if one.resource.startswith(_GPUS)]
-        whole = sum(one.healthy and one.mode is not CardMode.NAMED for one in cards)
+        whole = sum(one.healthy and one.mode is not DeviceMode.NAMED for one in cards)
         gpus, seen = {(one.resource, one.index) for one in cards}, set[tuple[str, int, str]]()
         held: dict[str, int] = {}
         for pod in pods.get(node, ()):
@@ -70,6 +70,8 @@ def listed_gpus(book: ClaimBook, pods: Mapping[str, Iterable[Mapping[str, Any]]]
             for _, resource, index, share, draws in book.allotted(view) if view.shape.claims else ():
                 if (resource, index) in gpus and (resource, index, share) not in seen:
                     seen.add((resource, index, share))
-                    held[view.key] = held.get(view.key, 0) + book.shelf.milli_of(node, resource, index, draws)
+                    held[view.key] = held.get(view.key, 0) + book.inventory.milli_of(
+                        node, resource, index, draws
+                    )
         found[node] = ListedGpus(whole * _WHOLE, held)
     return found

@@ -11,7 +11,7 @@ from windlass.api.resources import NODES, PODS
 from windlass.cli import resources
 from windlass.cli.invocation import Invocation
 from windlass.cli.nodes import overcommitted
-from windlass.cli.nodes.device_counts import NodeCards
+from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.nodes.dra_devices import ListedGpus, claims_of, listed_gpus, slices_of
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
@@ -107,11 +107,11 @@ def _few(gpus: float) -> str:
 def _record(
     node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None, listed: ListedGpus
 ) -> dict[str, Any]:
-    """What is told of one node; ``units`` holds :class:`windlass.cli.nodes.device_counts.Sold`."""
+    """What is told of one node; ``units`` holds :class:`windlass.cli.nodes.device_counts.UnitCounts`."""
     have = resources.allocatable(node)
     held = [resources.of_pod(pod, node) for pod in pods]
     used = resources.total(held)
-    cards = NodeCards(node, used)
+    cards = NodeDeviceCounts(node, used)
     holders: dict[str, int] = {}
     for pod, request in zip(pods, held, strict=True):
         claimed = listed.held.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 0)

@@ -9,7 +9,7 @@ from typing import Any
 from windlass.api import quantities
 from windlass.api.devices.assignment_annotations import RESERVATIONS_KAI
 from windlass.cli import resources
-from windlass.cli.text import joined, resource_words
+from windlass.cli.text import joined, resource_text
 
 Object = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def beyond(node: Object, pods: Sequence[Object]) -> str:
         if not (by_kai and quantities.is_device(name))
     }
     told = (
-        resource_words(name, quantities.from_units(name, units)) for name, units in over.items() if units > 0
+        resource_text(name, quantities.from_units(name, units)) for name, units in over.items() if units > 0
     )
     return f"{text} more than it has" if (text := joined(told)) else ""
 

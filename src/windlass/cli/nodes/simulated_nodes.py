@@ -14,14 +14,14 @@ from windlass.api.devices.models import find_model
 from windlass.api.errors import WindlassError
 from windlass.api.simulated_node import node_object
 from windlass.node.devices import labels
-from windlass.node.devices.simulated import SimulationError, simulated_cards
+from windlass.node.devices.simulated import SimulationError, simulated_devices
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _UNKNOWN_MEMORY_MIB = 81_920
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SimulatedNodeShape:
     """What each simulated node has."""
 
     gpus: int = 8
@@ -40,7 +40,7 @@ class Shape:
     scope: str = "container"
 
 
-def node_of(name: str, shape: Shape) -> dict[str, Any]:
+def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
     for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
         _check(resource, amount)
@@ -59,7 +59,7 @@ def node_of(name: str, shape: Shape) -> dict[str, Any]:
         taints=shape.taints,
         resources={**amounts, **shape.resources},
     )
-    notes = {node_annotation.CARDS: node_annotation.write(listed)} if listed else {}
+    notes = {node_annotation.NODE_DEVICES: node_annotation.write(listed)} if listed else {}
     if shape.zones:
         notes[numa_annotations.NUMA] = numa_annotations.write(_record(shape))
     if notes:
@@ -67,14 +67,16 @@ def node_of(name: str, shape: Shape) -> dict[str, Any]:
     return node
 
 
-def _in_zones(listed: tuple[node_annotation.Card, ...], count: int) -> tuple[node_annotation.Card, ...]:
+def _in_zones(
+    listed: tuple[node_annotation.DeviceRecord, ...], count: int
+) -> tuple[node_annotation.DeviceRecord, ...]:
     """The cards, each in its zone: as many in each, in their order."""
     if not count:
         return listed
     return tuple(replace(card, numa=at * count // len(listed)) for at, card in enumerate(listed))
 
 
-def _record(shape: Shape) -> numa_annotations.NodeRecord:
+def _record(shape: SimulatedNodeShape) -> numa_annotations.NumaNodeRecord:
     cpus = quantities.to_units("cpu", shape.cpu) // 1000
     memory = quantities.to_units("memory", shape.memory)
     if cpus < shape.zones:
@@ -84,9 +86,9 @@ def _record(shape: Shape) -> numa_annotations.NodeRecord:
             remedies=(f"--zones {cpus}", f"--cpu {shape.zones}"),
         )
     bounds = [at * cpus // shape.zones for at in range(shape.zones + 1)]
-    return numa_annotations.NodeRecord(
+    return numa_annotations.NumaNodeRecord(
         tuple(
-            numa_annotations.ZoneRecord(
+            numa_annotations.NumaZoneRecord(
                 number,
                 numa_annotations.cpu_text(range(bounds[number], bounds[number + 1])),
                 memory // shape.zones,
@@ -99,9 +101,9 @@ def _record(shape: Shape) -> numa_annotations.NodeRecord:
     )
 
 
-def _cards(name: str, words: str) -> tuple[node_annotation.Card, ...]:
+def _cards(name: str, words: str) -> tuple[node_annotation.DeviceRecord, ...]:
     try:
-        return simulated_cards(f"simulated:{words}", name)
+        return simulated_devices(f"simulated:{words}", name)
     except SimulationError as error:
         raise WindlassError(
             "WL-USE-400",

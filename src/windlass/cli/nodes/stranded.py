@@ -53,11 +53,11 @@ class Stranded:
 
 def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stranded]:
     """Node → what is stranded there."""
-    from windlass.engine.apply_deltas import Intake
+    from windlass.engine.apply_deltas import DeltaApplier
     from windlass.engine.config import EngineConfig
     from windlass.engine.nodes.view import TableView
-    from windlass.engine.plugin_set import Policies
-    from windlass.engine.state.cluster_state import World
+    from windlass.engine.plugin_set import PluginSet
+    from windlass.engine.state.cluster_state import ClusterState
     from windlass.model.cluster.cluster_model import ClusterModel
     from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
     from windlass.plugins.devices.stranding import strandings
@@ -65,10 +65,10 @@ def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stran
     model = ClusterModel(EVERY_SCHEDULER)
     load(model, _named(NODES, nodes))
     load(model, _named(PODS, pods))
-    world = World(EngineConfig(), Policies(()))  # nothing is decided, so no engine
-    Intake(world).apply(model.take(0.0))
-    view = TableView(world.table)
-    kinds = ((cls.needs, cls.tasks) for cls in world.classes)
+    state = ClusterState(EngineConfig(), PluginSet(()))  # nothing is decided, so no engine
+    DeltaApplier(state).apply(model.take(0.0))
+    view = TableView(state.table)
+    kinds = ((cls.needs, cls.tasks) for cls in state.classes)
     found = strandings(kinds, view, _parts(nodes, view))
     return {
         name: Stranded(int(found.idle[at]), float(found.fragmented[at]), found.reasons(at))
@@ -81,9 +81,9 @@ def _parts(nodes: Sequence[Object], view: TableView) -> FloatArray | None:
     """What each unit of each node is of a card (nodes × slots); ``None`` where all are whole cards."""
     import numpy as np
 
-    from windlass.cli.nodes.device_counts import NodeCards
+    from windlass.cli.nodes.device_counts import NodeDeviceCounts
 
-    by_name = {node["metadata"]["name"]: NodeCards(node, {}) for node in nodes}
+    by_name = {node["metadata"]["name"]: NodeDeviceCounts(node, {}) for node in nodes}
     if not any(cards.sold for cards in by_name.values()):
         return None
     cards = view.cards()

@@ -9,9 +9,9 @@ from typing import Any
 
 from windlass.api import views
 from windlass.api.devices.assignment_annotations import WHOLE
-from windlass.cli.nodes.device_table import Row, rows_of
+from windlass.cli.nodes.device_table import DeviceRow, rows_of
 from windlass.cli.text import condition, natural
-from windlass.model.nodes.topology import TopologyBook
+from windlass.model.nodes.topology import TopologyIndex
 from windlass.spi.topology import HYPERNODE
 
 Object = Mapping[str, Any]
@@ -20,7 +20,7 @@ OUTSIDE = "(in none)"
 
 
 @dataclass(slots=True)
-class Place:
+class NodePosition:
     """A node: devices in milli, free ones only where pods may still go."""
 
     name: str
@@ -36,7 +36,7 @@ class Branch:
 
     name: str
     kind: str
-    places: list[Place]
+    places: list[NodePosition]
     below: list[Branch] = field(default_factory=list)
 
     @property
@@ -71,11 +71,11 @@ class Branch:
         }
 
 
-def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Place]:
+def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[NodePosition]:
     """The nodes by name, with the cards of which nobody has anything: what a gang of whole cards finds there. Units
     that a device plug-in makes of cards count as what they are of one."""
     nodes = list(nodes)
-    cards: dict[str, list[Row]] = {}
+    cards: dict[str, list[DeviceRow]] = {}
     for row in rows_of(nodes, pods):
         if not row.card.mig:
             cards.setdefault(row.node, []).append(row)
@@ -89,19 +89,19 @@ def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Place]:
             "unschedulable"
         )
         free = _milli(row for row in there if row.card.healthy and not row.holdings) if open_ else 0
-        found.append(Place(name, node["metadata"].get("labels") or {}, devices, free, open_))
+        found.append(NodePosition(name, node["metadata"].get("labels") or {}, devices, free, open_))
     return sorted(found, key=lambda place: natural(place.name))
 
 
-def _milli(rows: Iterable[Row]) -> int:
+def _milli(rows: Iterable[DeviceRow]) -> int:
     return round(WHOLE * sum(Fraction(1) if row.unit is None else row.unit.part for row in rows))
 
 
 def book_of(
     hypernodes: Iterable[Object], topologies: Iterable[Object], nodes: Iterable[Object]
-) -> TopologyBook:
+) -> TopologyIndex:
     """The objects as the scheduler reads them."""
-    book = TopologyBook()
+    book = TopologyIndex()
     for obj in hypernodes:
         book.upsert(views.decode_hypernode(views.encode(obj)))
     for obj in topologies:
@@ -110,7 +110,7 @@ def book_of(
     return book
 
 
-def of_hypernodes(book: TopologyBook, places: Sequence[Place]) -> Branch:
+def of_hypernodes(book: TopologyIndex, places: Sequence[NodePosition]) -> Branch:
     """The cluster, the HyperNodes that no other has as a member, and what is below them."""
     carried = {place.name: book.labels_of(place.name) for place in places}
     names = {item.tier: item.tier_name for item in book.hypernodes.values() if item.tier_name}
@@ -131,17 +131,17 @@ def of_hypernodes(book: TopologyBook, places: Sequence[Place]) -> Branch:
     return Branch("HyperNodes", "", list(places), found)
 
 
-def of_levels(name: str, levels: Sequence[tuple[str, str]], places: Sequence[Place]) -> Branch:
+def of_levels(name: str, levels: Sequence[tuple[str, str]], places: Sequence[NodePosition]) -> Branch:
     """By labels: the whole, and below it the values of the first level, and so on. ``levels``: label and what
     the level is called."""
     return Branch(name, "", list(places), _below(list(levels), places))
 
 
-def _below(levels: list[tuple[str, str]], places: Sequence[Place]) -> list[Branch]:
+def _below(levels: list[tuple[str, str]], places: Sequence[NodePosition]) -> list[Branch]:
     if not levels:
         return []
     (label, shown), *finer = levels
-    values: dict[str, list[Place]] = {}
+    values: dict[str, list[NodePosition]] = {}
     for place in places:
         values.setdefault(place.labels.get(label, ""), []).append(place)
     found = [

@@ -14,7 +14,7 @@ FORMATS = ("json", "yaml", "wide", "name", "jsonpath")
 _FILE = "> FILE keeps what is printed here, windlass logs JOB what a job prints"
 
 
-def format_words(formats: Sequence[str]) -> str:
+def formats_text(formats: Sequence[str]) -> str:
     """``json, yaml or jsonpath=TEMPLATE``."""
     shown = ["jsonpath=TEMPLATE" if form == "jsonpath" else form for form in formats]
     return " or ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
@@ -35,7 +35,7 @@ def check_format(text: str, formats: Sequence[str] = FORMATS) -> str:
     raise WindlassError(
         "WL-USE-400",
         f"-o {text} is not an output format{'' if formats == FORMATS else ' of this command'}",
-        evidence=f"formats: {format_words(formats)}",
+        evidence=f"formats: {formats_text(formats)}",
         remedies=("-o json", *((_FILE,) if set(text) & set("./%") else ())),
     )
 

@@ -9,7 +9,13 @@ from windlass.api import quantities
 from windlass.api.errors import FieldError, WindlassError
 from windlass.api.validation import queue as rules
 from windlass.api.validation.collector import Collector
-from windlass.api.validation.queue_tree import ROOT, QueueTree, against_children, against_parent, root_changes
+from windlass.api.validation.queue_tree import (
+    ROOT,
+    QueueSpecs,
+    against_children,
+    against_parent,
+    root_changes,
+)
 from windlass.model.queues.engine_queue import shown
 from windlass.spi.objects import Dialect, Queue, Resources
 
@@ -35,8 +41,8 @@ def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> Non
             )
 
 
-def _tree(queues: Mapping[str, Queue]) -> QueueTree:
-    return QueueTree({name: _spec(one) for name, one in queues.items() if one.dialect is not Dialect.KAI})
+def _tree(queues: Mapping[str, Queue]) -> QueueSpecs:
+    return QueueSpecs({name: _spec(one) for name, one in queues.items() if one.dialect is not Dialect.KAI})
 
 
 def _spec(queue: Queue) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def _spec(queue: Queue) -> dict[str, Any]:
     }
 
 
-def _problems(tree: QueueTree, name: str) -> list[FieldError]:
+def _problems(tree: QueueSpecs, name: str) -> list[FieldError]:
     """By itself; if nothing is wrong so far, beside others."""
     found = Collector()
     rules.queue({"metadata": {"name": name}, "spec": tree.specs[name]}, None, found)

@@ -26,7 +26,7 @@ from windlass.spi.objects import Queue
 
 
 @dataclass(slots=True)
-class Share:
+class VolcanoQueueShare:
     """One queue of Volcano's. Amounts in engine units; ``waiting`` is what its waiting jobs ask for.
 
     ``key`` tells the queues of both APIs apart, ``name`` and ``parent_name`` are what people are shown.
@@ -73,7 +73,7 @@ class Share:
     def borrowed_gpus(self) -> str:
         """The accelerators that it holds of what others are due; ``-`` for none."""
         held = {name: sum(lenders.values()) for name, lenders in self.borrowed.items()}
-        shown = resources.cards_text(held)
+        shown = resources.devices_text(held)
         return "-" if shown == "0" else shown
 
     @property
@@ -112,7 +112,7 @@ class Share:
             return "any" if which == "deserved" and any(map(quantities.is_device, self.unlimited)) else "-"
         if which == "fair_share" and not self.record:
             return "-"
-        return resources.cards_text(vector)
+        return resources.devices_text(vector)
 
     def text(self, which: str) -> str:
         vector = self.amounts.get(which) or {}
@@ -141,7 +141,7 @@ class Share:
         }
 
 
-class KaiShare(Share):
+class KaiQueueShare(VolcanoQueueShare):
     """One queue of KAI's; what it holds and asks for is what the scheduler says."""
 
     @property
@@ -187,7 +187,9 @@ class KaiShare(Share):
         self.amounts["waiting"] = _beyond(self.amounts["requested"], self.amounts["allocated"])
 
 
-def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> list[Share]:
+def gather(
+    invocation: Invocation, nowhere: dict[str, VolcanoQueueShare] | None = None
+) -> list[VolcanoQueueShare]:
     """Every queue with what it holds and what waits in it; parents include their children. Where this user may not see
     the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
     gets the same of queues that do not exist, by their names."""
@@ -207,7 +209,7 @@ def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> l
         if nowhere is not None and job.queue not in every and KAI + job.queue not in every:
             _count(nowhere | {job.queue: nowhere.setdefault(job.queue, _absent(job.queue))}, job, nodes)
     found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
-    both = len({isinstance(share, KaiShare) for share in found}) > 1
+    both = len({isinstance(share, KaiQueueShare) for share in found}) > 1
     for share in found:
         share.shown, share.above = shown(share.key, both), shown(share.parent, both)
         share.amounts["fair_share"] = resources.vector(share.record.get("fairShare"))
@@ -221,14 +223,14 @@ def gather(invocation: Invocation, nowhere: dict[str, Share] | None = None) -> l
     return found
 
 
-def _absent(name: str) -> Share:
+def _absent(name: str) -> VolcanoQueueShare:
     """A queue of which there is only the name."""
-    share = Share({"metadata": {"name": name}})
+    share = VolcanoQueueShare({"metadata": {"name": name}})
     share.amounts = {which: {} for which in ("allocated", "requested", "waiting")}
     return share
 
 
-def _sum_up(shares: Mapping[str, Share]) -> None:
+def _sum_up(shares: Mapping[str, VolcanoQueueShare]) -> None:
     """Give those above what is counted below: a queue's status counts its own gangs only."""
     own = {key: (share.running, share.pending) for key, share in shares.items()}
     for key, (running, pending) in own.items():
@@ -238,7 +240,7 @@ def _sum_up(shares: Mapping[str, Share]) -> None:
                 share.pending += pending
 
 
-def above(share: Share, shares: Mapping[str, Share]) -> Iterator[Share]:
+def above(share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare]) -> Iterator[VolcanoQueueShare]:
     """The queues above one, the nearest first and each once; itself, too, where it is below itself."""
     key, seen = share.parent, set[str]()
     while key in shares and key not in seen:
@@ -247,12 +249,12 @@ def above(share: Share, shares: Mapping[str, Share]) -> Iterator[Share]:
         key = shares[key].parent
 
 
-def volcano_shares(invocation: Invocation) -> dict[str, Share]:
+def volcano_shares(invocation: Invocation) -> dict[str, VolcanoQueueShare]:
     """Volcano's queues by name, with what is stated of them and nothing of what they hold."""
     shares = {}
     for queue in invocation.client.list(QUEUES).items:
         spec = queue.get("spec") or {}
-        share = Share(queue, record=_record(queue))
+        share = VolcanoQueueShare(queue, record=_record(queue))
         share.amounts = {
             "guarantee": resources.vector((spec.get("guarantee") or {}).get("resource")),
             "deserved": resources.vector(spec.get("deserved")),
@@ -265,10 +267,10 @@ def volcano_shares(invocation: Invocation) -> dict[str, Share]:
     return shares
 
 
-def _kai(invocation: Invocation) -> list[KaiShare]:
+def _kai(invocation: Invocation) -> list[KaiQueueShare]:
     """KAI's queues, where the server knows the kind."""
     try:
-        found = [KaiShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
+        found = [KaiQueueShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
     except StatusError as error:
         if error.code in (
             403,
@@ -281,7 +283,9 @@ def _kai(invocation: Invocation) -> list[KaiShare]:
     return found
 
 
-def _implied(share: Share, shares: Mapping[str, Share], kai: Sequence[Share]) -> bool:
+def _implied(
+    share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare], kai: Sequence[VolcanoQueueShare]
+) -> bool:
     """Whether Volcano's root and default are there only because they always are."""
     return bool(kai) and set(shares) <= {"root", "default"} and not share.running and not share.pending
 
@@ -299,7 +303,7 @@ def _beyond(requested: resources.Vector, held: resources.Vector) -> resources.Ve
     return {name: units - held.get(name, 0) for name, units in requested.items() if units > held.get(name, 0)}
 
 
-def _usage(share: Share) -> QueueUsage:
+def _usage(share: VolcanoQueueShare) -> QueueUsage:
     which = share.amounts
     return QueueUsage(
         share.key,
@@ -318,7 +322,7 @@ def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, M
     """The nodes by name, whose cards say what part of them an amount of memory is: none where nobody has a part of
     a card, or this user may not see nodes."""
     held = [pod for job in found for pod in job.pods if resources.holds_resources(pod)]
-    if not any(resources.parts_text(pod) for pod in held):
+    if not any(resources.shares_text(pod) for pod in held):
         return {}
     found = unless_refused(lambda: invocation.client.list(NODES).items, [])
     return {node["metadata"]["name"]: node for node in found}
@@ -331,7 +335,7 @@ def _of_the_cluster(job: Job) -> bool:
     )
 
 
-def _count(shares: Mapping[str, Share], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
+def _count(shares: Mapping[str, VolcanoQueueShare], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
     """Enter a job in its queue and those above."""
     bound = [pod for pod in job.pods if resources.holds_resources(pod)]
     held = resources.total(resources.of_pod(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)
@@ -345,7 +349,7 @@ def _count(shares: Mapping[str, Share], job: Job, nodes: Mapping[str, Mapping[st
         share = shares[name]
         share.running += 1 if held or not job.waiting else 0
         share.pending += 1 if job.waiting else 0
-        if isinstance(share, KaiShare):  # its amounts are what the scheduler says
+        if isinstance(share, KaiQueueShare):  # its amounts are what the scheduler says
             name = share.parent
             continue
         for which, vector in (("allocated", held), ("requested", asked), ("waiting", left)):
@@ -353,14 +357,14 @@ def _count(shares: Mapping[str, Share], job: Job, nodes: Mapping[str, Mapping[st
         name = share.parent
 
 
-def depths(shares: Sequence[Share]) -> list[tuple[Share, int]]:
+def depths(shares: Sequence[VolcanoQueueShare]) -> list[tuple[VolcanoQueueShare, int]]:
     """Parents before their children, with the depth of each."""
-    children: dict[str, list[Share]] = {}
+    children: dict[str, list[VolcanoQueueShare]] = {}
     known = {share.key for share in shares}
     for share in shares:
         parent = share.parent if share.parent in known and share.parent != share.key else ""
         children.setdefault(parent, []).append(share)
-    ordered: list[tuple[Share, int]] = []
+    ordered: list[tuple[VolcanoQueueShare, int]] = []
 
     def walk(parent: str, depth: int) -> None:
         for share in sorted(children.get(parent, ()), key=lambda one: natural(one.name)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windlass.api import quantities
-from windlass.cli.queues.queues import KaiShare, Share
+from windlass.cli.queues.queues import KaiQueueShare, VolcanoQueueShare
 
 
-def reasons(shares: Sequence[Share], resource: str = "") -> Iterator[str]:
+def reasons(shares: Sequence[VolcanoQueueShare], resource: str = "") -> Iterator[str]:
     """Lines about one resource; none where the scheduler has said nothing of any share."""
     resource = resource or _resource(shares)
     told = [share for share in shares if _says(share, resource)]
@@ -26,7 +26,7 @@ def reasons(shares: Sequence[Share], resource: str = "") -> Iterator[str]:
         yield split
 
 
-def _resource(shares: Sequence[Share]) -> str:
+def _resource(shares: Sequence[VolcanoQueueShare]) -> str:
     """The accelerators that most queues speak of, of several those that most are due of; else CPUs."""
     counts: dict[str, int] = {}
     due: dict[str, int] = {}
@@ -38,11 +38,11 @@ def _resource(shares: Sequence[Share]) -> str:
     return min(counts, key=lambda name: (-counts[name], -due[name], name)) if counts else "cpu"
 
 
-def _says(share: Share, resource: str) -> bool:
+def _says(share: VolcanoQueueShare, resource: str) -> bool:
     return bool(share.record) and (resource in share.why or resource in share.borrowed)
 
 
-def _loan(share: Share, resource: str) -> str:
+def _loan(share: VolcanoQueueShare, resource: str) -> str:
     lenders = share.borrowed.get(resource)
     if not lenders:
         return ""
@@ -51,15 +51,15 @@ def _loan(share: Share, resource: str) -> str:
     return f"borrows {total}: {', '.join(parts)}"
 
 
-def _split(shares: Sequence[Share], resource: str) -> str:
+def _split(shares: Sequence[VolcanoQueueShare], resource: str) -> str:
     """How the roots of both APIs share the cluster; empty where there is one API."""
     roots = [share for share in shares if not share.parent]
-    kai = [share for share in roots if isinstance(share, KaiShare)]
-    others = [share for share in roots if not isinstance(share, KaiShare)]
+    kai = [share for share in roots if isinstance(share, KaiQueueShare)]
+    others = [share for share in roots if not isinstance(share, KaiQueueShare)]
     if not kai or not others:
         return ""
 
-    def part(some: Sequence[Share]) -> str:
+    def part(some: Sequence[VolcanoQueueShare]) -> str:
         units = sum(share.amounts["fair_share"].get(resource, 0) for share in some)
         return quantities.from_units(resource, units)
 

@@ -11,8 +11,8 @@ from windlass.api.resources import NODES
 from windlass.cli import resources
 from windlass.cli.errors import unless_refused
 from windlass.cli.invocation import Invocation
-from windlass.cli.queues.queues import Share, above, gather
-from windlass.cli.text import natural, plural, resource_words
+from windlass.cli.queues.queues import VolcanoQueueShare, above, gather
+from windlass.cli.text import natural, plural, resource_text
 
 
 class Gap(NamedTuple):
@@ -25,14 +25,14 @@ class Gap(NamedTuple):
         return f"{self.words}: {self.remedy}" if self.remedy else self.words
 
 
-def look(invocation: Invocation) -> Iterator[Gap]:
+def check(invocation: Invocation) -> Iterator[Gap]:
     """Raises ``StatusError``, ``Unreachable``."""
-    nowhere: dict[str, Share] = {}
+    nowhere: dict[str, VolcanoQueueShare] = {}
     shares = gather(invocation, nowhere)
     yield from gaps(shares, nowhere, offered(invocation, shares))
 
 
-def offered(invocation: Invocation, shares: Sequence[Share]) -> resources.Vector | None:
+def offered(invocation: Invocation, shares: Sequence[VolcanoQueueShare]) -> resources.Vector | None:
     """What all nodes have together; ``None`` where nothing is guaranteed, or this user may not see nodes."""
     if not any(share.amounts.get("guarantee") for share in shares):
         return None
@@ -41,7 +41,9 @@ def offered(invocation: Invocation, shares: Sequence[Share]) -> resources.Vector
 
 
 def gaps(
-    shares: Sequence[Share], nowhere: Mapping[str, Share], offered: resources.Vector | None
+    shares: Sequence[VolcanoQueueShare],
+    nowhere: Mapping[str, VolcanoQueueShare],
+    offered: resources.Vector | None,
 ) -> Iterator[Gap]:
     """``nowhere``: what is held and waits in queues that do not exist, by their names."""
     known = {share.key: share for share in shares}
@@ -64,15 +66,15 @@ def gaps(
         yield from promised_in_vain(shares, offered)
 
 
-def promised_in_vain(shares: Sequence[Share], offered: resources.Vector) -> Iterator[Gap]:
+def promised_in_vain(shares: Sequence[VolcanoQueueShare], offered: resources.Vector) -> Iterator[Gap]:
     """Of what more is guaranteed than all nodes have, ``offered``. What queues are guaranteed is of what the one above
     them is."""
-    below: dict[str, list[Share]] = {}
+    below: dict[str, list[VolcanoQueueShare]] = {}
     known = {share.key for share in shares}
     for share in shares:
         below.setdefault(share.parent if share.parent in known else "", []).append(share)
 
-    def of(parent: str, resource: str) -> list[tuple[Share, int]]:
+    def of(parent: str, resource: str) -> list[tuple[VolcanoQueueShare, int]]:
         """The topmost queues below one that are guaranteed some of it, with how much."""
         found = []
         for share in below.get(parent, ()):
@@ -88,9 +90,9 @@ def promised_in_vain(shares: Sequence[Share], offered: resources.Vector) -> Iter
         if units <= offered.get(name, 0):
             continue
         told = ", ".join(f"{share.name} {quantities.from_units(name, amount)}" for share, amount in promised)
-        have = resource_words(name, quantities.from_units(name, offered.get(name, 0)))
+        have = resource_text(name, quantities.from_units(name, offered.get(name, 0)))
         yield Gap(
-            f"queues are guaranteed {resource_words(name, quantities.from_units(name, units))} together ({told}), and "
+            f"queues are guaranteed {resource_text(name, quantities.from_units(name, units))} together ({told}), and "
             f"all nodes have {have}; what one does not hold of its guarantee stays free for it",
             f"windlass queue set {promised[0][0].name} guarantee.{name}=AMOUNT",
         )

@@ -35,8 +35,8 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
     found = plan(deltas, now, budget / 100.0, everybody=everybody, fixed=dict(_fixed(model)))
     engine = Engine(EngineConfig(), ())
     engine.apply(deltas)
-    view = TableView(engine.world.table)
-    lost = strandings(((cls.needs, cls.tasks) for cls in engine.world.classes), view)
+    view = TableView(engine.state.table)
+    lost = strandings(((cls.needs, cls.tasks) for cls in engine.state.classes), view)
     takes = view.ready() & ~view.unschedulable()
     nodes = [
         {"node": name, "idleGpus": int(lost.idle[at]) / 1000, "strandedGpus": _gpus(lost.reasons(at))}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.cli.text import plural
-from windlass.sim.whatif.play_forward import RUNS, State
+from windlass.sim.whatif.play_forward import RUNS, ForwardState
 from windlass.spi.objects import Task
 from windlass.spi.quantities import is_device
 
 
 @dataclass(frozen=True, slots=True)
-class Bystanders:
+class ForeignPods:
     """``gone``: how many of ``pods`` are on nodes that a change takes away, and in nobody's way then."""
 
     pods: int
@@ -31,14 +31,14 @@ class Bystanders:
         return said + "\n"
 
 
-def bystanders(before: State, after: State) -> Bystanders:
+def foreign_pods(before: ForwardState, after: ForwardState) -> ForeignPods:
     """Those of ``before`` that have cards and no group."""
     found = {task.key: cards for task in before.tasks.values() if (cards := _cards(before, task))}
     gone = sum(1 for key in found if key not in after.tasks)
-    return Bystanders(len(found), sum(found.values()), gone)
+    return ForeignPods(len(found), sum(found.values()), gone)
 
 
-def _cards(state: State, task: Task) -> float:
+def _cards(state: ForwardState, task: Task) -> float:
     if task.state not in RUNS or task.group in state.groups:
         return 0.0
     return sum(units for name, units in task.needs.request if is_device(name)) / 1000

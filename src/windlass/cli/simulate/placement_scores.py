@@ -12,20 +12,20 @@ from windlass.cli.simulate import score_tables
 from windlass.cli.text import plural
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.placements import Placement, Witness
-from windlass.sim.replay.policies import Policy
+from windlass.sim.replay.policies import ReplayPolicy
 
 SHOWN = 5
 """Placements of a job that are shown to people under each policy."""
 
 
-class Watch:
+class WatchedPlacements:
     """Of no job where none is asked for."""
 
     def __init__(self, job: str | None) -> None:
         self._job = job
         self._witness = Witness(job) if job is not None else None
 
-    def over(self, policy: Policy) -> Policy:
+    def over(self, policy: ReplayPolicy) -> ReplayPolicy:
         return self._witness.over(policy) if self._witness else policy
 
     @property
@@ -78,10 +78,10 @@ class Watch:
         return f"job {self._job} under {seen.policy}, placed at {seen.seconds:,.0f}s on {nodes}{made}"
 
 
-def watch(job: str | None, jobs: Sequence[TraceJob], form: str, seeds: Sequence[int]) -> Watch:
+def watch(job: str | None, jobs: Sequence[TraceJob], form: str, seeds: Sequence[int]) -> WatchedPlacements:
     """``job``: an id, of a job that is in the trace. ``form``: of the output. Raises :class:`WindlassError`."""
     if job is None:
-        return Watch(None)
+        return WatchedPlacements(None)
     if len(seeds) > 1:
         raise WindlassError(
             "WL-USE-400",
@@ -100,4 +100,4 @@ def watch(job: str | None, jobs: Sequence[TraceJob], form: str, seeds: Sequence[
             evidence=f"{plural(len(ids), 'job')}, the first is {next(iter(ids))}",
             remedies=tuple(f"did you mean {one}?" for one in nearest(job, ids, 1)),
         )
-    return Watch(job)
+    return WatchedPlacements(job)

@@ -43,7 +43,7 @@ Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlanRequest:
     """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds.
     ``scheduler_names``: whose pods are planned; empty: those of :data:`EVERY_SCHEDULER`, of a running cluster that is
     no box those of :data:`LIVE_SCHEDULERS`."""
@@ -65,7 +65,7 @@ class Loaded:
     counted: Counted
 
 
-def loaded(request: Request, warn: Warn) -> Loaded:
+def loaded(request: PlanRequest, warn: Warn) -> Loaded:
     """From files. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
     parsed = (
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
@@ -81,7 +81,7 @@ def loaded(request: Request, warn: Warn) -> Loaded:
     return Loaded(model, parsed, counted)
 
 
-def loaded_live(client: BlockingClient, request: Request, warn: Warn, *, on_box: bool = False) -> Loaded:
+def loaded_live(client: BlockingClient, request: PlanRequest, warn: Warn, *, on_box: bool = False) -> Loaded:
     """From a running cluster, of which everything is only read. Without ``request.config`` the configuration of the
     Windlass that is installed there holds. ``on_box``: it is one that Windlass serves, and schedules alone.
     Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
@@ -100,7 +100,7 @@ def loaded_live(client: BlockingClient, request: Request, warn: Warn, *, on_box:
     return Loaded(model, parsed, counted)
 
 
-def plan(request: Request, warn: Warn) -> dict[str, Any]:
+def plan(request: PlanRequest, warn: Warn) -> dict[str, Any]:
     """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
     found = loaded(request, warn)
     if not request.scheduler_names:
@@ -129,7 +129,7 @@ def _is_done(pod: Mapping[str, Any]) -> bool:
 
 
 def plan_live(
-    client: BlockingClient, request: Request, warn: Warn, *, on_box: bool = False
+    client: BlockingClient, request: PlanRequest, warn: Warn, *, on_box: bool = False
 ) -> dict[str, Any]:
     """The plan for a running cluster: see :func:`loaded_live`. A field that cannot be read is told by what waits
     because of it."""
@@ -144,7 +144,7 @@ def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
 
 
 def run(
-    model: ClusterModel, parsed: Parsed, request: Request, warn: Warn, counted: Counted | None = None
+    model: ClusterModel, parsed: Parsed, request: PlanRequest, warn: Warn, counted: Counted | None = None
 ) -> dict[str, Any]:
     """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
     quotas = quotas_of(counted) if counted is not None else None

@@ -16,7 +16,7 @@ import msgspec
 from windlass.api.errors import WindlassError
 from windlass.cli import errors
 from windlass.cli.output.formats import to_json
-from windlass.cli.simulate.plan import INPUT_ERROR, Request, plan
+from windlass.cli.simulate.plan import INPUT_ERROR, PlanRequest, plan
 from windlass.kits.timestamps import parse_rfc3339
 
 
@@ -64,14 +64,14 @@ def _one(options: Path, now: float) -> bool:
     return True
 
 
-def _request(options: Path, now: float) -> Request:
+def _request(options: Path, now: float) -> PlanRequest:
     try:
         given = msgspec.json.decode(options.read_bytes(), type=_Options)
         moment = parse_rfc3339(given.now) if given.now else now
     except (msgspec.DecodeError, ValueError) as error:
         raise WindlassError(INPUT_ERROR, f"{options}: {error}") from error
     folder = options.parent
-    return Request(
+    return PlanRequest(
         files=[name if name == "-" else str(folder / name) for name in given.files],
         config=str(folder / given.config) if given.config else "",
         now=moment,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.cli.errors import nearest
-from windlass.cli.simulate.policy_paths import CONFIGURATIONS, refuse_folder
+from windlass.cli.simulate.policy_paths import CONFIGURATIONS, reject_directory
 from windlass.sim.policy_list import OF_PACK
 from windlass.sim.replay.estimates import RUN_TIMES
-from windlass.sim.replay.policies import POLICIES, Policy, as_configured
+from windlass.sim.replay.policies import POLICIES, ReplayPolicy, as_configured
 from windlass.spi.configuration import SchedulerConfig
 
 
@@ -26,12 +26,12 @@ class Configured:
     learned: bool
     shares: bool
 
-    def policy(self) -> Policy:
+    def policy(self) -> ReplayPolicy:
         return as_configured(self.name, self.summary, self.config, learned=self.learned, shares=self.shares)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PolicyColumn:
     """One policy as it was asked for, in words that another process can be told. ``source``: its name, or what a file
     configures; ``run_times``: the kind by which it goes, empty for that which it goes by anyway; ``unshared``: as if
     nobody had agreed to share time."""
@@ -41,7 +41,7 @@ class Column:
     unshared: bool = False
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> ReplayPolicy:
         made = POLICIES[self.source] if isinstance(self.source, str) else self.source.policy()
         made = made.by(self.run_times) if self.run_times else made
         return made.unshared() if self.unshared else made
@@ -49,7 +49,7 @@ class Column:
 
 def columns(
     given: Sequence[str], run_times: str = "", *, both: bool = False, warn: Callable[[str], None]
-) -> list[Column]:
+) -> list[PolicyColumn]:
     """The policies of ``--policy``, by comma or repeated, and those of scheduler configurations that are files; those
     that go by run times, by each kind of ``run_times`` (by comma; empty: by the truth, as they are); with ``both``,
     those that share time also as if nobody had agreed. ``warn`` is told what a file has that is left out. Raises
@@ -57,7 +57,7 @@ def columns(
     names, kinds = _parts(given), _parts([run_times])
     for name in names:
         if name not in POLICIES and name not in OF_PACK:
-            refuse_folder(name, "windlass sim policies")
+            reject_directory(name, "windlass sim policies")
     files = [name for name in names if name not in POLICIES and _is_file(name)]
     for name in names:
         if name not in files:
@@ -71,7 +71,7 @@ def columns(
             remedies=("windlass sim policies",),
         )
     titles = _titles(files)
-    found = [Column(_of_file(name, titles[name], warn) if name in files else name) for name in names]
+    found = [PolicyColumn(_of_file(name, titles[name], warn) if name in files else name) for name in names]
     found = [
         replace(one, run_times=kind)
         for one in found

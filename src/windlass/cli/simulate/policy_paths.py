@@ -12,7 +12,7 @@ CONFIGURATIONS = (".conf", ".yaml", ".yml")
 SHOWN = 3
 
 
-def refuse_folder(name: str, remedy: str) -> None:
+def reject_directory(name: str, remedy: str) -> None:
     """Raises :class:`WindlassError` where what is given for ``--policy`` is a folder, with the files in it that may
     have been meant."""
     folder = Path(name)

@@ -10,7 +10,7 @@ from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli.simulate.live_cluster import Tell
 from windlass.client.blocking import BlockingClient
 from windlass.controllers.vcjob import policies, spec
-from windlass.controllers.vcjob.state_machine import Trigger
+from windlass.controllers.vcjob.state_machine import JobTrigger
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 
@@ -48,4 +48,4 @@ def restarts(jobs: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
 
 def _starts_over(job: spec.JobSpec, task: str) -> bool:
     evicted = policies.Happening(policies.POD_EVICTED, 0.0, task, job.pod_name(task, 0))
-    return any(answer.action is Trigger.RESTART for answer in policies.answers(job, [evicted]))
+    return any(answer.action is JobTrigger.RESTART for answer in policies.policy_actions(job, [evicted]))

@@ -18,7 +18,7 @@ from windlass.kits import gc_tuning
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.process_pool import in_processes
 from windlass.sim.experiments import requirement_numbers
-from windlass.sim.experiments.claim import Experiment, Result
+from windlass.sim.experiments.claim import Experiment, ExperimentResult
 from windlass.sim.experiments.lab import Lab, Tell
 from windlass.sim.experiments.registry import EXPERIMENTS, attempt
 from windlass.sim.experiments.report import sides
@@ -26,7 +26,7 @@ from windlass.sim.traces.rows import TraceError
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ExperimentWork:
     """One experiment for a process of its own."""
 
     folder: str
@@ -90,7 +90,7 @@ def laboratory(folder: str, *, brief: bool = False) -> Lab:
     return Lab(read, SystemClock(), brief=brief, processor=ProcessorClock())
 
 
-def one(tried: Experiment, lab: Lab, folder: str) -> Result:
+def one(tried: Experiment, lab: Lab, folder: str) -> ExperimentResult:
     """One experiment. Raises :class:`WindlassError`."""
     try:
         return attempt(tried, lab, missing(folder, tried))
@@ -98,12 +98,14 @@ def one(tried: Experiment, lab: Lab, folder: str) -> Result:
         raise wrong_trace(error) from None
 
 
-def alone(work: Work) -> Result:
+def alone(work: ExperimentWork) -> ExperimentResult:
     """One experiment, in a process that makes nothing else."""
     return one(EXPERIMENTS[work.id], laboratory(work.folder), work.folder)
 
 
-def run(invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int) -> list[Result]:
+def run(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> list[ExperimentResult]:
     """All of them, or what Ctrl-C left; says on standard error how far it is. Raises :class:`WindlassError`."""
     results = until_stopped(_told(invocation, folder, experiments, jobs))
     done = {result.experiment.id: result for result in results}
@@ -112,7 +114,7 @@ def run(invocation: Invocation, folder: str, experiments: Sequence[Experiment], 
 
 def _told(
     invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
-) -> Iterator[Result]:
+) -> Iterator[ExperimentResult]:
     for number, result in enumerate(_each(invocation, folder, experiments, jobs), 1):
         told = f"{result.experiment.id}: {result.verdict}, {result.seconds:.0f} s"
         invocation.err.line(f"{number}/{len(experiments)} {told}")
@@ -121,9 +123,11 @@ def _told(
 
 def _each(
     invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
-) -> Iterator[Result]:
+) -> Iterator[ExperimentResult]:
     if jobs > 1:
-        for _, result in in_processes(alone, [Work(folder, tried.id) for tried in experiments], jobs):
+        for _, result in in_processes(
+            alone, [ExperimentWork(folder, tried.id) for tried in experiments], jobs
+        ):
             yield result
         return
     lab = laboratory(folder)
@@ -154,7 +158,7 @@ def _bars(invocation: Invocation, title: str) -> Iterator[Tell]:
 # ---------------------------------------------------------------------- printing
 
 
-def as_table(results: Sequence[Result]) -> str:
+def as_table(results: Sequence[ExperimentResult]) -> str:
     """One line per figure."""
     rows: list[list[str]] = []
     for result in results:
@@ -168,6 +172,6 @@ def as_table(results: Sequence[Result]) -> str:
     return tables.render(["ID", "VERDICT", "FIGURE", "BASELINE", "WINDLASS"], rows, right=frozenset((3, 4)))
 
 
-def document(results: Sequence[Result]) -> dict[str, Any]:
+def document(results: Sequence[ExperimentResult]) -> dict[str, Any]:
     """What ``-o json`` prints."""
     return {"claims": [result.document for result in results]}

@@ -19,12 +19,12 @@ from windlass.kits.rng import seeded
 from windlass.sim.cluster import gpus_of, make_nodes, model_of, parse
 from windlass.sim.packing.lp_bound import INSTALL, OptimalMissing, packing_bound
 from windlass.sim.packing.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
-from windlass.sim.packing.packing_policies import PackPolicy, names, pack_policy
+from windlass.sim.packing.packing_policies import PackingPolicy, names, pack_policy
 from windlass.sim.traces import openb
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PackWork:
     """One run, for a process of its own. ``defrag``: percent of the running GPUs that may be moved."""
 
     cluster: Cluster
@@ -33,7 +33,7 @@ class Work:
     defrag: float = 0.0
 
 
-def run_one(work: Work) -> Packed:
+def run_one(work: PackWork) -> Packed:
     policy = pack_policy(work.policy)
     if policy is None:
         raise ValueError(f"there is no policy {work.policy}")
@@ -42,7 +42,7 @@ def run_one(work: Work) -> Packed:
 
 def runs(
     cluster: Cluster,
-    policies: Sequence[PackPolicy],
+    policies: Sequence[PackingPolicy],
     seeds: Sequence[int],
     jobs: int,
     defrag: float = 0.0,
@@ -50,13 +50,16 @@ def runs(
     """Every policy with every seed, as they are done; with ``defrag``, each without moves and with them."""
     shares = (0.0, defrag) if defrag else (0.0,)
     todo = [
-        Work(cluster, policy.name, seed, share) for policy in policies for seed in seeds for share in shares
+        PackWork(cluster, policy.name, seed, share)
+        for policy in policies
+        for seed in seeds
+        for share in shares
     ]
     for _, found in in_processes(run_one, todo, jobs):
         yield found
 
 
-def in_order(policies: Sequence[PackPolicy], *, moves: bool) -> list[str]:
+def in_order(policies: Sequence[PackingPolicy], *, moves: bool) -> list[str]:
     """The names of results in the order of the policies; ``moves``: each without them and with them."""
     kinds = ("", WITH_MOVES) if moves else ("",)
     return [policy.name + kind for policy in policies for kind in kinds]
@@ -128,9 +131,9 @@ def _of_shapes(text: str, remedy: str) -> list[openb.OpenbNode]:
     ]
 
 
-def chosen(given: Sequence[str]) -> list[PackPolicy]:
+def chosen(given: Sequence[str]) -> list[PackingPolicy]:
     """The policies of ``--policy``, by comma or repeated. Raises :class:`WindlassError`."""
-    found: dict[str, PackPolicy] = {}
+    found: dict[str, PackingPolicy] = {}
     for name in (name.strip() for text in given for name in text.split(",")):
         policy = pack_policy(name) if name else None
         if policy is not None:

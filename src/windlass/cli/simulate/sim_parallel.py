@@ -9,9 +9,9 @@ from typing import NamedTuple
 from windlass.cli.invocation import Invocation
 from windlass.cli.output.progress import progress
 from windlass.cli.simulate.interrupt import until_stopped
-from windlass.cli.simulate.placement_scores import Watch
-from windlass.cli.simulate.policy_columns import Column
-from windlass.cli.simulate.sim_reports import Kept, Wanted, keep
+from windlass.cli.simulate.placement_scores import WatchedPlacements
+from windlass.cli.simulate.policy_columns import PolicyColumn
+from windlass.cli.simulate.sim_reports import ReplayRecord, WantedReports, keep
 from windlass.cli.simulate.sim_run import Setup
 from windlass.cli.text import plural
 from windlass.kits import gc_tuning, memory
@@ -32,12 +32,12 @@ class Play:
     how the nodes ranked, if any."""
 
     number: int
-    column: Column
+    column: PolicyColumn
     seed: int
     jobs: Sequence[TraceJob]
     setup: Setup
     least: float
-    wanted: Wanted
+    wanted: WantedReports
     scored: str | None
 
 
@@ -46,12 +46,16 @@ class Played(NamedTuple):
 
     number: int
     metrics: Metrics
-    kept: Kept
+    kept: ReplayRecord
     placements: Sequence[Placement]
 
 
 def plays(
-    jobs: Sequence[TraceJob], chosen: Sequence[Column], setup: Setup, wanted: Wanted, scored: str | None
+    jobs: Sequence[TraceJob],
+    chosen: Sequence[PolicyColumn],
+    setup: Setup,
+    wanted: WantedReports,
+    scored: str | None,
 ) -> list[Play]:
     """Every policy with every seed, in this order."""
     least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
@@ -101,7 +105,7 @@ def _alone(one: Play) -> Played:
 
 
 def _play(one: Play, tell: Callable[[int], None] | None) -> Played:
-    clock, watch = SystemClock(), Watch(one.scored)
+    clock, watch = SystemClock(), WatchedPlacements(one.scored)
     policy = watch.over(one.column.policy)
     begun = clock.monotonic()
     game = Replay(one.jobs, one.setup.nodes, policy, replace(one.setup.options, seed=one.seed))

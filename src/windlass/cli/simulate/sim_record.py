@@ -26,7 +26,7 @@ from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.sim.traces import kubernetes, sacct, table
 from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
-from windlass.sim.whatif.run_times import RunTimes, learn
+from windlass.sim.whatif.run_times import SampledRunTimes, learn
 
 
 def since_of(invocation: Invocation, text: str) -> float:
@@ -57,7 +57,7 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
     objects = [obj for _, obj in live_cluster.objects(client, invocation.warn)]
     now = invocation.clock.now()
     kept = kept_of(client, on_box=not invocation.target.remote)
-    run_times = RunTimes(history_of(kept, from_objects(objects).model))
+    run_times = SampledRunTimes(history_of(kept, from_objects(objects).model))
     try:
         return kubernetes.record(
             objects,

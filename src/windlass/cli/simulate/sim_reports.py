@@ -16,7 +16,7 @@ from windlass.cli.simulate import sim_tables
 from windlass.cli.text import plural
 from windlass.kits.files import is_stream, write_named
 from windlass.sim.replay.metrics import Metrics
-from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.sim.report import charts, joblist
 from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import Study, study
@@ -25,23 +25,23 @@ _ANOTHER = "windlass sim run --report report.html --plots plots --per-job jobs.c
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedReports:
     """What is kept of every replay: for pictures, and lines of what became of each job."""
 
     drawn: bool = False
     listed: bool = False
 
 
-class Kept(NamedTuple):
+class ReplayRecord(NamedTuple):
     """Of one replay."""
 
     study: Study | None
     lines: Sequence[str]
 
 
-def keep(wanted: Wanted, metrics: Metrics, outcome: Outcome, seed: int) -> Kept:
+def keep(wanted: WantedReports, metrics: Metrics, outcome: ReplayOutcome, seed: int) -> ReplayRecord:
     """What is wanted of a replay, which may go then."""
-    return Kept(
+    return ReplayRecord(
         study(metrics, outcome) if wanted.drawn else None,
         list(joblist.lines(metrics.policy, outcome, seed)) if wanted.listed else (),
     )
@@ -67,7 +67,7 @@ class Reports:
         self._studies: list[Study] = []
         self._jobs: list[str] = []
         self._draws = self._report is not None or self._plots is not None
-        self.wanted = Wanted(self._draws, self._per_job is not None)
+        self.wanted = WantedReports(self._draws, self._per_job is not None)
         if self._draws:
             _require_pictures()
         try:
@@ -82,7 +82,7 @@ class Reports:
         except OSError as error:
             raise _unwritable(str(error.filename), error) from error
 
-    def take(self, kept: Kept) -> None:
+    def take(self, kept: ReplayRecord) -> None:
         """What was kept of a replay, in the order in which it is told."""
         if kept.study is not None:
             self._studies.append(kept.study)

@@ -19,8 +19,8 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.batches import batches
 from windlass.sim.replay.failures import NodeFailures
 from windlass.sim.replay.job_progress import Effort, RestartCost
-from windlass.sim.replay.policies import KAI_LIKE, Policy
-from windlass.sim.replay.replay import VAIN, Options
+from windlass.sim.replay.policies import KAI_LIKE, ReplayPolicy
+from windlass.sim.replay.replay import VAIN, ReplayOptions
 from windlass.sim.replay.unschedulable import nowhere
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
@@ -48,7 +48,7 @@ class Setup:
     the speeds of all cards in sum; ``fastest``: of one."""
 
     nodes: Sequence[Node]
-    options: Options
+    options: ReplayOptions
     said: str
     power: float
     fastest: float
@@ -85,7 +85,7 @@ def setup(given: Mapping[str, Any]) -> Setup:
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
     seeds = _seeds(given["seed"], given["seeds"])
-    options = Options(
+    options = ReplayOptions(
         effort=effort,
         failures=failures,
         pod_gpus=given["pod_gpus"],
@@ -204,7 +204,7 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
 
 
 def doubts(
-    jobs: Sequence[TraceJob], policies: Sequence[Policy], setup: Setup, given: Mapping[str, Any]
+    jobs: Sequence[TraceJob], policies: Sequence[ReplayPolicy], setup: Setup, given: Mapping[str, Any]
 ) -> Iterator[str]:
     """What was asked for and changes nothing here, and jobs that can run nowhere: for people, before the work."""
     if given["run_times"] and not any(policy.oracle for policy in policies):

@@ -15,8 +15,8 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.output.progress import progress
 from windlass.cli.queues.limit_checks import check_limits
 from windlass.cli.simulate import plan
-from windlass.cli.simulate.foreign_pods import Bystanders, bystanders
-from windlass.cli.simulate.policy_paths import refuse_folder
+from windlass.cli.simulate.foreign_pods import ForeignPods, foreign_pods
+from windlass.cli.simulate.policy_paths import reject_directory
 from windlass.cli.simulate.restarting_gangs import jobs_of, restarts
 from windlass.cli.simulate.sim_record import history_of, kept_of
 from windlass.cli.text import about, natural, plural
@@ -37,9 +37,9 @@ from windlass.scheduler.estimates.run_times import learns
 from windlass.scheduler.estimates.time_share_counts import KEY as COUNTS
 from windlass.sim.replay.policies import KAI, VOLCANO
 from windlass.sim.whatif import changes
-from windlass.sim.whatif.compare import Band, Comparison, Draws, Shift, World, compare, kind_of
-from windlass.sim.whatif.play_forward import OVER, RUNS, State, state_of
-from windlass.sim.whatif.run_times import RunTimes, learn
+from windlass.sim.whatif.compare import Band, Comparison, Draws, Shift, SimulatedCluster, compare, kind_of
+from windlass.sim.whatif.play_forward import OVER, RUNS, ForwardState, state_of
+from windlass.sim.whatif.run_times import SampledRunTimes, learn
 from windlass.spi.configuration import BACKFILLS, SchedulerConfig, foreign_queue
 from windlass.spi.objects import Task
 
@@ -54,7 +54,7 @@ STOPPED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WhatIfQuestion:
     """``now``: Unix seconds. ``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``,
     ``remove``: as on the command line. ``policy``: another configuration, a name of :data:`NAMED` or a file.
     ``run_time``: of work of which nothing is known. ``horizon``: how far is looked ahead."""
@@ -74,32 +74,32 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """``said``: what is different. ``both``: both APIs have queues."""
 
     said: Sequence[str]
     comparison: Comparison
     both: bool
-    running: Ends
-    waiting: Ends
-    others: Bystanders
+    running: KnownEnds
+    waiting: KnownEnds
+    others: ForeignPods
 
 
 @dataclass(slots=True)
-class Ends:
+class KnownEnds:
     """How many groups there are, and of how many of them nobody knows an end."""
 
     count: int = 0
     unknown: int = 0
 
 
-def answer(invocation: Invocation, question: Question) -> Answer:
+def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
     """Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
     changed = _changes(question)
     unknown = _seconds("--run-time", question.run_time) if question.run_time else None
     until = _seconds("--horizon", question.horizon)
     now = question.now
-    request = plan.Request(question.files, question.config, now)
+    request = plan.PlanRequest(question.files, question.config, now)
     on_box = not invocation.target.remote
     if question.files:
         found = plan.loaded(request, invocation.warn)
@@ -111,14 +111,14 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     counts = ((learned or {}).get("data") or {}).get(COUNTS)
     before = _world(found, found.parsed.config, now, counts)
     shapes = shapes_in(found.model, before.state.groups)
-    run_times = RunTimes(_history(found, question, learned), unknown, shapes)
+    run_times = SampledRunTimes(_history(found, question, learned), unknown, shapes)
     after = before
     if question.policy:
         after = _world(found, _policy(question.policy, invocation.warn), now, counts)
     for state in (before.state, after.state):
         state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
         state.restarts |= restarts(jobs)
-    after = World(after.state.copy(), after.engine) if question.policy else before.changing()
+    after = SimulatedCluster(after.state.copy(), after.engine) if question.policy else before.changing()
     for change in changed:
         _make(change, after.state)
     check_limits(before.state.queues, after.state.queues)
@@ -131,12 +131,12 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         comparison = compare(before, after, draws, tell)
     said = [change.said for change in changed]
     said += [f"with policy {question.policy}"] if question.policy else []
-    others = bystanders(before.state, after.state)
-    return Answer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times), others)
+    others = foreign_pods(before.state, after.state)
+    return WhatIfAnswer(said, comparison, found.model.both_apis(), *_ends(before.state, run_times), others)
 
 
-def _changes(question: Question) -> list[changes.Change]:
-    makers: Sequence[tuple[Iterable[str], Callable[[str], changes.Change]]] = (
+def _changes(question: WhatIfQuestion) -> list[changes.ClusterChange]:
+    makers: Sequence[tuple[Iterable[str], Callable[[str], changes.ClusterChange]]] = (
         (question.add, changes.add),  # first: like those that go, too
         (question.quota, changes.set_quota),
         (dict.fromkeys(question.remove), changes.remove_job),  # what is said twice goes once
@@ -155,7 +155,7 @@ def _changes(question: Question) -> list[changes.Change]:
     return found
 
 
-def _make(change: changes.Change, state: State) -> None:
+def _make(change: changes.ClusterChange, state: ForwardState) -> None:
     try:
         change.make(state)
     except changes.ChangeError as error:
@@ -177,7 +177,7 @@ def _no_such_job(error: changes.ChangeError) -> WindlassError:
     )
 
 
-def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
+def _leave_with_nodes(model: ClusterModel, before: ForwardState, after: ForwardState) -> None:
     """Pods of DaemonSets and static pods go with their node, and come nowhere else."""
     for key, pod in model.pods.items():
         owner = pod.controller
@@ -191,7 +191,7 @@ def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
 def _policy(name: str, warn: plan.Warn) -> SchedulerConfig:
     if name in NAMED:
         return configuration.parse(NAMED[name], name).config if NAMED[name] else SchedulerConfig()
-    refuse_folder(name, "windlass what-if --policy easy")
+    reject_directory(name, "windlass what-if --policy easy")
     try:
         return plan.read_config(name, warn).config
     except WindlassError as error:
@@ -205,14 +205,14 @@ def _policy(name: str, warn: plan.Warn) -> SchedulerConfig:
         ) from None
 
 
-def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str | None) -> World:
+def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str | None) -> SimulatedCluster:
     """The state as a scheduler with this configuration is told of it. ``counts``: what time-sharing has counted there,
     by which it goes where it can."""
     model = found.model
 
     def engine() -> Engine:
         made = make_engine(policy, lambda _: None, base=QUIET)
-        counts_text.offer(made.world.sharing, counts, now)
+        counts_text.offer(made.state.time_sharing, counts, now)
         return made
 
     reads = engine()
@@ -221,10 +221,10 @@ def _world(found: plan.Loaded, policy: SchedulerConfig, now: float, counts: str 
         tiers=bool(policy.tiers), exclusive=exclusive_rules(policy), foreign_queue=foreign_queue(policy)
     )
     model.resend()
-    return World(state_of(model.take(now), now), engine)
+    return SimulatedCluster(state_of(model.take(now), now), engine)
 
 
-def _history(found: plan.Loaded, question: Question, learned: Mapping[str, Any] | None) -> History:
+def _history(found: plan.Loaded, question: WhatIfQuestion, learned: Mapping[str, Any] | None) -> History:
     if not learns(found.parsed.config):
         return History()
     if not question.files:
@@ -250,9 +250,9 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _ends(state: State, run_times: RunTimes) -> tuple[Ends, Ends]:
+def _ends(state: ForwardState, run_times: SampledRunTimes) -> tuple[KnownEnds, KnownEnds]:
     """Of what runs, and of what waits."""
-    running, waiting = Ends(), Ends()
+    running, waiting = KnownEnds(), KnownEnds()
     tasks: dict[str, list[Task]] = {key: [] for key in sorted(state.groups.keys() & state.alive())}
     for task in state.tasks.values():
         if task.group in tasks and task.state not in OVER:
@@ -268,7 +268,7 @@ def _ends(state: State, run_times: RunTimes) -> tuple[Ends, Ends]:
 # ---------------------------------------------------------------------- printing
 
 
-def document(found: Answer) -> dict[str, Any]:
+def document(found: WhatIfAnswer) -> dict[str, Any]:
     """For programs; seconds, ``null`` for never."""
     comparison = found.comparison
     return {
@@ -312,7 +312,7 @@ def _band(band: Band) -> dict[str, float | None]:
     return {name: None if isinf(value) else round(value, 1) for name, value in values.items()}
 
 
-def as_text(found: Answer) -> str:
+def as_text(found: WhatIfAnswer) -> str:
     """For people: who changes most first."""
     comparison = found.comparison
     told = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
@@ -346,7 +346,7 @@ def as_text(found: Answer) -> str:
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
 
 
-def _unknown_ends(found: Answer) -> Iterator[str]:
+def _unknown_ends(found: WhatIfAnswer) -> Iterator[str]:
     """Why something never starts, as a rule: what is before it never ends."""
     if not found.running.count and not found.waiting.count:
         yield "nothing runs and nothing waits\n"

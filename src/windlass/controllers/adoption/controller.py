@@ -16,7 +16,7 @@ from windlass.api.views import (
     KaiPodGroup,
     KaiQueue,
     PodGroup,
-    Queue,
+    QueueObject,
     decode_kai_pod_group,
     decode_kai_queue,
     decode_pod,
@@ -28,30 +28,30 @@ from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.adoption.step import KEEPS_CARDS, adopted, step
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.runner import Watch
-from windlass.model.cluster.ownership import KAI, VOLCANO, keeps_cards
+from windlass.controllers.runner import WatchedCollection
+from windlass.model.cluster.ownership import KAI, VOLCANO, keeps_devices
 from windlass.model.groups.podgroups import kai_group_name
 
 LEFT = "kai"
 _PREFIX = "kai:"
 
 
-class Informers(Protocol):
+class AdoptionInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
-class Sharer(msgspec.Struct, frozen=True):
+class SharingPod(msgspec.Struct, frozen=True):
     """A pod of KAI that asks for a part of a card. ``group``: the key of its PodGroup."""
 
     key: str
     group: str
 
 
-def decode_sharer(raw: msgspec.Raw) -> Sharer | None:
+def decode_sharer(raw: msgspec.Raw) -> SharingPod | None:
     """``None`` for every other pod: nothing is kept of it."""
     pod = decode_pod(raw)
     name = kai_group_name(pod)
-    return Sharer(pod.key, f"{pod.namespace}/{name}") if name and keeps_cards(pod.annotations) else None
+    return SharingPod(pod.key, f"{pod.namespace}/{name}") if name and keeps_devices(pod.annotations) else None
 
 
 class AdoptionController:
@@ -61,13 +61,13 @@ class AdoptionController:
     name = "adoption"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers, *, beside: Collection[str]) -> None:
+    def __init__(self, client: Client, informers: AdoptionInformers, *, beside: Collection[str]) -> None:
         self._client = client
         self._sharing: Counter[str] = Counter()
         """Groups of KAI whose pods ask for parts of cards."""
         volcano = _Side(informers, (POD_GROUPS, decode_pod_group), (QUEUES, decode_queue))
         self._sides = {"": (volcano, VOLCANO in beside)}
-        self._sharers: Informer[Sharer] | None = None
+        self._sharers: Informer[SharingPod] | None = None
         if KAI in beside:
             kai = _Side(
                 informers, (KAI_POD_GROUPS, decode_kai_pod_group), (KAI_QUEUES, decode_kai_queue), _PREFIX
@@ -78,18 +78,20 @@ class AdoptionController:
                 lambda pod: self._count(None, pod), self._count, lambda pod: self._count(pod, None)
             )
 
-    def _count(self, old: Sharer | None, new: Sharer | None) -> None:
+    def _count(self, old: SharingPod | None, new: SharingPod | None) -> None:
         for pod, by in ((old, -1), (new, 1)):
             if pod is not None:
                 self._sharing[pod.group] += by
                 if not self._sharing[pod.group]:
                     del self._sharing[pod.group]
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         for side, _ in self._sides.values():
             yield from side.watches()
         if self._sharers is not None:
-            yield Watch(self._sharers, lambda pod: (_PREFIX + pod.group,), lambda old, new: old != new)
+            yield WatchedCollection(
+                self._sharers, lambda pod: (_PREFIX + pod.group,), lambda old, new: old != new
+            )
 
     def first_keys(self) -> Iterable[str]:
         return () if _PREFIX in self._sides else (LEFT,)
@@ -129,21 +131,21 @@ class _Side:
 
     def __init__(
         self,
-        informers: Informers,
+        informers: AdoptionInformers,
         groups: tuple[Resource, Callable[[msgspec.Raw], Any]],
         queues: tuple[Resource, Callable[[msgspec.Raw], Any]],
         prefix: str = "",
     ) -> None:
         self.groups: Informer[PodGroup | KaiPodGroup] = informers.informer(groups[0], decode=groups[1])
-        self.queues: Informer[Queue | KaiQueue] = informers.informer(queues[0], decode=queues[1])
+        self.queues: Informer[QueueObject | KaiQueue] = informers.informer(queues[0], decode=queues[1])
         self._prefix = prefix
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self.groups, lambda group: (self._prefix + group.key,)),
-            Watch(self.queues, self._groups_of, lambda old, new: adopted(old) != adopted(new)),
+            WatchedCollection(self.groups, lambda group: (self._prefix + group.key,)),
+            WatchedCollection(self.queues, self._groups_of, lambda old, new: adopted(old) != adopted(new)),
         )
 
-    def _groups_of(self, queue: Queue | KaiQueue) -> Iterable[str]:
+    def _groups_of(self, queue: QueueObject | KaiQueue) -> Iterable[str]:
         mine = (group for group in self.groups.items.values() if group.queue == queue.name)
         return [self._prefix + group.key for group in mine]

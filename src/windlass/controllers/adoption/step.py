@@ -12,20 +12,20 @@ from typing import Any
 
 from windlass.api.annotations import ADOPTED, ADOPTED_POOL, ADOPTED_SUFFIX, NODE_POOL_KAI
 from windlass.api.resources import KAI_POD_GROUPS, POD_GROUPS
-from windlass.api.views import KaiPodGroup, KaiQueue, PodGroup, Queue
+from windlass.api.views import KaiPodGroup, KaiQueue, PodGroup, QueueObject
 from windlass.client.event_correlator import ObjectRef
-from windlass.controllers.effects import NOTHING, Effects, Event, Patch
+from windlass.controllers.effects import NOTHING, Effects, EmitEvent, Patch
 
 KEEPS_CARDS = "its pods ask for parts of cards, which KAI's binder reserves"
 
 
-def adopted(queue: Queue | KaiQueue | None) -> bool:
+def adopted(queue: QueueObject | KaiQueue | None) -> bool:
     """Whether the gangs of the queue are handed over."""
     return queue is not None and queue.annotations.get(ADOPTED) == "true"
 
 
 def step(
-    group: PodGroup | KaiPodGroup, queue: Queue | KaiQueue | None, *, beside: bool, stays: str = ""
+    group: PodGroup | KaiPodGroup, queue: QueueObject | KaiQueue | None, *, beside: bool, stays: str = ""
 ) -> Effects:
     """Look at a group once. ``queue``: the one it means. ``beside``: the other scheduler still runs. ``stays``: why
     this gang is the other's even in a queue that is handed over; ``""``: it is not."""
@@ -37,16 +37,16 @@ def step(
     if group.adopted == wanted:
         if stays and adopted(queue):
             words = f"of queue {group.queue}: {whose} goes on deciding, since {stays}"
-            return Effects(events=(Event(about, "Warning", "NotAdopted", words, lasting=True),))
+            return Effects(events=(EmitEvent(about, "Warning", "NotAdopted", words, lasting=True),))
         return NOTHING
     if wanted:
-        event = Event(
+        event = EmitEvent(
             about, "Normal", "Adopted", f"of queue {group.queue}: Windlass decides now, no more {whose}"
         )
     else:
         back = f"{whose} decides again" + (f", since {stays}" if stays else "")
         words = f"of queue {group.queue}: {back if beside else 'its own name stands again'}"
-        event = Event(about, "Normal", "Released", words)
+        event = EmitEvent(about, "Normal", "Released", words)
     patch = Patch(
         resource,
         group.name,

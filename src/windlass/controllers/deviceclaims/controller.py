@@ -17,14 +17,14 @@ from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.deviceclaims.step import GPU_CLASS, claim_step, class_step, pod_step
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import Index, Within
-from windlass.controllers.runner import Watch
+from windlass.controllers.expectations import RecordIndex, Within
+from windlass.controllers.runner import WatchedCollection
 
 Json = dict[str, Any]
 _CLASS = "class:"
 
 
-class Informers(Protocol):
+class DeviceClaimInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -32,21 +32,21 @@ class DeviceClaimController:
     name = "deviceclaims"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(self, client: Client, informers: DeviceClaimInformers) -> None:
         self._client = client
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._claims: Informer[Json] = informers.informer(RESOURCE_CLAIMS)
         self._templates: Informer[Json] = informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self._classes: Informer[Json] = informers.informer(DEVICE_CLASSES)
-        self._users = Index(self._pods, _claims_of, _pod_key)
-        self._by_uid = Index(self._pods, lambda pod: (pod.uid,), _pod_key)
+        self._users = RecordIndex(self._pods, _claims_of, _pod_key)
+        self._by_uid = RecordIndex(self._pods, lambda pod: (pod.uid,), _pod_key)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._pods, self._of_pod),
-            Watch(self._claims, self._of_claim),
-            Watch(self._templates, self._of_template),
-            Watch(self._classes, lambda found: [_CLASS] if _name(found) == GPU_CLASS else []),
+            WatchedCollection(self._pods, self._of_pod),
+            WatchedCollection(self._claims, self._of_claim),
+            WatchedCollection(self._templates, self._of_template),
+            WatchedCollection(self._classes, lambda found: [_CLASS] if _name(found) == GPU_CLASS else []),
         )
 
     def first_keys(self) -> Iterable[str]:

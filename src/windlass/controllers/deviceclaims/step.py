@@ -19,10 +19,10 @@ from windlass.controllers.effects import (
     NOTHING,
     Create,
     Delete,
+    EffectPlan,
     Effects,
-    Event,
+    EmitEvent,
     Patch,
-    Plan,
     controller_of,
     controller_reference,
     reference,
@@ -60,7 +60,7 @@ def pod_step(pod: Json, templates: Mapping[str, Json], claims: Mapping[str, Json
     if not own:
         return NOTHING
     metadata = pod["metadata"]
-    plan = Plan(about=reference(PODS, pod))
+    plan = EffectPlan(about=reference(PODS, pod))
     if ended(pod):
         plan.stage(*_given_back(pod, claims))
         return plan.done()
@@ -74,7 +74,7 @@ def pod_step(pod: Json, templates: Mapping[str, Json], claims: Mapping[str, Json
         spec = _spec_of(claim["resourceClaimTemplateName"], templates)
         if spec is None:
             plan.event(
-                Event(
+                EmitEvent(
                     reference(PODS, pod),
                     "Warning",
                     "FailedResourceClaimCreation",
@@ -153,7 +153,7 @@ def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
     change: Json = {"reservedFor": left or None}
     if not left:
         change["allocation"] = None
-    plan = Plan(about=reference(RESOURCE_CLAIMS, claim))
+    plan = EffectPlan(about=reference(RESOURCE_CLAIMS, claim))
     plan.stage(
         Patch(
             RESOURCE_CLAIMS,

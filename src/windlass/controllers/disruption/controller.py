@@ -11,14 +11,14 @@ from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
 from windlass.controllers.disruption.step import step
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import Index
-from windlass.controllers.runner import Watch
+from windlass.controllers.expectations import RecordIndex
+from windlass.controllers.runner import WatchedCollection
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
 
 
-class Informers(Protocol):
+class DisruptionInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -26,17 +26,17 @@ class DisruptionController:
     name = "disruption"
     pause_seconds = 0.2
 
-    def __init__(self, informers: Informers, clock: Clock) -> None:
+    def __init__(self, informers: DisruptionInformers, clock: Clock) -> None:
         self._clock = clock
         self._budgets: Informer[Json] = informers.informer(POD_DISRUPTION_BUDGETS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._budgets_in = Index(self._budgets, lambda budget: (budget["metadata"]["namespace"],), _key)
-        self._pods_in = Index(self._pods, lambda pod: (pod.namespace,), lambda pod: pod.key)
+        self._budgets_in = RecordIndex(self._budgets, lambda budget: (budget["metadata"]["namespace"],), _key)
+        self._pods_in = RecordIndex(self._pods, lambda pod: (pod.namespace,), lambda pod: pod.key)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._budgets, lambda budget: (_key(budget),)),
-            Watch(self._pods, self._keys_of_pod, _counts_otherwise),
+            WatchedCollection(self._budgets, lambda budget: (_key(budget),)),
+            WatchedCollection(self._pods, self._keys_of_pod, _counts_otherwise),
         )
 
     def first_keys(self) -> Iterable[str]:

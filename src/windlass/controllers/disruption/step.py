@@ -13,9 +13,9 @@ from typing import Any
 
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, by_kind
 from windlass.api.views import Pod
-from windlass.api.views.wire import Owner
+from windlass.api.views.wire import OwnerReference
 from windlass.client.event_correlator import ObjectRef
-from windlass.controllers.effects import Effects, Event, Plan, Update, reference
+from windlass.controllers.effects import EffectPlan, Effects, EmitEvent, Update, reference
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 Json = dict[str, Any]
@@ -30,25 +30,25 @@ class NotCountable(Exception):
 
 def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
     """Look at a budget once. Pure. ``pods``: those that it selects; ``now``: Unix seconds."""
-    plan = Plan(about=reference(POD_DISRUPTION_BUDGETS, budget))
+    plan = EffectPlan(about=reference(POD_DISRUPTION_BUDGETS, budget))
     if budget["metadata"].get("deletionTimestamp"):
         return plan.done()
     about = reference(POD_DISRUPTION_BUDGETS, budget)
     if not pods:
-        plan.event(Event(about, "Normal", "NoPods", "No matching pods found", lasting=True))
+        plan.event(EmitEvent(about, "Normal", "NoPods", "No matching pods found", lasting=True))
     before = budget.get("status") or {}
     try:
         expected, desired, unmanaged = _expected(budget.get("spec") or {}, pods)
     except NotCountable as problem:
         status = {**_counts(before), "disruptionsAllowed": 0}
         _write(plan, budget, {**before, **status}, ("False", "SyncFailed", str(problem)), now)
-        event = Event(
+        event = EmitEvent(
             about, "Warning", "CalculateExpectedPodCountFailed", _counting_failed(problem), lasting=True
         )
         plan.event(event)
         return plan.done()
     if unmanaged:
-        plan.event(Event(about, "Warning", "UnmanagedPods", _unmanaged(budget), lasting=True))
+        plan.event(EmitEvent(about, "Warning", "UnmanagedPods", _unmanaged(budget), lasting=True))
     disrupted = _disrupted(plan, budget, pods, now)
     healthy = sum(pod.ready and not pod.deleting and pod.name not in disrupted for pod in pods)
     allowed = max(0, healthy - desired) if expected > 0 else 0
@@ -107,14 +107,14 @@ def _scale(pods: Sequence[Pod]) -> tuple[int, bool]:
     return 0, bool(pods)
 
 
-def _no_scale(controller: Owner) -> str:
+def _no_scale(controller: OwnerReference) -> str:
     resource = by_kind(controller.api_version, controller.kind)
     if resource is None:
         return f'no matches for kind "{controller.kind}" in version "{controller.api_version}"'
     return f"{resource.qualified} does not implement the scale subresource"
 
 
-def _disrupted(plan: Plan, budget: Json, pods: Sequence[Pod], now: float) -> dict[str, str]:
+def _disrupted(plan: EffectPlan, budget: Json, pods: Sequence[Pod], now: float) -> dict[str, str]:
     """Pods whose eviction was granted and that are not deleted yet, as long as that is to be believed."""
     granted = (budget.get("status") or {}).get("disruptedPods") or {}
     found = {}
@@ -126,7 +126,7 @@ def _disrupted(plan: Plan, budget: Json, pods: Sequence[Pod], now: float) -> dic
         if until < now:
             metadata = budget["metadata"]
             words = f"Pod was expected by PDB {metadata['namespace']}/{metadata['name']} to be deleted but it wasn't"
-            plan.event(Event(_pod_reference(pod), "Warning", "NotDeleted", words, lasting=True))
+            plan.event(EmitEvent(_pod_reference(pod), "Warning", "NotDeleted", words, lasting=True))
         else:
             found[pod.name] = moment
             plan.look_again(until - now + 1.0)
@@ -136,7 +136,7 @@ def _disrupted(plan: Plan, budget: Json, pods: Sequence[Pod], now: float) -> dic
 # ---------------------------------------------------------------------- telling
 
 
-def _write(plan: Plan, budget: Json, status: Json, verdict: tuple[str, str, str], now: float) -> None:
+def _write(plan: EffectPlan, budget: Json, status: Json, verdict: tuple[str, str, str], now: float) -> None:
     """The status with its condition, unless the budget has it already."""
     truth, reason, message = verdict
     conditions = [dict(one) for one in status.get("conditions") or ()]

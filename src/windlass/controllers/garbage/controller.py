@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from windlass.api.resources import Resource
-from windlass.api.views import Owner
+from windlass.api.views import OwnerReference
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.garbage.graph import COLLECTED, Decoder, Graph, Item, owner_resource
-from windlass.controllers.garbage.step import Observed, step
-from windlass.controllers.runner import Watch
+from windlass.controllers.garbage.graph import COLLECTED, Graph, Item, ItemDecoder, owner_resource
+from windlass.controllers.garbage.step import OwnersSnapshot, step
+from windlass.controllers.runner import WatchedCollection
 
 
-class Informers(Protocol):
+class GarbageInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -23,17 +23,17 @@ class GarbageController:
     name = "garbage"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(self, client: Client, informers: GarbageInformers) -> None:
         self._client = client
         self.graph = Graph()
         self._informers: list[Informer[Item]] = []
         for resource in COLLECTED:
-            informer = informers.informer(resource, decode=Decoder(resource))
+            informer = informers.informer(resource, decode=ItemDecoder(resource))
             informer.add_handler(self.graph.add, self.graph.update, self.graph.remove)
             self._informers.append(informer)
 
-    def watches(self) -> Iterable[Watch]:
-        return [Watch(informer, self.graph.concerned, _matters) for informer in self._informers]
+    def watches(self) -> Iterable[WatchedCollection]:
+        return [WatchedCollection(informer, self.graph.concerned, _matters) for informer in self._informers]
 
     def first_keys(self) -> Iterable[str]:
         return ()
@@ -42,16 +42,16 @@ class GarbageController:
         item = self.graph.get(key)
         if item is None or not (item.owners or item.deleted):
             return NOTHING
-        solid: list[Owner] = []
-        waiting: list[Owner] = []
-        absent: list[Owner] = []
+        solid: list[OwnerReference] = []
+        waiting: list[OwnerReference] = []
+        absent: list[OwnerReference] = []
         for owner in item.owners if not item.deleted else ():
             judged = await self._judge(item, owner)
             (solid if judged == "solid" else waiting if judged == "waiting" else absent).append(owner)
         dependents = tuple(self.graph.dependents(item.uid)) if item.deleted or not solid else ()
-        return step(item, Observed(tuple(solid), tuple(waiting), tuple(absent), dependents))
+        return step(item, OwnersSnapshot(tuple(solid), tuple(waiting), tuple(absent), dependents))
 
-    async def _judge(self, item: Item, owner: Owner) -> str:
+    async def _judge(self, item: Item, owner: OwnerReference) -> str:
         """``solid``, ``waiting`` or ``absent``. Absence in the caches is confirmed by the server.
 
         An owner of a kind that is not served, or a namespaced one of a cluster-wide object, cannot be

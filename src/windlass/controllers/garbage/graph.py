@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.api.errors import FieldError
 from windlass.api.resources import ALIASES, ALL, EVENTS, EVENTS_V1, Resource, by_kind
-from windlass.api.views import Owner
+from windlass.api.views import OwnerReference
 from windlass.api.views.wire import intern, metadata, owners, split
 
 ORPHAN = "orphan"
@@ -29,7 +29,7 @@ class Item:
     name: str
     uid: str
     resource_version: str
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
     finalizers: tuple[str, ...]
     deleted: float
 
@@ -46,17 +46,17 @@ class Item:
         return self.deleted > 0 and ORPHAN in self.finalizers
 
 
-class Decoder:
+class ItemDecoder:
     """JSON of an object of one kind → :class:`Item`."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Decoder) and other.resource == self.resource
+        return isinstance(other, ItemDecoder) and other.resource == self.resource
 
     def __hash__(self) -> int:
-        return hash((Decoder, self.resource))
+        return hash((ItemDecoder, self.resource))
 
     def __call__(self, raw: msgspec.Raw) -> Item:
         problems: list[FieldError] = []
@@ -133,7 +133,7 @@ class Graph:
                 yield owner.uid
 
 
-def owner_resource(owner: Owner) -> Resource | None:
+def owner_resource(owner: OwnerReference) -> Resource | None:
     """The stored kind of an owner; None for a kind that is not served."""
     resource = by_kind(owner.api_version, owner.kind)
     return ALIASES.get(resource, resource) if resource is not None else None

@@ -12,24 +12,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.api.views import Owner
+from windlass.api.views import OwnerReference
 from windlass.controllers.effects import NOTHING, Delete, Effects, Patch
 from windlass.controllers.garbage.graph import FOREGROUND, ORPHAN, Item
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class OwnersSnapshot:
     """``solid``: owners that live (or cannot be judged); ``waiting``: those deleted in the foreground;
     ``absent``: those that are gone. ``dependents`` name this object as an owner.
     """
 
-    solid: tuple[Owner, ...] = ()
-    waiting: tuple[Owner, ...] = ()
-    absent: tuple[Owner, ...] = ()
+    solid: tuple[OwnerReference, ...] = ()
+    waiting: tuple[OwnerReference, ...] = ()
+    absent: tuple[OwnerReference, ...] = ()
     dependents: tuple[Item, ...] = ()
 
 
-def step(item: Item, seen: Observed) -> Effects:
+def step(item: Item, seen: OwnersSnapshot) -> Effects:
     """Look at an object once. Pure."""
     if item.orphans_dependents:
         return _orphan(item, seen)
@@ -46,7 +46,7 @@ def step(item: Item, seen: Observed) -> Effects:
     return _do(_delete(item, _own_policy(item)))
 
 
-def _orphan(item: Item, seen: Observed) -> Effects:
+def _orphan(item: Item, seen: OwnersSnapshot) -> Effects:
     released = [
         _keep_owners(dependent, [owner for owner in dependent.owners if owner.uid != item.uid])
         for dependent in seen.dependents
@@ -55,7 +55,7 @@ def _orphan(item: Item, seen: Observed) -> Effects:
     return Effects(stages=(*stages, (_drop_finalizer(item, ORPHAN),)))
 
 
-def _finish_foreground(item: Item, seen: Observed) -> Effects:
+def _finish_foreground(item: Item, seen: OwnersSnapshot) -> Effects:
     blocking = any(
         owner.uid == item.uid and owner.blocks for dependent in seen.dependents for owner in dependent.owners
     )
@@ -72,7 +72,7 @@ def _delete(item: Item, propagation: str) -> Delete:
     return Delete(item.resource, item.name, item.namespace or None, item.uid, propagation)
 
 
-def _keep_owners(item: Item, kept: Iterable[Owner]) -> Patch:
+def _keep_owners(item: Item, kept: Iterable[OwnerReference]) -> Patch:
     return _patch(item, {"ownerReferences": [_reference(owner) for owner in kept]})
 
 
@@ -91,7 +91,7 @@ def _patch(item: Item, change: dict[str, Any]) -> Patch:
     )
 
 
-def _reference(owner: Owner) -> dict[str, Any]:
+def _reference(owner: OwnerReference) -> dict[str, Any]:
     reference: dict[str, Any] = {
         "apiVersion": owner.api_version,
         "kind": owner.kind,

@@ -12,15 +12,15 @@ from typing import Any, Protocol
 
 from windlass.api.devices.accelerator_table import TIER_LABEL, tier_of
 from windlass.api.resources import NODES, Resource
-from windlass.api.views import Node, decode_node
+from windlass.api.views import NodeObject, decode_node
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects, Patch
-from windlass.controllers.runner import Watch
+from windlass.controllers.runner import WatchedCollection
 
 PRODUCT = ".product"
 
 
-class Informers(Protocol):
+class GpuTierInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -38,11 +38,15 @@ class GpuTierController:
     name = "gputier"
     pause_seconds = 1.0
 
-    def __init__(self, informers: Informers) -> None:
-        self._nodes: Informer[Node] = informers.informer(NODES, decode=decode_node)
+    def __init__(self, informers: GpuTierInformers) -> None:
+        self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
 
-    def watches(self) -> Iterable[Watch]:
-        return (Watch(self._nodes, lambda node: [node.name], lambda old, new: old.labels != new.labels),)
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(
+                self._nodes, lambda node: [node.name], lambda old, new: old.labels != new.labels
+            ),
+        )
 
     def first_keys(self) -> Iterable[str]:
         return ()

@@ -12,8 +12,8 @@ from windlass.api.views import Namespace, decode_namespace
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.namespace.step import Content, Observed, step
-from windlass.controllers.runner import Watch
+from windlass.controllers.namespace.step import Content, NamespaceSnapshot, step
+from windlass.controllers.runner import WatchedCollection
 from windlass.kits.clock import Clock
 
 CONTENT: tuple[Resource, ...] = tuple(r for r in ALL if r.namespaced and r not in ALIASES and r != EVENTS_V1)
@@ -21,7 +21,7 @@ CONTENT: tuple[Resource, ...] = tuple(r for r in ALL if r.namespaced and r not i
 AT_ONCE = 500
 
 
-class Informers(Protocol):
+class NamespaceInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -40,13 +40,17 @@ class NamespaceController:
     name = "namespace"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: NamespaceInformers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
 
-    def watches(self) -> Iterable[Watch]:
-        return (Watch(self._namespaces, lambda namespace: [namespace.name] if namespace.deleted else []),)
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(
+                self._namespaces, lambda namespace: [namespace.name] if namespace.deleted else []
+            ),
+        )
 
     def first_keys(self) -> Iterable[str]:
         return ()
@@ -62,7 +66,7 @@ class NamespaceController:
         for resource in CONTENT:
             found = await self._client.list(resource, key, limit=AT_ONCE, type=_Object)
             content[resource] = [_content(obj.metadata) for obj in found.items]
-        return step(namespace, Observed(content, self._clock.now()))
+        return step(namespace, NamespaceSnapshot(content, self._clock.now()))
 
 
 def _content(meta: _Meta) -> Content:

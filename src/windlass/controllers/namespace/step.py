@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.resources import NAMESPACES, Resource
-from windlass.controllers.effects import NOTHING, Delete, Effects, Patch, Plan, Update, reference
+from windlass.controllers.effects import NOTHING, Delete, EffectPlan, Effects, Patch, Update, reference
 from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]
@@ -31,19 +31,19 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class NamespaceSnapshot:
     """``content``: what is there, by kind; of a crowded kind only the first part. ``now``: Unix seconds."""
 
     content: Mapping[Resource, Sequence[Content]]
     now: float
 
 
-def step(namespace: Json, seen: Observed) -> Effects:
+def step(namespace: Json, seen: NamespaceSnapshot) -> Effects:
     """Look at a namespace once. Pure."""
     metadata, spec = namespace["metadata"], namespace.get("spec") or {}
     if not metadata.get("deletionTimestamp") or FINALIZER not in (spec.get("finalizers") or ()):
         return NOTHING
-    plan = Plan(about=reference(NAMESPACES, namespace))
+    plan = EffectPlan(about=reference(NAMESPACES, namespace))
     name = metadata["name"]
     live = [
         Delete(resource, content.name, name, content.uid, propagation="Background")
@@ -67,7 +67,7 @@ def step(namespace: Json, seen: Observed) -> Effects:
     return plan.done()
 
 
-def _conditions(namespace: Json, seen: Observed) -> list[Json]:
+def _conditions(namespace: Json, seen: NamespaceSnapshot) -> list[Json]:
     """The conditions, with the time of the last change of each."""
     counts = {_word(resource): len(found) for resource, found in seen.content.items() if found}
     held: dict[str, int] = {}

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS, Resource
-from windlass.api.views import Node, Pod, decode_node, decode_pod
+from windlass.api.views import NodeObject, Pod, decode_node, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import Bare, Index
+from windlass.controllers.expectations import Bare, RecordIndex
 from windlass.controllers.nodehealth.step import (
     GRACE_SECONDS,
     NodeObserved,
@@ -21,13 +21,13 @@ from windlass.controllers.nodehealth.step import (
     step_pod,
 )
 from windlass.controllers.nodehealth.taints import in_order
-from windlass.controllers.runner import Watch
+from windlass.controllers.runner import WatchedCollection
 from windlass.kits.clock import Clock
 
 READY = "True"
 
 
-class Informers(Protocol):
+class NodeHealthInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -97,26 +97,28 @@ class NodeHealthController:
     name = "nodehealth"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: NodeHealthInformers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._beats: Informer[Heartbeat] = informers.informer(NODES, decode=decode_heartbeat)
-        self._nodes: Informer[Node] = informers.informer(NODES, decode=decode_node)
+        self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._leases: Informer[Lease] = informers.informer(LEASES, decode=decode_lease)
-        self._pods_on = Index(self._pods, lambda pod: (pod.node_name,) if pod.node_name else (), _pod_key)
+        self._pods_on = RecordIndex(
+            self._pods, lambda pod: (pod.node_name,) if pod.node_name else (), _pod_key
+        )
         self._heard: dict[str, tuple[tuple[str, str], float]] = {}
         self._missing: dict[str, float] = {}
         """Nodes that do not exist though pods are bound to them: since when (monotonic seconds)."""
         self._ready: set[str] = set()
         self._beats.add_handler(self._came, lambda _, new: self._note_ready(new), self._forget)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._beats, self._keys_of_node, _says_something_new),
-            Watch(self._nodes, self._keys_on_node, _tainted_otherwise),
-            Watch(self._leases, lambda lease: [f"node:{lease.metadata.name}"]),
-            Watch(self._pods, self._keys_of_pod, _placed_otherwise),
+            WatchedCollection(self._beats, self._keys_of_node, _says_something_new),
+            WatchedCollection(self._nodes, self._keys_on_node, _tainted_otherwise),
+            WatchedCollection(self._leases, lambda lease: [f"node:{lease.metadata.name}"]),
+            WatchedCollection(self._pods, self._keys_of_pod, _placed_otherwise),
         )
 
     def first_keys(self) -> Iterable[str]:
@@ -143,7 +145,7 @@ class NodeHealthController:
         if len(self._ready) <= 1:  # the first that is ready, or the last: the others' taints depend on it
             yield from (f"node:{name}" for name in self._beats.items)
 
-    def _keys_on_node(self, node: Node) -> Iterable[str]:
+    def _keys_on_node(self, node: NodeObject) -> Iterable[str]:
         if node.name in self._nodes.items and not any(t.effect == "NoExecute" for t in node.taints):
             return []
         return [f"pod:{key}" for key in self._pods_on.get(node.name)]
@@ -226,7 +228,7 @@ def _says_something_new(old: Heartbeat, new: Heartbeat) -> bool:
     return old.stamp != new.stamp or old.uid != new.uid
 
 
-def _tainted_otherwise(old: Node, new: Node) -> bool:
+def _tainted_otherwise(old: NodeObject, new: NodeObject) -> bool:
     return old.taints != new.taints
 
 

@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.resources import NODES, PODS
-from windlass.api.views import Node, Pod
-from windlass.controllers.effects import NOTHING, Delete, Effects, Event, ObjectRef, Patch, Plan, reference
+from windlass.api.views import NodeObject, Pod
+from windlass.controllers.effects import (
+    NOTHING,
+    Delete,
+    EffectPlan,
+    Effects,
+    EmitEvent,
+    ObjectRef,
+    Patch,
+    reference,
+)
 from windlass.controllers.nodehealth import taints
 from windlass.kits.timestamps import rfc3339
 
@@ -38,7 +47,7 @@ class NodeObserved:
 class PodObserved:
     """``node`` None: it does not exist, since ``missing_seconds``."""
 
-    node: Node | None
+    node: NodeObject | None
     missing_seconds: float
     now: float
 
@@ -48,7 +57,7 @@ def step_node(node: Json, seen: NodeObserved) -> Effects:
     metadata = node["metadata"]
     if metadata.get("deletionTimestamp"):
         return NOTHING
-    plan = Plan(about=reference(NODES, node))
+    plan = EffectPlan(about=reference(NODES, node))
     silent = seen.silent_seconds >= GRACE_SECONDS
     conditions = (node.get("status") or {}).get("conditions") or []
     if silent:
@@ -56,7 +65,7 @@ def step_node(node: Json, seen: NodeObserved) -> Effects:
         if renewed != conditions:
             plan.stage(_patch(node, {"status": {"conditions": renewed}}, "status"))
             words = f"Node {metadata['name']} has not been heard of for {GRACE_SECONDS:.0f} s"
-            plan.event(Event(reference(NODES, node), "Normal", "NodeNotReady", words))
+            plan.event(EmitEvent(reference(NODES, node), "Normal", "NodeNotReady", words))
         conditions = renewed
     else:
         plan.look_again(GRACE_SECONDS - seen.silent_seconds)
@@ -115,7 +124,7 @@ def step_pod(pod: Pod, seen: PodObserved) -> Effects:
     if due > seen.now:
         return Effects(requeue_after=due - seen.now)
     words = f"Marking for deletion Pod {pod.key}: node {seen.node.name} is tainted"
-    event = Event(_about(pod), "Normal", "TaintManagerEviction", words)
+    event = EmitEvent(_about(pod), "Normal", "TaintManagerEviction", words)
     return Effects(stages=((Delete(PODS, pod.name, pod.namespace, pod.uid),),), events=(event,))
 
 
@@ -124,7 +133,7 @@ def _of_lost_node(pod: Pod, seen: PodObserved) -> Effects:
     if seen.missing_seconds < GONE_SECONDS:
         return Effects(requeue_after=GONE_SECONDS - seen.missing_seconds)
     words = f"Deleting Pod {pod.key}: its node {pod.node_name} does not exist any more"
-    event = Event(_about(pod), "Warning", "NodeLost", words)
+    event = EmitEvent(_about(pod), "Warning", "NodeLost", words)
     delete = Delete(PODS, pod.name, pod.namespace, pod.uid, grace_seconds=0)
     return Effects(stages=((delete,),), events=(event,))
 

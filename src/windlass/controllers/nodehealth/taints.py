@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windlass.api.views import TaintView
-from windlass.api.views.podshape import Toleration
+from windlass.api.views.podshape import TolerationWire
 from windlass.api.views.wire import moment
 from windlass.kits.timestamps import rfc3339
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
-OURS = (NOT_READY, UNREACHABLE)
+OWN_TAINTS = (NOT_READY, UNREACHABLE)
 DEFAULT_TOLERATION_SECONDS = 300
 """Of a pod that says nothing about the two: what Kubernetes' admission would have written into it."""
 
@@ -33,7 +33,7 @@ def adjust(
     result = []
     for taint in present:
         place = (taint.get("key", ""), taint.get("effect", ""))
-        if place[0] in OURS and place[1] in ("NoSchedule", "NoExecute"):
+        if place[0] in OWN_TAINTS and place[1] in ("NoSchedule", "NoExecute"):
             if place not in needed:
                 continue
             del needed[place]
@@ -50,11 +50,15 @@ def in_order(present: Iterable[TaintView], ready: str, *, execute: bool) -> bool
     """Whether a node with this Ready status has exactly those of our taints that it should have."""
     if not ready:
         return True  # nobody has reported yet
-    found = {(t.key, t.effect) for t in present if t.key in OURS and t.effect in ("NoSchedule", "NoExecute")}
+    found = {
+        (t.key, t.effect) for t in present if t.key in OWN_TAINTS and t.effect in ("NoSchedule", "NoExecute")
+    }
     return found == set(wanted(ready, execute=execute))
 
 
-def eviction_due(tolerations: Iterable[Toleration], taints: Iterable[TaintView], now: float) -> float | None:
+def eviction_due(
+    tolerations: Iterable[TolerationWire], taints: Iterable[TaintView], now: float
+) -> float | None:
     """When the pod has to go (Unix seconds); None: it bears all NoExecute taints for ever."""
     listed = tuple(tolerations)
     due: float | None = None
@@ -69,16 +73,16 @@ def eviction_due(tolerations: Iterable[Toleration], taints: Iterable[TaintView],
     return due
 
 
-def _borne_seconds(tolerations: tuple[Toleration, ...], taint: TaintView) -> float | None:
+def _borne_seconds(tolerations: tuple[TolerationWire, ...], taint: TaintView) -> float | None:
     """Seconds that the pod bears the taint; None: for ever. The shortest matching toleration decides."""
     matching = [toleration for toleration in tolerations if _tolerates(toleration, taint)]
     if not matching:
-        return float(DEFAULT_TOLERATION_SECONDS) if taint.key in OURS else 0.0
+        return float(DEFAULT_TOLERATION_SECONDS) if taint.key in OWN_TAINTS else 0.0
     limits = [t.toleration_seconds for t in matching if t.toleration_seconds is not None]
     return float(max(0, min(limits))) if limits else None
 
 
-def _tolerates(toleration: Toleration, taint: TaintView) -> bool:
+def _tolerates(toleration: TolerationWire, taint: TaintView) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

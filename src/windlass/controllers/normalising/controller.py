@@ -13,14 +13,14 @@ from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.normalising.step import job, pod, queue
-from windlass.controllers.runner import Watch
+from windlass.controllers.runner import WatchedCollection
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]
 
 
-class Informers(Protocol):
+class NormalisingInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -28,18 +28,18 @@ class NormalisingController:
     name = "normalising"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: NormalisingInformers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._queues: Informer[Json] = informers.informer(QUEUES)
         self._jobs: Informer[Json] = informers.informer(VOLCANO_JOBS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._queues, _queue_keys),
-            Watch(self._jobs, _job_keys, _never),
-            Watch(self._pods, _pod_keys, _never),
+            WatchedCollection(self._queues, _queue_keys),
+            WatchedCollection(self._jobs, _job_keys, _never),
+            WatchedCollection(self._pods, _pod_keys, _never),
         )
 
     def first_keys(self) -> Iterable[str]:

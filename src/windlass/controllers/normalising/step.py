@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.api.aliases import DESERVED, GUARANTEED, GUARANTEED_TWICE, pod_words, same_amounts
 from windlass.api.resources import PODS, QUEUES, VOLCANO_JOBS, VOLCANO_JOBS_V1BETA1, Resource
-from windlass.controllers.effects import NOTHING, Effects, Event, Patch, reference
+from windlass.controllers.effects import NOTHING, Effects, EmitEvent, Patch, reference
 
 Json = dict[str, Any]
 CONDITION = "Normalized"
@@ -54,7 +54,7 @@ def job(obj: Json) -> Effects:
     wrote = {entry.get("apiVersion") for entry in obj["metadata"].get("managedFields") or ()}
     if VOLCANO_JOBS_V1BETA1.api_version not in wrote:
         return NOTHING
-    event = Event(reference(VOLCANO_JOBS, obj), "Normal", CONDITION, OLD_VERSION, lasting=True)
+    event = EmitEvent(reference(VOLCANO_JOBS, obj), "Normal", CONDITION, OLD_VERSION, lasting=True)
     return Effects(events=(event,))
 
 
@@ -84,7 +84,7 @@ def _recorded(resource: Resource, obj: Json, status: str, reason: str, words: st
     )
     about = reference(resource, obj)
     kind = "Normal" if status == "True" else "Warning"
-    return Effects(((patch,),), (Event(about, kind, CONDITION, words, lasting=True),), about=about)
+    return Effects(((patch,),), (EmitEvent(about, kind, CONDITION, words, lasting=True),), about=about)
 
 
 def _version(obj: Json) -> str:

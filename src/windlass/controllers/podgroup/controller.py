@@ -20,13 +20,13 @@ from windlass.api.views import (
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.podgroup.step import SCHEDULER, Observed, class_missing, group_name, step
-from windlass.controllers.runner import Watch
+from windlass.controllers.podgroup.step import SCHEDULER, PodGroupSnapshot, class_missing, group_name, step
+from windlass.controllers.runner import WatchedCollection
 
 Json = dict[str, Any]
 
 
-class Informers(Protocol):
+class PodGroupInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -34,7 +34,7 @@ class PodGroupController:
     name = "podgroup"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(self, client: Client, informers: PodGroupInformers) -> None:
         self._client = client
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
@@ -43,12 +43,12 @@ class PodGroupController:
             PRIORITY_CLASSES, decode=decode_priority_class
         )
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._pods, _pod_keys),
-            Watch(self._groups, _group_keys),
-            Watch(self._namespaces, lambda _: ()),
-            Watch(self._classes, lambda _: ()),
+            WatchedCollection(self._pods, _pod_keys),
+            WatchedCollection(self._groups, _group_keys),
+            WatchedCollection(self._namespaces, lambda _: ()),
+            WatchedCollection(self._classes, lambda _: ()),
         )
 
     def first_keys(self) -> Iterable[str]:
@@ -68,7 +68,7 @@ class PodGroupController:
         holder = self._namespaces.items.get(namespace)
         queue = holder.annotations.get(names.QUEUE_NAME_VOLCANO, "") if holder is not None else ""
         exists = f"{namespace}/{group_name(pod)}" in self._groups.items
-        return step(pod, Observed(exists, queue))
+        return step(pod, PodGroupSnapshot(exists, queue))
 
 
 def _pod_keys(pod: Pod) -> Iterable[str]:

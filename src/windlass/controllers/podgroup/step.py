@@ -26,10 +26,10 @@ from windlass.client.event_correlator import ObjectRef
 from windlass.controllers.effects import (
     NOTHING,
     Create,
+    EffectPlan,
     Effects,
-    Event,
+    EmitEvent,
     Patch,
-    Plan,
     controller_of,
     controller_reference,
     reference,
@@ -47,7 +47,7 @@ _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class PodGroupSnapshot:
     """``exists``: the group is there. ``namespace_queue``: the namespace's queue annotation, or ""."""
 
     exists: bool
@@ -71,11 +71,11 @@ def group_name(pod: Json) -> str:
     return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
 
 
-def step(pod: Json, seen: Observed) -> Effects:
+def step(pod: Json, seen: PodGroupSnapshot) -> Effects:
     """Look at a pod once. Pure."""
     if not wants_group(pod):
         return NOTHING
-    plan = Plan(about=reference(PODS, pod))
+    plan = EffectPlan(about=reference(PODS, pod))
     metadata = pod["metadata"]
     name = group_name(pod)
     if not seen.exists:
@@ -85,7 +85,7 @@ def step(pod: Json, seen: Observed) -> Effects:
     return plan.done()
 
 
-def _group(pod: Json, name: str, namespace_queue: str, plan: Plan) -> Json:
+def _group(pod: Json, name: str, namespace_queue: str, plan: EffectPlan) -> Json:
     metadata = pod["metadata"]
     notes: Mapping[str, str] = metadata.get("annotations") or {}
     labels: Mapping[str, str] = metadata.get("labels") or {}
@@ -125,7 +125,7 @@ def _owners(pod: Json) -> list[Json]:
     return [controller_reference(PODS, pod)]
 
 
-def _min_member(notes: Mapping[str, str], plan: Plan) -> int:
+def _min_member(notes: Mapping[str, str], plan: EffectPlan) -> int:
     text = notes.get(MIN_MEMBER)
     if text is None:
         return 1
@@ -135,7 +135,7 @@ def _min_member(notes: Mapping[str, str], plan: Plan) -> int:
     return int(text)
 
 
-def _min_resources(pod: Json, notes: Mapping[str, str], least: int, plan: Plan) -> Json:
+def _min_resources(pod: Json, notes: Mapping[str, str], least: int, plan: EffectPlan) -> Json:
     text = notes.get(MIN_RESOURCES)
     if text is not None:
         try:
@@ -159,9 +159,9 @@ def _topology(notes: Mapping[str, str]) -> Json | None:
     return topology
 
 
-def _warn(plan: Plan, message: str) -> None:
+def _warn(plan: EffectPlan, message: str) -> None:
     assert plan.about is not None
-    plan.event(Event(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
+    plan.event(EmitEvent(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
 
 
 def class_missing(group: PodGroup, classes: Container[str]) -> Effects:
@@ -171,4 +171,4 @@ def class_missing(group: PodGroup, classes: Container[str]) -> Effects:
         return NOTHING
     words = f"PriorityClass {wanted} does not exist: the group counts as priority 0"
     about = ObjectRef(POD_GROUPS.api_version, POD_GROUPS.kind, group.namespace, group.name, group.uid)
-    return Effects(events=(Event(about, "Warning", "PriorityClassNotFound", words, lasting=True),))
+    return Effects(events=(EmitEvent(about, "Warning", "PriorityClassNotFound", words, lasting=True),))

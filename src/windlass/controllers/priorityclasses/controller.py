@@ -12,7 +12,7 @@ from windlass.api.resources import PRIORITY_CLASSES, Resource
 from windlass.api.views import PriorityClass, decode_priority_class
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Create, Effects
-from windlass.controllers.runner import Watch
+from windlass.controllers.runner import WatchedCollection
 
 SHIPPED: Mapping[str, tuple[int, str]] = {
     "system-cluster-critical": (
@@ -32,7 +32,7 @@ SHIPPED: Mapping[str, tuple[int, str]] = {
 }
 
 
-class Informers(Protocol):
+class PriorityClassInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -55,13 +55,15 @@ class PriorityClassController:
     name = "priorityclasses"
     pause_seconds = 0.0
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: PriorityClassInformers) -> None:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
 
-    def watches(self) -> Iterable[Watch]:
-        return (Watch(self._classes, lambda found: [found.name] if found.name in SHIPPED else []),)
+    def watches(self) -> Iterable[WatchedCollection]:
+        return (
+            WatchedCollection(self._classes, lambda found: [found.name] if found.name in SHIPPED else []),
+        )
 
     def first_keys(self) -> Iterable[str]:
         return SHIPPED.keys()

@@ -9,9 +9,9 @@ from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
 from windlass.api.views import PodGroup, decode_pod_group
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects
-from windlass.controllers.expectations import Index
-from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, Observed, make, step
-from windlass.controllers.runner import Watch
+from windlass.controllers.expectations import RecordIndex
+from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, QueueSnapshot, make, step
+from windlass.controllers.runner import WatchedCollection
 from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
 
 Json = dict[str, Any]
@@ -20,11 +20,11 @@ PAUSE_SECONDS = 1.0
 _NO_ROOT_YET_SECONDS = 0.1
 
 
-class Informers(Protocol):
+class QueueInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
-class Tally:
+class GroupTally:
     """Groups per queue and phase, kept up by the informer's changes."""
 
     def __init__(self, informer: Informer[PodGroup]) -> None:
@@ -56,19 +56,19 @@ class QueueController:
     name = "queue"
     pause_seconds = PAUSE_SECONDS
 
-    def __init__(self, informers: Informers) -> None:
+    def __init__(self, informers: QueueInformers) -> None:
         self._queues: Informer[Json] = informers.informer(QUEUES)
         self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
         self._commands: Informer[Json] = informers.informer(COMMANDS)
-        self._tally = Tally(self._groups)
-        self._children = Index(self._queues, lambda queue: [_parent(queue)], _name)
-        self._commands_of = Index(self._commands, _command_keys, key_of)
+        self._tally = GroupTally(self._groups)
+        self._children = RecordIndex(self._queues, lambda queue: [_parent(queue)], _name)
+        self._commands_of = RecordIndex(self._commands, _command_keys, key_of)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._queues, lambda queue: [_name(queue), *self._children.get(_name(queue))]),
-            Watch(self._groups, lambda group: [group.queue]),
-            Watch(self._commands, _command_keys),
+            WatchedCollection(self._queues, lambda queue: [_name(queue), *self._children.get(_name(queue))]),
+            WatchedCollection(self._groups, lambda group: [group.queue]),
+            WatchedCollection(self._commands, _command_keys),
         )
 
     def first_keys(self) -> Iterable[str]:
@@ -84,7 +84,7 @@ class QueueController:
                 return make(key)
             return discarded(commands)
         parent = None if key == ROOT else self._queues.items.get(_parent(queue))
-        return step(queue, Observed(parent, self._tally.of(key), commands))
+        return step(queue, QueueSnapshot(parent, self._tally.of(key), commands))
 
 
 def _name(queue: Json) -> str:

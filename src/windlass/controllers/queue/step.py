@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.api.resources import QUEUES
-from windlass.controllers.effects import Create, Effects, Event, Patch, Plan, reference
-from windlass.controllers.queue.table import State, Trigger, follow
+from windlass.controllers.effects import Create, EffectPlan, Effects, EmitEvent, Patch, reference
+from windlass.controllers.queue.table import QueuePhase, QueueTrigger, follow
 from windlass.controllers.volcano_commands import discard
 
 Json = dict[str, Any]
@@ -24,11 +24,11 @@ DEFAULT = "default"
 REQUIRED = (ROOT, DEFAULT)
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 COUNTED = ("pending", "inqueue", "running", "unknown", "completed")
-_SHUT = (State.CLOSING, State.CLOSED)
+_SHUT = (QueuePhase.CLOSING, QueuePhase.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class QueueSnapshot:
     """``parent`` None: missing, or this is the root. ``counts``: groups by phase, in lower case.
 
     ``commands`` target the queue, the oldest first.
@@ -53,9 +53,9 @@ def make(name: str) -> Effects:
     return Effects(stages=((Create(QUEUES, obj),),))
 
 
-def step(queue: Json, seen: Observed) -> Effects:
+def step(queue: Json, seen: QueueSnapshot) -> Effects:
     """Look at a queue once. Pure."""
-    plan = Plan(about=reference(QUEUES, queue))
+    plan = EffectPlan(about=reference(QUEUES, queue))
     name = queue["metadata"]["name"]
     if queue["metadata"].get("deletionTimestamp"):
         return plan.done()
@@ -64,7 +64,7 @@ def step(queue: Json, seen: Observed) -> Effects:
     before = _state(queue)
     after, mark = _decide(queue, seen, plan)
     if after in _SHUT and _held(seen) == 0:
-        after = follow(after, Trigger.EMPTIED) or after
+        after = follow(after, QueueTrigger.EMPTIED) or after
     notes = queue["metadata"].get("annotations") or {}
     if mark is not None and notes.get(CLOSED_BY_PARENT) != mark:
         plan.stage(Patch(QUEUES, name, {"metadata": {"annotations": {CLOSED_BY_PARENT: mark}}}))
@@ -76,66 +76,66 @@ def step(queue: Json, seen: Observed) -> Effects:
     return plan.done()
 
 
-def _state(queue: Json) -> State | None:
+def _state(queue: Json) -> QueuePhase | None:
     text = (queue.get("status") or {}).get("state")
     if not text:
         return None
-    return State(text) if text in tuple(State) else State.UNKNOWN
+    return QueuePhase(text) if text in tuple(QueuePhase) else QueuePhase.UNKNOWN
 
 
-def _decide(queue: Json, seen: Observed, plan: Plan) -> tuple[State, str | None]:
+def _decide(queue: Json, seen: QueueSnapshot, plan: EffectPlan) -> tuple[QueuePhase, str | None]:
     """The new state, and the value that the closed-by-parent mark must have (None: as it is)."""
     state = _state(queue)
     if state is None:
-        state = follow(State.UNKNOWN, Trigger.NEW) or State.OPEN
+        state = follow(QueuePhase.UNKNOWN, QueueTrigger.NEW) or QueuePhase.OPEN
     parent_shut = seen.parent is not None and _state(seen.parent) in _SHUT
     if seen.commands:
         return _obey(queue, state, seen.commands[0], parent_shut, plan)
     marked = (queue["metadata"].get("annotations") or {}).get(CLOSED_BY_PARENT) == "true"
     if parent_shut and state not in _SHUT:
-        return follow(state, Trigger.CLOSE) or state, "true"
+        return follow(state, QueueTrigger.CLOSE) or state, "true"
     if marked and not parent_shut and seen.parent is not None and state in _SHUT:
-        return follow(state, Trigger.OPEN) or state, "false"
+        return follow(state, QueueTrigger.OPEN) or state, "false"
     return state, None
 
 
 def _obey(
-    queue: Json, state: State, command: Json, parent_shut: bool, plan: Plan
-) -> tuple[State, str | None]:
+    queue: Json, state: QueuePhase, command: Json, parent_shut: bool, plan: EffectPlan
+) -> tuple[QueuePhase, str | None]:
     name, action = queue["metadata"]["name"], command.get("action") or ""
-    if action not in (Trigger.OPEN, Trigger.CLOSE):
+    if action not in (QueueTrigger.OPEN, QueueTrigger.CLOSE):
         _refuse(plan, "CommandIssued", f"{action or 'no action'} is no action for a queue")
         return state, None
-    trigger = Trigger(action)
-    if trigger is Trigger.CLOSE and name == ROOT:
+    trigger = QueueTrigger(action)
+    if trigger is QueueTrigger.CLOSE and name == ROOT:
         _refuse(plan, trigger, "the root queue cannot be closed")
         return state, None
-    if trigger is Trigger.OPEN and parent_shut:
+    if trigger is QueueTrigger.OPEN and parent_shut:
         parent = (queue.get("spec") or {}).get("parent")
         _refuse(plan, trigger, f"the parent queue {parent} is closing or closed: open it first")
         return state, None
-    return follow(state, trigger) or state, "false" if trigger is Trigger.OPEN else None
+    return follow(state, trigger) or state, "false" if trigger is QueueTrigger.OPEN else None
 
 
-def _refuse(plan: Plan, reason: str, message: str) -> None:
+def _refuse(plan: EffectPlan, reason: str, message: str) -> None:
     assert plan.about is not None
-    plan.event(Event(plan.about, "Warning", str(reason), message))
+    plan.event(EmitEvent(plan.about, "Warning", str(reason), message))
 
 
-def _tell(plan: Plan, before: State | None, after: State) -> None:
+def _tell(plan: EffectPlan, before: QueuePhase | None, after: QueuePhase) -> None:
     assert plan.about is not None
-    if before is State.OPEN and after in _SHUT:
-        plan.event(Event(plan.about, "Normal", "CloseQueue", "Close queue succeed"))
-    elif before in _SHUT and after is State.OPEN:
-        plan.event(Event(plan.about, "Normal", "OpenQueue", "Open queue succeed"))
+    if before is QueuePhase.OPEN and after in _SHUT:
+        plan.event(EmitEvent(plan.about, "Normal", "CloseQueue", "Close queue succeed"))
+    elif before in _SHUT and after is QueuePhase.OPEN:
+        plan.event(EmitEvent(plan.about, "Normal", "OpenQueue", "Open queue succeed"))
 
 
-def _held(seen: Observed) -> int:
+def _held(seen: QueueSnapshot) -> int:
     """Groups that keep a queue from being closed: a completed one asks for nothing any more."""
     return sum(seen.counts.get(name, 0) for name in COUNTED if name != "completed")
 
 
-def _write_status(queue: Json, state: State, seen: Observed, plan: Plan) -> None:
+def _write_status(queue: Json, state: QueuePhase, seen: QueueSnapshot, plan: EffectPlan) -> None:
     present = queue.get("status") or {}
     change: Json = {name: seen.counts.get(name, 0) for name in COUNTED}
     change = {name: count for name, count in change.items() if (present.get(name) or 0) != count}

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class State(StrEnum):
+class QueuePhase(StrEnum):
     OPEN = "Open"
     CLOSING = "Closing"
     CLOSED = "Closed"
     UNKNOWN = "Unknown"
 
 
-class Trigger(StrEnum):
+class QueueTrigger(StrEnum):
     OPEN = "OpenQueue"
     """Asked for, or the parent opened again after it had closed this one."""
     CLOSE = "CloseQueue"
@@ -24,16 +24,16 @@ class Trigger(StrEnum):
     """Nobody has written a state yet."""
 
 
-TRANSITIONS: Mapping[tuple[State, Trigger], State] = {
-    (State.UNKNOWN, Trigger.NEW): State.OPEN,
-    (State.UNKNOWN, Trigger.OPEN): State.OPEN,
-    (State.UNKNOWN, Trigger.CLOSE): State.CLOSING,
-    (State.OPEN, Trigger.CLOSE): State.CLOSING,
-    (State.CLOSING, Trigger.OPEN): State.OPEN,
-    (State.CLOSING, Trigger.EMPTIED): State.CLOSED,
-    (State.CLOSED, Trigger.OPEN): State.OPEN,
+TRANSITIONS: Mapping[tuple[QueuePhase, QueueTrigger], QueuePhase] = {
+    (QueuePhase.UNKNOWN, QueueTrigger.NEW): QueuePhase.OPEN,
+    (QueuePhase.UNKNOWN, QueueTrigger.OPEN): QueuePhase.OPEN,
+    (QueuePhase.UNKNOWN, QueueTrigger.CLOSE): QueuePhase.CLOSING,
+    (QueuePhase.OPEN, QueueTrigger.CLOSE): QueuePhase.CLOSING,
+    (QueuePhase.CLOSING, QueueTrigger.OPEN): QueuePhase.OPEN,
+    (QueuePhase.CLOSING, QueueTrigger.EMPTIED): QueuePhase.CLOSED,
+    (QueuePhase.CLOSED, QueueTrigger.OPEN): QueuePhase.OPEN,
 }
 
 
-def follow(state: State, trigger: Trigger) -> State | None:
+def follow(state: QueuePhase, trigger: QueueTrigger) -> QueuePhase | None:
     return TRANSITIONS.get((state, trigger))

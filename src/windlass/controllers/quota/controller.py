@@ -15,9 +15,9 @@ from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import Bare, Index
+from windlass.controllers.expectations import Bare, RecordIndex
 from windlass.controllers.quota.step import charge, step
-from windlass.controllers.runner import Watch
+from windlass.controllers.runner import WatchedCollection
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
@@ -31,7 +31,7 @@ _OTHERS = tuple(
 )
 
 
-class Informers(Protocol):
+class QuotaInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -41,21 +41,21 @@ class QuotaController:
     name = "quota"
     pause_seconds = PAUSE_SECONDS
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: QuotaInformers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._quotas: Informer[Json] = informers.informer(RESOURCE_QUOTAS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._others = [informers.informer(resource, decode=Bare) for resource in _OTHERS]
-        self._quotas_in = Index(self._quotas, lambda quota: (quota["metadata"]["namespace"],), _key)
+        self._quotas_in = RecordIndex(self._quotas, lambda quota: (quota["metadata"]["namespace"],), _key)
         self._rest_until: dict[str, float] = {}
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._quotas, lambda quota: (quota["metadata"]["namespace"],)),
-            Watch(self._pods, lambda pod: self._if_limited(pod.namespace), _counts_otherwise),
+            WatchedCollection(self._quotas, lambda quota: (quota["metadata"]["namespace"],)),
+            WatchedCollection(self._pods, lambda pod: self._if_limited(pod.namespace), _counts_otherwise),
             *(
-                Watch(informer, lambda thing: self._if_limited(thing.metadata.namespace))
+                WatchedCollection(informer, lambda thing: self._if_limited(thing.metadata.namespace))
                 for informer in self._others
             ),
         )

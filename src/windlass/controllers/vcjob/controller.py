@@ -23,16 +23,16 @@ from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_c
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects, controller_of
-from windlass.controllers.expectations import Index, Stored, Within, decode_stored
-from windlass.controllers.runner import Watch
+from windlass.controllers.expectations import RecordIndex, Stored, Within, decode_stored
+from windlass.controllers.runner import WatchedCollection
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.members import Members, members
-from windlass.controllers.vcjob.observed import Observed
+from windlass.controllers.vcjob.observed import JobSnapshot
 from windlass.controllers.vcjob.policies import missing
 from windlass.controllers.vcjob.reconcile import step
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER, read
 from windlass.controllers.vcjob.state_machine import RESTARTABLE
-from windlass.controllers.vcjob.traces import JobJourneys
+from windlass.controllers.vcjob.traces import JobTraces
 from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
 from windlass.kits.clock import Clock
 from windlass.observe.tracing import Exporter
@@ -41,7 +41,7 @@ Json = dict[str, Any]
 _STALE_CACHE_SECONDS = 0.2
 
 
-class Informers(Protocol):
+class JobInformers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
@@ -54,7 +54,7 @@ class JobController:
     def __init__(
         self,
         client: Client,
-        informers: Informers,
+        informers: JobInformers,
         clock: Clock,
         exporter: Exporter | None = None,
         scheduler: str = DEFAULT_SCHEDULER,
@@ -62,7 +62,7 @@ class JobController:
         """``scheduler``: who places the pods of jobs that name nobody."""
         self._client = client
         self._scheduler = scheduler
-        self._journeys = JobJourneys(exporter) if exporter is not None else None
+        self._traces = JobTraces(exporter) if exporter is not None else None
         self._clock = clock
         self._jobs: Informer[Stored] = informers.informer(VOLCANO_JOBS, decode=decode_stored)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
@@ -74,19 +74,19 @@ class JobController:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
-        self._pods_of = Index(self._pods, _job_uid, lambda pod: pod.key)
-        self._commands_of = Index(self._commands, _command_keys, key_of)
-        self._jobs_with_claim = Index(self._jobs, _claim_keys, lambda job: job.key)
+        self._pods_of = RecordIndex(self._pods, _job_uid, lambda pod: pod.key)
+        self._commands_of = RecordIndex(self._commands, _command_keys, key_of)
+        self._jobs_with_claim = RecordIndex(self._jobs, _claim_keys, lambda job: job.key)
 
-    def watches(self) -> Iterable[Watch]:
+    def watches(self) -> Iterable[WatchedCollection]:
         return (
-            Watch(self._jobs, lambda job: [job.key]),
-            Watch(self._pods, _pod_keys),
-            Watch(self._groups, _owner_keys),
-            Watch(self._maps, self._hosts_keys),
-            Watch(self._services, self._service_keys),
-            Watch(self._claims, self._keys_of_claim),
-            Watch(self._commands, _command_keys),
+            WatchedCollection(self._jobs, lambda job: [job.key]),
+            WatchedCollection(self._pods, _pod_keys),
+            WatchedCollection(self._groups, _owner_keys),
+            WatchedCollection(self._maps, self._hosts_keys),
+            WatchedCollection(self._services, self._service_keys),
+            WatchedCollection(self._claims, self._keys_of_claim),
+            WatchedCollection(self._commands, _command_keys),
         )
 
     def first_keys(self) -> Iterable[str]:
@@ -107,19 +107,19 @@ class JobController:
         stored = self._jobs.items.get(key)
         commands = oldest_first(self._commands_of.get(key).values())
         if stored is None:
-            if self._journeys is not None:
-                self._journeys.gone(key)
+            if self._traces is not None:
+                self._traces.gone(key)
             return discarded(commands)
         job = stored.object
         pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
         seen = self._observe(job, pods, commands)
-        if self._journeys is not None:
-            self._journeys.look(key, job, seen)
+        if self._traces is not None:
+            self._traces.look(key, job, seen)
         return step(job, seen)
 
-    def _observe(self, job: Json, pods: Members, commands: tuple[Json, ...]) -> Observed:
+    def _observe(self, job: Json, pods: Members, commands: tuple[Json, ...]) -> JobSnapshot:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         uid = job["metadata"]["uid"]
         objects: dict[tuple[str, str], Json] = {}
@@ -130,7 +130,7 @@ class JobController:
         if hosts is not None:
             objects["ConfigMap", f"{name}-svc"] = hosts.object
         group = self._groups.items.get(f"{namespace}/{name}-{uid}")
-        return Observed(
+        return JobSnapshot(
             pods=pods,
             group=group.object if group is not None else None,
             objects=objects,

@@ -13,7 +13,7 @@ from windlass.api.quantities import add, from_units
 from windlass.api.resources import POD_GROUPS
 from windlass.api.views import decode_pod
 from windlass.controllers.vcjob.pods import owner_reference
-from windlass.controllers.vcjob.spec import JobSpec, Task
+from windlass.controllers.vcjob.spec import JobSpec, JobTask
 from windlass.controllers.vcjob.status import JobState
 
 _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
@@ -109,7 +109,7 @@ def min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, str
     return {name: from_units(name, units) for name, units in sorted(total.items()) if units}
 
 
-def _first(tasks: list[Task], count: int) -> list[tuple[Task, int]]:
+def _first(tasks: list[JobTask], count: int) -> list[tuple[JobTask, int]]:
     shares = []
     for task in tasks:
         share = min(task.replicas, count)
@@ -118,7 +118,7 @@ def _first(tasks: list[Task], count: int) -> list[tuple[Task, int]]:
     return shares
 
 
-def _minimums(tasks: list[Task], count: int) -> list[tuple[Task, int]]:
+def _minimums(tasks: list[JobTask], count: int) -> list[tuple[JobTask, int]]:
     shares = []
     for task in tasks:
         share = min(task.min_available, count)
@@ -131,7 +131,7 @@ def _minimums(tasks: list[Task], count: int) -> list[tuple[Task, int]]:
     return shares
 
 
-def _priority(task: Task, spec: JobSpec, priorities: Mapping[str, int]) -> int:
+def _priority(task: JobTask, spec: JobSpec, priorities: Mapping[str, int]) -> int:
     return priorities.get(task.pod_spec.get("priorityClassName") or spec.priority_class, 0)
 
 
@@ -156,7 +156,7 @@ def _topology(raw: Mapping[str, Any]) -> dict[str, Any]:
     return topology
 
 
-def _subgroup(task: Task) -> dict[str, Any]:
+def _subgroup(task: JobTask) -> dict[str, Any]:
     assert task.partition is not None
     subgroup: dict[str, Any] = {
         "name": task.name,

@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class JobSnapshot:
     """What surrounds a job.
 
     ``pods`` are those that the job controls. ``group`` is the PodGroup of its name. ``objects``: present

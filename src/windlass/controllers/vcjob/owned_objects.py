@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.api.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, POD_GROUPS, SERVICES
-from windlass.controllers.effects import Create, Delete, Event, Patch, Plan, controller_of
+from windlass.controllers.effects import Create, Delete, EffectPlan, EmitEvent, Patch, controller_of
 from windlass.controllers.vcjob import group as groups
 from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob.members import Member
-from windlass.controllers.vcjob.observed import Observed
+from windlass.controllers.vcjob.observed import JobSnapshot
 from windlass.controllers.vcjob.plugins import BUILT_IN
 from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.state_machine import FINAL, Phase
@@ -26,10 +26,10 @@ _OLD_OWNER_SECONDS = 1.0
 """How soon to look again for an object that an earlier job of the same name still holds."""
 
 
-class Beside:
+class OwnedObjects:
     """For one look at one job."""
 
-    def __init__(self, spec: JobSpec, seen: Observed, plan: Plan) -> None:
+    def __init__(self, spec: JobSpec, seen: JobSnapshot, plan: EffectPlan) -> None:
         self.spec, self.seen, self.plan = spec, seen, plan
 
     def present_group(self, state: JobState) -> Json | None:
@@ -205,7 +205,7 @@ class Beside:
 
     def _trouble(self, reason: str, message: str) -> None:
         assert self.plan.about is not None
-        self.plan.event(Event(self.plan.about, "Warning", reason, message, lasting=True))
+        self.plan.event(EmitEvent(self.plan.about, "Warning", reason, message, lasting=True))
 
 
 def _conditions(group: Json | None) -> list[Json]:

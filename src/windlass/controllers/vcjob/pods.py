@@ -11,7 +11,7 @@ from windlass.api.devices.numa_annotations import POLICY_VOLCANO
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.controllers.vcjob import plugins
 from windlass.controllers.vcjob.members import partition_of
-from windlass.controllers.vcjob.spec import JobSpec, Task, Volume
+from windlass.controllers.vcjob.spec import JobSpec, JobTask, JobVolume
 from windlass.controllers.vcjob.status import JobState
 
 _PASSED_ON = (names.PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
@@ -33,7 +33,7 @@ def owner_reference(spec: JobSpec) -> dict[str, Any]:
 
 
 def build(
-    spec: JobSpec, state: JobState, task: Task, index: int, known_classes: Mapping[str, int]
+    spec: JobSpec, state: JobState, task: JobTask, index: int, known_classes: Mapping[str, int]
 ) -> dict[str, Any]:
     """The pod ``<job>-<task>-<index>``. A priority class that does not exist is left out (priority 0)."""
     template = task.template.get("metadata") or {}
@@ -51,11 +51,11 @@ def build(
     }
     _mount_volumes(pod["spec"], spec)
     for name, arguments in sorted(spec.plugins.items()):
-        plugins.BUILT_IN[name].decorate(pod, plugins.Place(spec, task, index), arguments)
+        plugins.BUILT_IN[name].decorate(pod, plugins.PodPosition(spec, task, index), arguments)
     return pod
 
 
-def _labels(spec: JobSpec, task: Task, index: int) -> dict[str, str]:
+def _labels(spec: JobSpec, task: JobTask, index: int) -> dict[str, str]:
     labels = {
         names.TASK_INDEX: str(index),
         names.JOB_NAME: spec.name,
@@ -69,7 +69,7 @@ def _labels(spec: JobSpec, task: Task, index: int) -> dict[str, str]:
     return labels
 
 
-def _annotations(spec: JobSpec, state: JobState, task: Task, index: int) -> dict[str, str]:
+def _annotations(spec: JobSpec, state: JobState, task: JobTask, index: int) -> dict[str, str]:
     notes = {
         names.TASK_INDEX: str(index),
         names.TASK_SPEC: task.name,
@@ -89,7 +89,7 @@ def _annotations(spec: JobSpec, state: JobState, task: Task, index: int) -> dict
     return notes
 
 
-def _pod_spec(spec: JobSpec, task: Task, known_classes: Mapping[str, int]) -> dict[str, Any]:
+def _pod_spec(spec: JobSpec, task: JobTask, known_classes: Mapping[str, int]) -> dict[str, Any]:
     """The template's spec with lists that may be added to; what is not touched stays shared."""
     body = dict(task.pod_spec)
     for field in ("containers", "initContainers"):
@@ -106,7 +106,7 @@ def _pod_spec(spec: JobSpec, task: Task, known_classes: Mapping[str, int]) -> di
     return body
 
 
-def claim_name(spec: JobSpec, position: int, volume: Volume) -> str:
+def claim_name(spec: JobSpec, position: int, volume: JobVolume) -> str:
     """The claim of a volume: its own, or one made for the job, whose name is the same after every restart."""
     if volume.claim_name:
         return volume.claim_name

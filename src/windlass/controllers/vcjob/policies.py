@@ -17,8 +17,8 @@ from typing import Any
 
 from windlass.api.views.wire import moment
 from windlass.controllers.vcjob.members import Member, Members
-from windlass.controllers.vcjob.spec import JobSpec, Policy, Task
-from windlass.controllers.vcjob.state_machine import ACTIONS, TARGETED, Trigger
+from windlass.controllers.vcjob.spec import JobPolicy, JobSpec, JobTask
+from windlass.controllers.vcjob.state_machine import ACTIONS, TARGETED, JobTrigger
 from windlass.controllers.vcjob.status import EVERYTHING, UNSUCCEEDED, JobState
 
 ANY = "*"
@@ -58,10 +58,10 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PolicyAction:
     """What a policy does about an event, and when it is due (Unix seconds)."""
 
-    action: Trigger
+    action: JobTrigger
     happening: Happening
     due: float
 
@@ -81,17 +81,17 @@ def targeted(member: Member, targets: Iterable[str]) -> bool:
     return False
 
 
-def target_of(answer: Answer) -> str:
+def target_of(answer: PolicyAction) -> str:
     """The target of a partial restart, "" if the event is about nothing that could be restarted alone."""
     what = answer.happening
-    if answer.action is Trigger.RESTART_POD:
+    if answer.action is JobTrigger.RESTART_POD:
         return f"pod/{what.pod}" if what.pod else ""
-    if answer.action is Trigger.RESTART_TASK:
+    if answer.action is JobTrigger.RESTART_TASK:
         return f"task/{what.task}" if what.task else ""
     return f"partition/{what.task}/{what.partition}" if what.task and what.partition else ""
 
 
-def missing(spec: JobSpec, state: JobState, pods: Members) -> list[tuple[Task, int]]:
+def missing(spec: JobSpec, state: JobState, pods: Members) -> list[tuple[JobTask, int]]:
     """The pods that were there, are still wanted, and are gone."""
     return [
         (task, index)
@@ -152,7 +152,7 @@ def _evictions(spec: JobSpec, state: JobState, pods: Members, now: float) -> lis
     return found
 
 
-def _place(spec: JobSpec, name: str) -> tuple[Task | None, int]:
+def _place(spec: JobSpec, name: str) -> tuple[JobTask | None, int]:
     for task in spec.tasks:
         prefix = f"{spec.name}-{task.name}-"
         if name.startswith(prefix) and name.removeprefix(prefix).isdigit():
@@ -160,13 +160,13 @@ def _place(spec: JobSpec, name: str) -> tuple[Task | None, int]:
     return None, -1
 
 
-def _partition(task: Task, index: int) -> str:
+def _partition(task: JobTask, index: int) -> str:
     if task.partition is None:
         return ""
     return str(index // task.partition.size) if task.partition.size > 0 else "0"
 
 
-def _of_task(task: Task, alive: list[Member], pods: Members, now: float) -> list[Happening]:
+def _of_task(task: JobTask, alive: list[Member], pods: Members, now: float) -> list[Happening]:
     found = []
     done = [m for m in pods.values() if m.task == task.name and m.phase == "Succeeded"]
     if task.replicas and len(done) >= task.replicas and any(m.phase == "Succeeded" for m in alive):
@@ -187,7 +187,7 @@ def _of_group(group: Mapping[str, Any] | None, now: float) -> list[Happening]:
     return [Happening(JOB_UNKNOWN, max(times, default=0.0) or now)]
 
 
-def answers(spec: JobSpec, found: Iterable[Happening]) -> list[Answer]:
+def policy_actions(spec: JobSpec, found: Iterable[Happening]) -> list[PolicyAction]:
     """What the policies say to each event, in the order of the events."""
     result = []
     for what in found:
@@ -195,14 +195,14 @@ def answers(spec: JobSpec, found: Iterable[Happening]) -> list[Answer]:
         policy = _match(what, task.policies if task else ()) or _match(what, spec.policies)
         if policy is None or policy.action not in ACTIONS:
             continue
-        answer = Answer(Trigger(policy.action), what, what.since + (policy.delay_seconds or 0.0))
+        answer = PolicyAction(JobTrigger(policy.action), what, what.since + (policy.delay_seconds or 0.0))
         if answer.action in TARGETED and not target_of(answer):
             continue
         result.append(answer)
     return result
 
 
-def _match(what: Happening, policies: Iterable[Policy]) -> Policy | None:
+def _match(what: Happening, policies: Iterable[JobPolicy]) -> JobPolicy | None:
     for policy in policies:
         named = what.event in policy.events or ANY in policy.events
         if named and (what.event != POD_PENDING or policy.delay_seconds is not None):

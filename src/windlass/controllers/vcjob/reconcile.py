@@ -25,9 +25,9 @@ from windlass.controllers.effects import (
     NOTHING,
     Create,
     Delete,
+    EffectPlan,
     Effects,
-    Event,
-    Plan,
+    EmitEvent,
     Update,
     reference,
 )
@@ -35,13 +35,13 @@ from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.group import waiting_is_useless
 from windlass.controllers.vcjob.members import Member
-from windlass.controllers.vcjob.observed import Observed
-from windlass.controllers.vcjob.owned_objects import Beside
+from windlass.controllers.vcjob.observed import JobSnapshot
+from windlass.controllers.vcjob.owned_objects import OwnedObjects
 from windlass.controllers.vcjob.policies import targeted
-from windlass.controllers.vcjob.spec import JobSpec, Task, read
+from windlass.controllers.vcjob.spec import JobSpec, JobTask, read
 from windlass.controllers.vcjob.state_machine import ACTIONS, ACTIVE, ENDING, FINAL, Phase
-from windlass.controllers.vcjob.status import Counts, JobState
-from windlass.controllers.vcjob.transition import COMMAND_ISSUED, Cause, Decision, decide
+from windlass.controllers.vcjob.status import JobState, PodCounts
+from windlass.controllers.vcjob.transition import COMMAND_ISSUED, JobDecision, TransitionCause, decide
 from windlass.controllers.volcano_commands import discard
 
 Json = dict[str, Any]
@@ -49,7 +49,7 @@ BATCH = 500
 """The most pods that one look creates."""
 
 
-def step(job: Json, seen: Observed) -> Effects:
+def step(job: Json, seen: JobSnapshot) -> Effects:
     """Look at a job once. Pure."""
     if job["metadata"].get("deletionTimestamp"):
         return NOTHING
@@ -58,22 +58,22 @@ def step(job: Json, seen: Observed) -> Effects:
         spec = read(job, seen.scheduler)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         words = f"the spec cannot be read: {error}"
-        return Effects(events=(Event(about, "Warning", "InvalidJob", words, lasting=True),))
+        return Effects(events=(EmitEvent(about, "Warning", "InvalidJob", words, lasting=True),))
     return _Look(job, spec, seen, about).effects()
 
 
 class _Look:
     """The parts of one step, which share what is seen. Used once."""
 
-    def __init__(self, job: Json, spec: JobSpec, seen: Observed, about: ObjectRef) -> None:
+    def __init__(self, job: Json, spec: JobSpec, seen: JobSnapshot, about: ObjectRef) -> None:
         self.job, self.spec, self.seen, self.about = job, spec, seen, about
-        self.plan = Plan(about=about)
+        self.plan = EffectPlan(about=about)
         self.before = statuses.load(job)
-        self.beside = Beside(spec, seen, self.plan)
+        self.owned = OwnedObjects(spec, seen, self.plan)
 
     def effects(self) -> Effects:
         seen, before = self.seen, self.before
-        group = self.beside.present_group(before)
+        group = self.owned.present_group(before)
         decision = decide(
             self.spec,
             before,
@@ -95,19 +95,19 @@ class _Look:
 
     # A transition: status first, consequences second.
 
-    def _commit(self, decision: Decision, cause: Cause) -> None:
+    def _commit(self, decision: JobDecision, cause: TransitionCause) -> None:
         state = decision.state
         doomed = self._doomed(state)
-        state = replace(state, known=self._known(state, doomed, ()), past=self.beside.past(state))
+        state = replace(state, known=self._known(state, doomed, ()), past=self.owned.past(state))
         self._write_status(state, self._count(state, doomed))
         self._tell(state, cause)
         consequences = [self._delete_pod(member) for member in doomed.values()]
         if state.phase is Phase.RESTARTING:
-            consequences += self.beside.drop_stale_group(state)
+            consequences += self.owned.drop_stale_group(state)
         self.plan.stage(*consequences)
         self._remove_commands(state)
 
-    def _tell(self, state: JobState, cause: Cause) -> None:
+    def _tell(self, state: JobState, cause: TransitionCause) -> None:
         if cause.trigger in ACTIONS:
             words = f"Start to execute action {cause.trigger}: {cause.message}"
             self._event("Normal", COMMAND_ISSUED if cause.command else "ExecuteAction", words)
@@ -121,23 +121,23 @@ class _Look:
     def _carry_on(self, state: JobState) -> None:
         phase = state.phase or Phase.PENDING
         doomed = self._doomed(state)
-        past = self.beside.past(state)
+        past = self.owned.past(state)
         if past != state.past:
             # The scheduler wrote it after the restart was decided: it is kept before the group goes.
             self._write_status(replace(state, past=past), self._count(state, doomed))
             return
         actions: list[Any] = [self._delete_pod(member) for member in doomed.values()]
-        created: list[tuple[Task, int]] = []
+        created: list[tuple[JobTask, int]] = []
         if phase in ACTIVE:
-            ready = self.beside.keep_objects()
+            ready = self.owned.keep_objects()
             if ready:
-                actions += self.beside.keep_group(state)
+                actions += self.owned.keep_group(state)
                 created = self._wanted_pods(state)
-            state = replace(state, resources=self.beside.resources())
+            state = replace(state, resources=self.owned.resources())
         elif phase is Phase.RESTARTING:
-            actions += self.beside.drop_stale_group(state)
+            actions += self.owned.drop_stale_group(state)
         elif phase not in ENDING:
-            actions += self.beside.tidy(phase, doomed)
+            actions += self.owned.tidy(phase, doomed)
             state = replace(state, resources=_without_plugins(state.resources))
         self.plan.stage(*actions)
         as_it_is = replace(state, known=self._known(state, doomed, ()))
@@ -183,10 +183,10 @@ class _Look:
             )
         return not member.finished
 
-    def _wanted_pods(self, state: JobState) -> list[tuple[Task, int]]:
+    def _wanted_pods(self, state: JobState) -> list[tuple[JobTask, int]]:
         """The pods to create: none before the group has been admitted to its queue."""
-        group = self.beside.present_group(state)
-        self.beside.tell_why_waiting(group)
+        group = self.owned.present_group(state)
+        self.owned.tell_why_waiting(group)
         if ((group or {}).get("status") or {}).get("phase") in (None, "", "Pending"):
             return []
         wanted = (
@@ -201,7 +201,7 @@ class _Look:
             most = max(0, BATCH - len(self.seen.pods))
         return list(islice(wanted, most))
 
-    def _dependencies_met(self, task: Task) -> bool:
+    def _dependencies_met(self, task: JobTask) -> bool:
         """Volcano's rule: of the other task, minAvailable pods run and are ready, or succeeded."""
         ready = []
         for name in task.depends_on:
@@ -218,7 +218,7 @@ class _Look:
             return any(ready)
         return all(ready)
 
-    def _create_pods(self, state: JobState, wanted: list[tuple[Task, int]]) -> None:
+    def _create_pods(self, state: JobState, wanted: list[tuple[JobTask, int]]) -> None:
         if not wanted:
             return
         for name in bodies.classes_not_found(self.spec, self.seen.priorities):
@@ -233,7 +233,7 @@ class _Look:
         return Delete(PODS, member.name, self.spec.namespace, member.pod.uid)
 
     def _known(
-        self, state: JobState, doomed: Mapping[str, Member], created: list[tuple[Task, int]] | tuple[()]
+        self, state: JobState, doomed: Mapping[str, Member], created: list[tuple[JobTask, int]] | tuple[()]
     ) -> dict[str, frozenset[int]]:
         """The pods that are there, and those that are going although nobody here wanted it."""
         found: dict[str, set[int]] = {task.name: set() for task in self.spec.tasks}
@@ -256,8 +256,8 @@ class _Look:
         self,
         state: JobState,
         doomed: Mapping[str, Member],
-        created: list[tuple[Task, int]] | tuple[()] = (),
-    ) -> Counts:
+        created: list[tuple[JobTask, int]] | tuple[()] = (),
+    ) -> PodCounts:
         phases = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0, "Unknown": 0}
         by_task: dict[str, dict[str, int]] = {}
         terminating = 0
@@ -271,7 +271,7 @@ class _Look:
         for task, _ in created:
             phases["Pending"] += 1
             by_task.setdefault(task.name, {})["Pending"] = by_task.get(task.name, {}).get("Pending", 0) + 1
-        return Counts(
+        return PodCounts(
             pending=phases["Pending"],
             running=phases["Running"],
             succeeded=phases["Succeeded"],
@@ -282,10 +282,10 @@ class _Look:
             by_task=by_task,
         )
 
-    def _status_changed(self, state: JobState, counts: Counts) -> bool:
+    def _status_changed(self, state: JobState, counts: PodCounts) -> bool:
         return statuses.render(self.job, self.spec, state, counts) != (self.job.get("status") or {})
 
-    def _write_status(self, state: JobState, counts: Counts) -> None:
+    def _write_status(self, state: JobState, counts: PodCounts) -> None:
         status = statuses.render(self.job, self.spec, state, counts)
         if status != (self.job.get("status") or {}):
             self.plan.stage(Update(VOLCANO_JOBS, {**self.job, "status": status}, "status"))
@@ -302,7 +302,7 @@ class _Look:
         )
 
     def _event(self, kind: str, reason: str, message: str, *, lasting: bool = False) -> None:
-        self.plan.event(Event(self.about, kind, reason, message, lasting))
+        self.plan.event(EmitEvent(self.about, kind, reason, message, lasting))
 
 
 def _without_plugins(resources: Mapping[str, str]) -> dict[str, str]:

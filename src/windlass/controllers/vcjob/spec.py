@@ -20,7 +20,7 @@ NEEDS_SVC = frozenset({"pytorch"})
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class JobPolicy:
     """``on EVENTS (or on EXIT_CODE) do ACTION``, after ``delay_seconds`` if it is then still so.
 
     ``delay_seconds`` None: no timeout was given.
@@ -43,12 +43,12 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class JobTask:
     name: str
     replicas: int
     min_available: int
     template: Mapping[str, Any]
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[JobPolicy, ...] = ()
     max_retry: int = DEFAULT_MAX_RETRY
     depends_on: tuple[str, ...] = ()
     depends_on_any: bool = False
@@ -61,7 +61,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class JobVolume:
     """``claim`` None: the claim named ``claim_name`` must be there already."""
 
     mount_path: str
@@ -81,10 +81,10 @@ class JobSpec:
     min_success: int | None
     max_retry: int
     ttl_seconds: int | None
-    tasks: tuple[Task, ...]
-    policies: tuple[Policy, ...]
+    tasks: tuple[JobTask, ...]
+    policies: tuple[JobPolicy, ...]
     plugins: Mapping[str, tuple[str, ...]]
-    volumes: tuple[Volume, ...]
+    volumes: tuple[JobVolume, ...]
     topology: Mapping[str, Any] | None
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -102,7 +102,7 @@ class JobSpec:
     def group_name(self) -> str:
         return f"{self.name}-{self.uid}"
 
-    def task(self, name: str) -> Task | None:
+    def task(self, name: str) -> JobTask | None:
         return next((task for task in self.tasks if task.name == name), None)
 
     def pod_name(self, task: str, index: int) -> str:
@@ -140,14 +140,14 @@ def read(job: Mapping[str, Any], scheduler: str = DEFAULT_SCHEDULER) -> JobSpec:
     )
 
 
-def _task(raw: Mapping[str, Any], position: int) -> Task:
+def _task(raw: Mapping[str, Any], position: int) -> JobTask:
     replicas = int(raw.get("replicas") or 0)
     partition = _partition(raw.get("partitionPolicy"))
     least = raw.get("minAvailable")
     if least is None:
         least = partition.minimum * partition.size if partition and partition.minimum else replicas
     depends = raw.get("dependsOn") or {}
-    return Task(
+    return JobTask(
         name=raw.get("name") or f"default{position}",
         replicas=replicas,
         min_available=int(least),
@@ -172,16 +172,16 @@ def _partition(raw: Mapping[str, Any] | None) -> Partition | None:
     )
 
 
-def _policies(raw: Any) -> tuple[Policy, ...]:
+def _policies(raw: Any) -> tuple[JobPolicy, ...]:
     return tuple(_policy(entry) for entry in raw or ())
 
 
-def _policy(raw: Mapping[str, Any]) -> Policy:
+def _policy(raw: Mapping[str, Any]) -> JobPolicy:
     events = list(raw.get("events") or ())
     if raw.get("event"):
         events.append(raw["event"])
     timeout = raw.get("timeout")
-    return Policy(
+    return JobPolicy(
         action=raw.get("action") or "",
         events=tuple(events),
         exit_code=raw.get("exitCode"),
@@ -189,8 +189,8 @@ def _policy(raw: Mapping[str, Any]) -> Policy:
     )
 
 
-def _volume(raw: Mapping[str, Any]) -> Volume:
-    return Volume(
+def _volume(raw: Mapping[str, Any]) -> JobVolume:
+    return JobVolume(
         mount_path=raw.get("mountPath") or "",
         claim_name=raw.get("volumeClaimName") or "",
         claim=raw.get("volumeClaim"),

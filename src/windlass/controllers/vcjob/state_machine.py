@@ -27,7 +27,7 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
-class Trigger(StrEnum):
+class JobTrigger(StrEnum):
     # Actions; the values are those of policies and of Commands.
     ABORT = "AbortJob"
     RESTART = "RestartJob"
@@ -56,20 +56,20 @@ class Trigger(StrEnum):
 
 ACTIONS = frozenset(
     {
-        Trigger.ABORT,
-        Trigger.RESTART,
-        Trigger.RESTART_TASK,
-        Trigger.RESTART_POD,
-        Trigger.RESTART_PARTITION,
-        Trigger.TERMINATE,
-        Trigger.COMPLETE,
-        Trigger.RESUME,
+        JobTrigger.ABORT,
+        JobTrigger.RESTART,
+        JobTrigger.RESTART_TASK,
+        JobTrigger.RESTART_POD,
+        JobTrigger.RESTART_PARTITION,
+        JobTrigger.TERMINATE,
+        JobTrigger.COMPLETE,
+        JobTrigger.RESUME,
     }
 )
-TARGETED = frozenset({Trigger.RESTART_TASK, Trigger.RESTART_POD, Trigger.RESTART_PARTITION})
+TARGETED = frozenset({JobTrigger.RESTART_TASK, JobTrigger.RESTART_POD, JobTrigger.RESTART_PARTITION})
 
 
-class Scope(StrEnum):
+class RestartScope(StrEnum):
     """Which pods a restart replaces. Of a new restart the scope is added to one that is under way."""
 
     NONE = "none"
@@ -84,51 +84,51 @@ class Transition:
 
     phase: Phase
     retry: bool = False
-    scope: Scope = Scope.NONE
+    scope: RestartScope = RestartScope.NONE
 
 
-_RESTART = Transition(Phase.RESTARTING, retry=True, scope=Scope.ALL)
-_RESTART_PART = Transition(Phase.RESTARTING, retry=True, scope=Scope.TARGET)
-_WIDEN_TO_ALL = Transition(Phase.RESTARTING, scope=Scope.ALL)
-_WIDEN = Transition(Phase.RESTARTING, scope=Scope.TARGET)
-_RESUME = Transition(Phase.RESTARTING, retry=True, scope=Scope.UNSUCCEEDED)
+_RESTART = Transition(Phase.RESTARTING, retry=True, scope=RestartScope.ALL)
+_RESTART_PART = Transition(Phase.RESTARTING, retry=True, scope=RestartScope.TARGET)
+_WIDEN_TO_ALL = Transition(Phase.RESTARTING, scope=RestartScope.ALL)
+_WIDEN = Transition(Phase.RESTARTING, scope=RestartScope.TARGET)
+_RESUME = Transition(Phase.RESTARTING, retry=True, scope=RestartScope.UNSUCCEEDED)
 _ABORT = Transition(Phase.ABORTING)
 _TERMINATE = Transition(Phase.TERMINATING)
 _COMPLETE = Transition(Phase.COMPLETING)
 
-TRANSITIONS: Mapping[tuple[Phase, Trigger], Transition] = {
-    (Phase.PENDING, Trigger.RESTART): _RESTART,
-    (Phase.PENDING, Trigger.RESTART_TASK): _RESTART_PART,
-    (Phase.PENDING, Trigger.RESTART_POD): _RESTART_PART,
-    (Phase.PENDING, Trigger.RESTART_PARTITION): _RESTART_PART,
-    (Phase.PENDING, Trigger.ABORT): _ABORT,
-    (Phase.PENDING, Trigger.TERMINATE): _TERMINATE,
-    (Phase.PENDING, Trigger.COMPLETE): _COMPLETE,
-    (Phase.PENDING, Trigger.STARTED): Transition(Phase.RUNNING),
-    (Phase.RUNNING, Trigger.RESTART): _RESTART,
-    (Phase.RUNNING, Trigger.RESTART_TASK): _RESTART_PART,
-    (Phase.RUNNING, Trigger.RESTART_POD): _RESTART_PART,
-    (Phase.RUNNING, Trigger.RESTART_PARTITION): _RESTART_PART,
-    (Phase.RUNNING, Trigger.ABORT): _ABORT,
-    (Phase.RUNNING, Trigger.TERMINATE): _TERMINATE,
-    (Phase.RUNNING, Trigger.COMPLETE): _COMPLETE,
-    (Phase.RUNNING, Trigger.ENOUGH_SUCCEEDED): Transition(Phase.COMPLETED),
-    (Phase.RUNNING, Trigger.TOO_FEW_SUCCEEDED): Transition(Phase.FAILED),
-    (Phase.RUNNING, Trigger.STALLED): Transition(Phase.PENDING),
-    (Phase.RESTARTING, Trigger.RETRIES_SPENT): Transition(Phase.FAILED),
-    (Phase.RESTARTING, Trigger.CLEARED): Transition(Phase.PENDING),
-    (Phase.RESTARTING, Trigger.RESTART): _WIDEN_TO_ALL,
-    (Phase.RESTARTING, Trigger.RESTART_TASK): _WIDEN,
-    (Phase.RESTARTING, Trigger.RESTART_POD): _WIDEN,
-    (Phase.RESTARTING, Trigger.RESTART_PARTITION): _WIDEN,
-    (Phase.RESTARTING, Trigger.ABORT): _ABORT,
-    (Phase.RESTARTING, Trigger.TERMINATE): _TERMINATE,
-    (Phase.RESTARTING, Trigger.COMPLETE): _COMPLETE,
-    (Phase.ABORTING, Trigger.RESUME): _RESUME,
-    (Phase.ABORTING, Trigger.QUIET): Transition(Phase.ABORTED),
-    (Phase.ABORTED, Trigger.RESUME): _RESUME,
-    (Phase.TERMINATING, Trigger.QUIET): Transition(Phase.TERMINATED),
-    (Phase.COMPLETING, Trigger.QUIET): Transition(Phase.COMPLETED),
+TRANSITIONS: Mapping[tuple[Phase, JobTrigger], Transition] = {
+    (Phase.PENDING, JobTrigger.RESTART): _RESTART,
+    (Phase.PENDING, JobTrigger.RESTART_TASK): _RESTART_PART,
+    (Phase.PENDING, JobTrigger.RESTART_POD): _RESTART_PART,
+    (Phase.PENDING, JobTrigger.RESTART_PARTITION): _RESTART_PART,
+    (Phase.PENDING, JobTrigger.ABORT): _ABORT,
+    (Phase.PENDING, JobTrigger.TERMINATE): _TERMINATE,
+    (Phase.PENDING, JobTrigger.COMPLETE): _COMPLETE,
+    (Phase.PENDING, JobTrigger.STARTED): Transition(Phase.RUNNING),
+    (Phase.RUNNING, JobTrigger.RESTART): _RESTART,
+    (Phase.RUNNING, JobTrigger.RESTART_TASK): _RESTART_PART,
+    (Phase.RUNNING, JobTrigger.RESTART_POD): _RESTART_PART,
+    (Phase.RUNNING, JobTrigger.RESTART_PARTITION): _RESTART_PART,
+    (Phase.RUNNING, JobTrigger.ABORT): _ABORT,
+    (Phase.RUNNING, JobTrigger.TERMINATE): _TERMINATE,
+    (Phase.RUNNING, JobTrigger.COMPLETE): _COMPLETE,
+    (Phase.RUNNING, JobTrigger.ENOUGH_SUCCEEDED): Transition(Phase.COMPLETED),
+    (Phase.RUNNING, JobTrigger.TOO_FEW_SUCCEEDED): Transition(Phase.FAILED),
+    (Phase.RUNNING, JobTrigger.STALLED): Transition(Phase.PENDING),
+    (Phase.RESTARTING, JobTrigger.RETRIES_SPENT): Transition(Phase.FAILED),
+    (Phase.RESTARTING, JobTrigger.CLEARED): Transition(Phase.PENDING),
+    (Phase.RESTARTING, JobTrigger.RESTART): _WIDEN_TO_ALL,
+    (Phase.RESTARTING, JobTrigger.RESTART_TASK): _WIDEN,
+    (Phase.RESTARTING, JobTrigger.RESTART_POD): _WIDEN,
+    (Phase.RESTARTING, JobTrigger.RESTART_PARTITION): _WIDEN,
+    (Phase.RESTARTING, JobTrigger.ABORT): _ABORT,
+    (Phase.RESTARTING, JobTrigger.TERMINATE): _TERMINATE,
+    (Phase.RESTARTING, JobTrigger.COMPLETE): _COMPLETE,
+    (Phase.ABORTING, JobTrigger.RESUME): _RESUME,
+    (Phase.ABORTING, JobTrigger.QUIET): Transition(Phase.ABORTED),
+    (Phase.ABORTED, JobTrigger.RESUME): _RESUME,
+    (Phase.TERMINATING, JobTrigger.QUIET): Transition(Phase.TERMINATED),
+    (Phase.COMPLETING, JobTrigger.QUIET): Transition(Phase.COMPLETED),
 }
 
 ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING})
@@ -140,6 +140,6 @@ FINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED})
 """There is no way out."""
 
 
-def follow(phase: Phase, trigger: Trigger) -> Transition | None:
+def follow(phase: Phase, trigger: JobTrigger) -> Transition | None:
     """Where a trigger leads; None: it changes nothing."""
     return TRANSITIONS.get((phase, trigger))

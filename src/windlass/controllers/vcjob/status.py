@@ -78,7 +78,7 @@ class JobState:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PodCounts:
     """Pods by phase; terminating ones are counted only as that. ``by_task``: task → pod phase → number.
 
     ``doomed``: of the terminating ones, those that the controller has still to delete.
@@ -140,7 +140,7 @@ def _phase(text: str | None) -> Phase | None:
         return Phase.PENDING
 
 
-def render(job: Mapping[str, Any], spec: JobSpec, state: JobState, counts: Counts) -> dict[str, Any]:
+def render(job: Mapping[str, Any], spec: JobSpec, state: JobState, counts: PodCounts) -> dict[str, Any]:
     """The whole status. As in Volcano, zeros and empty fields are left out.
 
     ``runningDuration`` appears with the end of the job: from its (last) start, or from its creation

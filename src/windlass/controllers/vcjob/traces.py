@@ -19,7 +19,7 @@ from typing import Any
 
 from windlass.api.views.wire import moment
 from windlass.controllers.vcjob import status as statuses
-from windlass.controllers.vcjob.observed import Observed
+from windlass.controllers.vcjob.observed import JobSnapshot
 from windlass.controllers.vcjob.spec import read
 from windlass.controllers.vcjob.state_machine import FINAL, Phase
 from windlass.observe.tracing import Exporter, Span, Value, root_id, trace_id
@@ -44,7 +44,7 @@ class _Job:
     done: bool = False
 
 
-class JobJourneys:
+class JobTraces:
     """Is told of each look at a Job, by its key. All moments are Unix seconds."""
 
     def __init__(self, exporter: Exporter) -> None:
@@ -54,7 +54,7 @@ class JobJourneys:
     def gone(self, key: str) -> None:
         self._known.pop(key, None)
 
-    def look(self, key: str, job: Json, seen: Observed) -> None:
+    def look(self, key: str, job: Json, seen: JobSnapshot) -> None:
         """How a Job stands. Nothing is told twice."""
         try:
             spec, state = read(job), statuses.load(job)
@@ -80,14 +80,14 @@ class JobJourneys:
         if state.phase is not known.phase:
             self._phase(known, state, words, now)
 
-    def _group(self, known: _Job, seen: Observed, words: Mapping[str, Value]) -> None:
+    def _group(self, known: _Job, seen: JobSnapshot, words: Mapping[str, Value]) -> None:
         if known.trace or seen.group is None:
             return
         known.trace = trace_id(seen.group["metadata"].get("uid") or known.uid)
         if known.new:
             self._tell(known, "group created", known.created, seen.now, words)
 
-    def _pods(self, known: _Job, seen: Observed, replicas: int, words: Mapping[str, Value]) -> None:
+    def _pods(self, known: _Job, seen: JobSnapshot, replicas: int, words: Mapping[str, Value]) -> None:
         if known.filled or seen.group is None:
             return
         let_in = ((seen.group.get("status") or {}).get("phase") or "") not in _WAITING

@@ -14,9 +14,9 @@ from typing import Any
 from windlass.controllers.vcjob.members import Members
 from windlass.controllers.vcjob.policies import (
     POD_EVICTED,
-    Answer,
-    answers,
+    PolicyAction,
     happenings,
+    policy_actions,
     target_of,
     targeted,
 )
@@ -25,23 +25,23 @@ from windlass.controllers.vcjob.state_machine import (
     ACTIONS,
     RESTARTABLE,
     TARGETED,
+    JobTrigger,
     Phase,
-    Scope,
+    RestartScope,
     Transition,
-    Trigger,
     follow,
 )
-from windlass.controllers.vcjob.status import EVERYTHING, UNSUCCEEDED, Counts, JobState, enter
+from windlass.controllers.vcjob.status import EVERYTHING, UNSUCCEEDED, JobState, PodCounts, enter
 
 Json = dict[str, Any]
 COMMAND_ISSUED = "CommandIssued"
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class TransitionCause:
     """Why a transition happens; ``targets`` of a partial restart, ``command`` the Command's uid."""
 
-    trigger: Trigger
+    trigger: JobTrigger
     reason: str
     message: str
     targets: frozenset[str] = frozenset()
@@ -49,14 +49,14 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class JobDecision:
     """``state`` after the decision; ``cause`` None: no transition. ``next_due``: seconds to a policy's turn.
 
     ``refused``: what is to be said about Commands that change nothing.
     """
 
     state: JobState
-    cause: Cause | None = None
+    cause: TransitionCause | None = None
     refused: tuple[str, ...] = ()
     next_due: float | None = None
 
@@ -65,30 +65,32 @@ def decide(
     spec: JobSpec,
     state: JobState,
     pods: Members,
-    counts: Counts,
+    counts: PodCounts,
     *,
     group: Json | None,
     commands: Sequence[Json],
     now: float,
-) -> Decision:
+) -> JobDecision:
     """``counts`` of the pods as they are; ``group`` None where it is missing or of an earlier version."""
     if state.phase is None:
-        return Decision(enter(state, Phase.PENDING, now, "", ""), Cause(Trigger.CLEARED, "", ""))
+        return JobDecision(
+            enter(state, Phase.PENDING, now, "", ""), TransitionCause(JobTrigger.CLEARED, "", "")
+        )
     refused: list[str] = []
     for command in commands:
         if command["metadata"].get("uid") == state.command:
             continue
         cause, problem = _of_command(command, state)
         if cause is not None:
-            return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+            return JobDecision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
         refused.append(problem)
     next_due = None
     if state.phase in RESTARTABLE:
         state = replace(state, timers=_live_timers(state, pods))
-        found = answers(spec, happenings(spec, state, pods, group, now))
+        found = policy_actions(spec, happenings(spec, state, pods, group, now))
         cause = _of_policy(state, [answer for answer in found if answer.due <= now])
         if cause is not None:
-            return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+            return JobDecision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
         waiting = [answer for answer in found if answer.due > now]
         next_due = min((answer.due - now for answer in waiting), default=None)
         timers = {
@@ -99,43 +101,43 @@ def decide(
         state = replace(state, timers=timers)
     cause = _of_facts(spec, state, counts)
     if cause is not None:
-        return Decision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
-    return Decision(state, None, tuple(refused), next_due)
+        return JobDecision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
+    return JobDecision(state, None, tuple(refused), next_due)
 
 
-def _of_command(command: Json, state: JobState) -> tuple[Cause | None, str]:
+def _of_command(command: Json, state: JobState) -> tuple[TransitionCause | None, str]:
     name, action = command["metadata"]["name"], command.get("action") or ""
     assert state.phase is not None
     if action not in ACTIONS or action in TARGETED:
         return None, f"command {name}: {action or 'no action'} is no action for a job"
-    trigger = Trigger(action)
+    trigger = JobTrigger(action)
     if _changes(state, trigger) is None:
         return None, f"command {name}: {action} changes nothing while the job is {state.phase}"
     words = command.get("message") or command.get("reason") or ""
     message = f"{action} by command {name}" + (f": {words}" if words else "")
-    return Cause(trigger, COMMAND_ISSUED, message, command=command["metadata"].get("uid", "")), ""
+    return TransitionCause(trigger, COMMAND_ISSUED, message, command=command["metadata"].get("uid", "")), ""
 
 
-def _of_policy(state: JobState, due: list[Answer]) -> Cause | None:
+def _of_policy(state: JobState, due: list[PolicyAction]) -> TransitionCause | None:
     for answer in due:
         trigger = answer.action
         if _changes(state, trigger) is None:
             continue
         message = f"{answer.happening.describe()}: {trigger} by policy"
         if trigger not in TARGETED:
-            return Cause(trigger, answer.happening.event, message)
+            return TransitionCause(trigger, answer.happening.event, message)
         # All parts that are due are restarted together, as one retry.
         targets = frozenset(target_of(a) for a in due if a.action in TARGETED)
         if targets <= state.targets:
             continue
-        return Cause(trigger, answer.happening.event, message, targets)
+        return TransitionCause(trigger, answer.happening.event, message, targets)
     return None
 
 
-def _changes(state: JobState, trigger: Trigger) -> Transition | None:
+def _changes(state: JobState, trigger: JobTrigger) -> Transition | None:
     assert state.phase is not None
     transition = follow(state.phase, trigger)
-    if transition is not None and transition.scope is Scope.ALL and EVERYTHING in state.targets:
+    if transition is not None and transition.scope is RestartScope.ALL and EVERYTHING in state.targets:
         return None
     return transition
 
@@ -149,53 +151,53 @@ def _live_timers(state: JobState, pods: Members) -> dict[str, float]:
     }
 
 
-def _of_facts(spec: JobSpec, state: JobState, counts: Counts) -> Cause | None:
+def _of_facts(spec: JobSpec, state: JobState, counts: PodCounts) -> TransitionCause | None:
     fact = _fact(spec, state, counts)
     if fact is None or state.phase is None or follow(state.phase, fact) is None:
         return None
     reason, message = "", ""
-    if fact is Trigger.TOO_FEW_SUCCEEDED:
+    if fact is JobTrigger.TOO_FEW_SUCCEEDED:
         reason, message = "PodFailed", _shortfall(spec, counts)
-    elif fact is Trigger.RETRIES_SPENT:
+    elif fact is JobTrigger.RETRIES_SPENT:
         reason, message = _spent(spec, state)
-    elif fact is Trigger.STALLED:
+    elif fact is JobTrigger.STALLED:
         reason, message = "PodPending", f"{counts.pending} of {spec.replicas} pods are pending"
-    elif fact in (Trigger.CLEARED, Trigger.QUIET):
+    elif fact in (JobTrigger.CLEARED, JobTrigger.QUIET):
         reason, message = state.reason, state.message
-    return Cause(fact, reason, message)
+    return TransitionCause(fact, reason, message)
 
 
-def _fact(spec: JobSpec, state: JobState, counts: Counts) -> Trigger | None:
+def _fact(spec: JobSpec, state: JobState, counts: PodCounts) -> JobTrigger | None:
     match state.phase:
         case Phase.PENDING:
-            return Trigger.STARTED if counts.started >= spec.min_available else None
+            return JobTrigger.STARTED if counts.started >= spec.min_available else None
         case Phase.RUNNING:
             return _running_fact(spec, counts)
         case Phase.RESTARTING:
             if state.retries >= spec.max_retry:
-                return Trigger.RETRIES_SPENT
+                return JobTrigger.RETRIES_SPENT
             if counts.doomed == 0 and spec.replicas - counts.terminating >= spec.min_available:
-                return Trigger.CLEARED
+                return JobTrigger.CLEARED
         case Phase.ABORTING | Phase.TERMINATING | Phase.COMPLETING:
             if counts.pending == counts.running == counts.terminating == counts.unknown == 0:
-                return Trigger.QUIET
+                return JobTrigger.QUIET
     return None
 
 
-def _running_fact(spec: JobSpec, counts: Counts) -> Trigger | None:
+def _running_fact(spec: JobSpec, counts: PodCounts) -> JobTrigger | None:
     """Volcano's order: minSuccess first, then the end of all pods, then the fall below the minimum."""
     if spec.replicas == 0:
         return None
     if spec.min_success is not None and counts.succeeded >= spec.min_success:
-        return Trigger.ENOUGH_SUCCEEDED
+        return JobTrigger.ENOUGH_SUCCEEDED
     if counts.finished == spec.replicas:
-        return Trigger.TOO_FEW_SUCCEEDED if _falls_short(spec, counts) else Trigger.ENOUGH_SUCCEEDED
+        return JobTrigger.TOO_FEW_SUCCEEDED if _falls_short(spec, counts) else JobTrigger.ENOUGH_SUCCEEDED
     if counts.pending > spec.replicas - spec.min_available:
-        return Trigger.STALLED
+        return JobTrigger.STALLED
     return None
 
 
-def _falls_short(spec: JobSpec, counts: Counts) -> bool:
+def _falls_short(spec: JobSpec, counts: PodCounts) -> bool:
     if spec.min_available >= spec.task_minimum:
         for task in spec.tasks:
             phases = counts.by_task.get(task.name)
@@ -205,7 +207,7 @@ def _falls_short(spec: JobSpec, counts: Counts) -> bool:
     return counts.succeeded < needed
 
 
-def _shortfall(spec: JobSpec, counts: Counts) -> str:
+def _shortfall(spec: JobSpec, counts: PodCounts) -> str:
     for task in spec.tasks:
         done = counts.by_task.get(task.name, {}).get("Succeeded", 0)
         if spec.min_available >= spec.task_minimum and done < task.min_available:
@@ -221,7 +223,7 @@ def _spent(spec: JobSpec, state: JobState) -> tuple[str, str]:
     return "MaxRetryReached", f"retryCount {state.retries} has reached maxRetry {spec.max_retry}{cause}"
 
 
-def _apply(spec: JobSpec, state: JobState, cause: Cause, pods: Members, now: float) -> JobState:
+def _apply(spec: JobSpec, state: JobState, cause: TransitionCause, pods: Members, now: float) -> JobState:
     assert state.phase is not None
     transition = follow(state.phase, cause.trigger)
     assert transition is not None
@@ -248,9 +250,9 @@ def _aim(
     if transition.phase is not Phase.RESTARTING:
         timers = state.timers if transition.phase in RESTARTABLE else {}
         return replace(state, targets=frozenset(), timers=timers)
-    if transition.scope is Scope.ALL:
+    if transition.scope is RestartScope.ALL:
         return replace(state, targets=frozenset({EVERYTHING}), version=state.version + 1, known={}, timers={})
-    if transition.scope is Scope.UNSUCCEEDED:
+    if transition.scope is RestartScope.UNSUCCEEDED:
         return replace(state, targets=frozenset({UNSUCCEEDED}), timers={})
     merged = state.targets | targets
     hit = {name for name, member in pods.items() if targeted(member, merged)}

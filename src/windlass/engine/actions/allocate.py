@@ -7,193 +7,201 @@ run times are known, room is kept for the first that finds none (:mod:`windlass.
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import CycleContext, Machinery
-from windlass.engine.groups.entries import GroupEntry, promised
-from windlass.engine.groups.next_step import Step
-from windlass.engine.pending.scheduling_queue import Bucket
-from windlass.engine.placement.gang_allocator import Attempt, waits_for
-from windlass.spi.plugins import Refusal
+from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.groups.entries import GroupEntry, nominated
+from windlass.engine.groups.next_step import NextTasks
+from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.placement.gang_allocator import PlacementAttempt, waits_for
+from windlass.spi.plugins import Rejection
 
 
 class Allocate:
     name = "allocate"
 
-    def __init__(self, machinery: Machinery) -> None:
-        self._machinery = machinery
-        self._held_up: dict[Bucket, tuple[GroupEntry, Attempt, str]] = {}
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._held_up: dict[PendingClass, tuple[GroupEntry, PlacementAttempt, str]] = {}
         """Bucket → its first group, that has to wait for somebody else's room, while others are let pass."""
         self._owners_tried: set[str] = set()
         """In this cycle, those who need not be tried again, though others of their bucket may not have their room."""
 
-    def run(self, ctx: CycleContext) -> None:
-        reservations = self._machinery.reservations
-        statement, served = self._machinery.statement, self._machinery.turns.waiting
-        reservations.open(statement, ctx.now, ctx.touched.values(), served=served)
-        self._serve(ctx)
-        reservations.close(statement, ctx.now)
-        ctx.wake(reservations.next_change(ctx.now))
+    def run(self, cycle: CycleContext) -> None:
+        reservations = self._context.reservations
+        statement, served = self._context.statement, self._context.queue_heap.waiting
+        reservations.open(statement, cycle.now, cycle.touched.values(), served=served)
+        self._serve(cycle)
+        reservations.close(statement, cycle.now)
+        cycle.wake(reservations.next_change(cycle.now))
 
-    def _serve(self, ctx: CycleContext) -> None:
-        m = self._machinery
-        turns, bound = m.turns, m.world.config.binds_per_cycle
-        out, touched = ctx.out, ctx.touched
+    def _serve(self, cycle: CycleContext) -> None:
+        context = self._context
+        queue_heap, bound = context.queue_heap, context.state.config.binds_per_cycle
+        out, touched = cycle.out, cycle.touched
         self._held_up = {}
         self._owners_tried.clear()
-        while (turn := turns.pop()) is not None:
-            bucket, group = turn
+        while (turn := queue_heap.pop()) is not None:
+            pending_class, group = turn
             if bound and len(out.binds) >= bound:
-                self._put_off(ctx, bucket)
+                self._put_off(cycle, pending_class)
                 return
             if group.step is None:
-                raise RuntimeError(f"{bucket!r} has nothing to try")
+                raise RuntimeError(f"{pending_class!r} has nothing to try")
             step = group.step
-            alone = bool(bucket.owners) and not bucket.takes_turn(group)
-            attempt, kept_for = self._advance(group, step, ctx.now, alone=alone)
+            alone = bool(pending_class.owners) and not pending_class.takes_turn(group)
+            attempt, kept_for = self._advance(group, step, cycle.now, alone=alone)
             if attempt.done or not alone:
                 touched[group.key] = group
-            if m.consent.asked and attempt.done and not ctx.consents(group):
+            if context.permit.asked and attempt.done and not cycle.consents(group):
                 if group.refusal is not None:
-                    m.enrolment.refuse(group, ctx.now)
-                if ctx.unfinished:
-                    self._put_off(ctx, bucket)
+                    context.enqueuer.refuse(group, cycle.now)
+                if cycle.unfinished:
+                    self._put_off(cycle, pending_class)
                     return
-                self._go_on(ctx, bucket)
-            elif attempt.done or len(m.statement):  # promises that do not hold may have been given up
-                self._decide(ctx, group)
+                self._go_on(cycle, pending_class)
+            elif attempt.done or len(context.statement):  # promises that do not hold may have been given up
+                self._decide(cycle, group)
                 if attempt.done and not attempt.pipelined:
-                    m.reservations.aging.forget(group.key)
+                    context.reservations.aging.forget(group.key)
                 if attempt.pipelined and not step.extra:
-                    self._park(ctx, group, attempt)
+                    self._park(cycle, group, attempt)
                 if alone:
-                    self._look_again(bucket)
-                self._go_on(ctx, bucket)
+                    self._look_again(pending_class)
+                self._go_on(cycle, pending_class)
             elif alone:
-                self._go_on(ctx, bucket)
+                self._go_on(cycle, pending_class)
             else:
-                self._failed(ctx, group, attempt, kept_for)
+                self._failed(cycle, group, attempt, kept_for)
 
-    def _advance(self, group: GroupEntry, step: Step, now: float, *, alone: bool) -> tuple[Attempt, str]:
+    def _advance(
+        self, group: GroupEntry, step: NextTasks, now: float, *, alone: bool
+    ) -> tuple[PlacementAttempt, str]:
         """One step of a group, and for whom the room is kept that it could have had. ``alone``: others before it may
         not have what is kept for it."""
-        m = self._machinery
+        context = self._context
         if alone:
             self._owners_tried.add(group.key)
-            return m.reservations.at_once(m.statement, group, step, now), ""
-        if m.reservations.concern:
-            return m.reservations.advance(m.statement, group, step, now)
-        return m.allocation.advance(m.statement, group, step), ""
+            return context.reservations.at_once(context.statement, group, step, now), ""
+        if context.reservations.concern:
+            return context.reservations.advance(context.statement, group, step, now)
+        return context.gang_allocator.allocate_step(context.statement, group, step), ""
 
-    def _decide(self, ctx: CycleContext, group: GroupEntry) -> None:
+    def _decide(self, cycle: CycleContext, group: GroupEntry) -> None:
         """What the statement holds for the group is so from now on."""
-        m = self._machinery
-        m.statement.commit(ctx.out)
-        m.enrolment.settle(group, ctx.now)
-        m.world.ledger.dirty.pop(group.key, None)
+        context = self._context
+        context.statement.commit(cycle.out)
+        context.enqueuer.settle(group, cycle.now)
+        context.state.ledger.dirty.pop(group.key, None)
 
-    def _go_on(self, ctx: CycleContext, bucket: Bucket) -> None:
+    def _go_on(self, cycle: CycleContext, pending_class: PendingClass) -> None:
         """Whoever is next in the bucket has his turn; if none of those may pass who are left, it is parked."""
-        if not bucket.members or bucket.parked:
+        if not pending_class.members or pending_class.parked:
             return
-        if not self._machinery.turns.push(bucket):
-            self._park(ctx, *self._held_up.pop(bucket))
+        if not self._context.queue_heap.push(pending_class):
+            self._park(cycle, *self._held_up.pop(pending_class))
 
-    def _put_off(self, ctx: CycleContext, bucket: Bucket) -> None:
+    def _put_off(self, cycle: CycleContext, pending_class: PendingClass) -> None:
         """The bucket, and those of whom some may still pass, have their turns in the next cycle."""
-        ctx.unfinished = True
-        for other in (bucket, *self._held_up):
+        cycle.unfinished = True
+        for other in (pending_class, *self._held_up):
             other.let_nobody_pass()
             if other.members and not other.parked:
-                self._machinery.turns.push(other)
+                self._context.queue_heap.push(other)
 
-    def _failed(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str) -> None:
+    def _failed(
+        self, cycle: CycleContext, group: GroupEntry, attempt: PlacementAttempt, kept_for: str
+    ) -> None:
         """The group found no room: its bucket waits, but for those who may pass somebody's reservation."""
-        m, bucket, step = self._machinery, group.bucket, group.step
-        if bucket is None or step is None:
+        context, pending_class, step = self._context, group.bucket, group.step
+        if pending_class is None or step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
-        if bucket not in self._held_up:
-            m.reservations.offer(m.statement, group, attempt, ctx.now)
-        if kept_for and self._others_may_pass(bucket, group, ctx.now):
-            self._held_up.setdefault(bucket, (group, attempt, kept_for))
-            m.turns.push(bucket)
+        if pending_class not in self._held_up:
+            context.reservations.offer(context.statement, group, attempt, cycle.now)
+        if kept_for and self._others_may_pass(pending_class, group, cycle.now):
+            self._held_up.setdefault(pending_class, (group, attempt, kept_for))
+            context.queue_heap.push(pending_class)
             return
-        self._park(ctx, *self._held_up.pop(bucket, (group, attempt, kept_for)))
-        if not m.world.timed and not m.world.ledger.leaving:
-            self._park_alike(ctx, step)
+        self._park(cycle, *self._held_up.pop(pending_class, (group, attempt, kept_for)))
+        if not context.state.timed and not context.state.ledger.leaving:
+            self._park_alike(cycle, step)
 
-    def _others_may_pass(self, bucket: Bucket, group: GroupEntry, now: float) -> bool:
+    def _others_may_pass(self, pending_class: PendingClass, group: GroupEntry, now: float) -> bool:
         """Whether there is one behind the group that ends before the kept room is needed, or for whom some is kept
         himself; the first of them is next. Of the latter nobody else would ever have one tried where policies have it
         that he stands behind others, who may not take his room."""
-        reservations, tried = self._machinery.reservations, self._owners_tried
+        reservations, tried = self._context.reservations, self._owners_tried
         tried.add(group.key)
-        owners = [owner for owner in reservations.owners_in(bucket) if owner.key not in tried]
-        bucket.let_pass(None if bucket.strict else reservations.limit(group, now), owners)
-        head = bucket.head()
+        owners = [owner for owner in reservations.owners_in(pending_class) if owner.key not in tried]
+        pending_class.let_pass(None if pending_class.strict else reservations.limit(group, now), owners)
+        head = pending_class.head()
         return head is not None and head is not group
 
-    def _look_again(self, bucket: Bucket) -> None:
+    def _look_again(self, pending_class: PendingClass) -> None:
         """Somebody has begun for whom room was kept from the first of his bucket. That one is tried once more unless
         some is kept for him, too: then he moves forward where he can."""
-        first = self._held_up.get(bucket)
-        if first is not None and not self._machinery.reservations.is_planned(first[0]):
-            del self._held_up[bucket]
-            bucket.let_nobody_pass()
+        first = self._held_up.get(pending_class)
+        if first is not None and not self._context.reservations.is_planned(first[0]):
+            del self._held_up[pending_class]
+            pending_class.let_nobody_pass()
 
-    def _park_alike(self, ctx: CycleContext, step: Step) -> None:
+    def _park_alike(self, cycle: CycleContext, step: NextTasks) -> None:
         """Where no node takes a task of the step's class any more, all that wait for one need not be tried:
         nothing gives room back while groups take their turns."""
-        cls = step.runs[0].cls
-        if len(step.runs) > 1 or cls.total or cls in ctx.exhausted:
+        cls = step.batches[0].cls
+        if len(step.batches) > 1 or cls.total or cls in cycle.exhausted:
             return
-        ctx.exhausted.add(cls)
-        for bucket in list(self._machinery.lot.buckets.values()):
-            if bucket.parked:
+        cycle.exhausted.add(cls)
+        for pending_class in list(self._context.scheduling_queue.pending_classes.values()):
+            if pending_class.parked:
                 continue
-            head = bucket.head()
+            head = pending_class.head()
             if head is None or head.step is None or head.promises:
                 continue
             asked = head.step
-            if len(asked.runs) == 1 and asked.runs[0].cls is cls and asked.root is None:
-                ctx.touched[head.key] = head
-                self._park(ctx, head, Attempt(False))
-                self._machinery.turns.left(bucket)
-                self._machinery.reservations.offer(self._machinery.statement, head, Attempt(False), ctx.now)
+            if len(asked.batches) == 1 and asked.batches[0].cls is cls and asked.root is None:
+                cycle.touched[head.key] = head
+                self._park(cycle, head, PlacementAttempt(False))
+                self._context.queue_heap.left(pending_class)
+                self._context.reservations.offer(
+                    self._context.statement, head, PlacementAttempt(False), cycle.now
+                )
 
-    def _park(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str = "") -> None:
+    def _park(
+        self, cycle: CycleContext, group: GroupEntry, attempt: PlacementAttempt, kept_for: str = ""
+    ) -> None:
         """The group waits from now on, and with it all that wait for the same."""
-        m, bucket = self._machinery, group.bucket
-        if bucket is None or group.step is None:
+        context, pending_class = self._context, group.bucket
+        if pending_class is None or group.step is None:
             raise RuntimeError(f"group {group.key} has nothing to wait for")
-        refusals = attempt.refusals
-        if bucket.promised:
-            refusals = [*refusals, *self._redeem(ctx, bucket, group)]
-            if bucket.head() is not group:  # who has what he was promised comes before it now
-                m.turns.push(bucket)
+        rejections = attempt.rejections
+        if pending_class.promised:
+            rejections = [*rejections, *self._redeem(cycle, pending_class, group)]
+            if pending_class.head() is not group:  # who has what he was promised comes before it now
+                context.queue_heap.push(pending_class)
                 return
-        for run in group.step.runs:
-            m.world.classes.touch(run.cls)
-        waits = waits_for(group, group.step, refusals, m.placer)
+        for batch in group.step.batches:
+            context.state.classes.touch(batch.cls)
+        waits = waits_for(group, group.step, rejections, context.placer)
         waits.kept_for = kept_for
-        m.lot.park(bucket, waits)
-        ctx.parked[bucket] = None
+        context.scheduling_queue.park(pending_class, waits)
+        cycle.parked[pending_class] = None
 
-    def _redeem(self, ctx: CycleContext, bucket: Bucket, first: GroupEntry) -> list[Refusal]:
+    def _redeem(self, cycle: CycleContext, pending_class: PendingClass, first: GroupEntry) -> list[Rejection]:
         """Those behind the first of a strict line have what they were promised before it came first, or when others
         of theirs were moved. Returns what policies say against that."""
-        m, refusals = self._machinery, list[Refusal]()
-        for group in list(bucket.promised.values()):
+        context, rejections = self._context, list[Rejection]()
+        for group in list(pending_class.promised.values()):
             if group is first or group.step is None:
                 continue
-            refusals += m.allocation.redeem(m.statement, group, group.step)
-            if not len(m.statement):
+            rejections += context.gang_allocator.redeem(context.statement, group, group.step)
+            if not len(context.statement):
                 continue
-            ctx.touched[group.key] = group
-            if m.consent.asked and m.statement.placed(0) and not ctx.consents(group):
+            cycle.touched[group.key] = group
+            if context.permit.asked and context.statement.placed(0) and not cycle.consents(group):
                 if group.refusal is not None:
-                    m.enrolment.refuse(group, ctx.now)
-                m.world.table.improved.update(
-                    entry.promised for entry in promised(group)
+                    context.enqueuer.refuse(group, cycle.now)
+                context.state.table.improved.update(
+                    entry.promised for entry in nominated(group)
                 )  # asked again at once
             else:
-                self._decide(ctx, group)
-        return refusals
+                self._decide(cycle, group)
+        return rejections

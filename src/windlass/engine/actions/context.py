@@ -16,40 +16,40 @@ import msgspec
 from windlass.engine.backfill.reservations import Reservations
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import Bucket, ParkingLot
-from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
-from windlass.engine.plugin_set import Policies
-from windlass.engine.queueing.enqueue import Enrolment
-from windlass.engine.queueing.permit import Consent
-from windlass.engine.queueing.queue_order import Turns
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.queueing.enqueue import Enqueuer
+from windlass.engine.queueing.permit import PermitCheck
+from windlass.engine.queueing.queue_order import QueueHeap
 from windlass.engine.queues.running_groups import RunningGroups
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Outbox, Statement
 from windlass.spi.consent import LATER
 
 
 @dataclass(frozen=True, slots=True)
-class Machinery:
+class ActionContext:
     """What actions work with. Lives as long as the engine."""
 
-    world: World
-    policies: Policies
+    state: ClusterState
+    plugins: PluginSet
     statement: Statement
     placer: Placer
-    allocation: Allocation
-    lot: ParkingLot
-    turns: Turns
-    enrolment: Enrolment
+    gang_allocator: GangAllocator
+    scheduling_queue: SchedulingQueue
+    queue_heap: QueueHeap
+    enqueuer: Enqueuer
     running: RunningGroups
     reservations: Reservations
-    consent: Consent
+    permit: PermitCheck
 
 
 class CycleContext(msgspec.Struct):
     """One cycle. ``now`` in Unix seconds."""
 
-    machinery: Machinery
+    context: ActionContext
     now: float
     out: Outbox
     touched: dict[str, GroupEntry]
@@ -62,7 +62,7 @@ class CycleContext(msgspec.Struct):
     """What had been decided, and how many were touched, when ``running`` last took in who was."""
     stirred: bool = False
     """Whether the world has changed what is held, or by whom, since the last cycle."""
-    parked: dict[Bucket, None] = {}
+    parked: dict[PendingClass, None] = {}
     """Buckets that were parked in this cycle: they are explained."""
     exhausted: set[TaskClass] = set()
     """Classes of which no node takes a task any more in this cycle's allocation."""
@@ -78,17 +78,17 @@ class CycleContext(msgspec.Struct):
     def consents(self, group: GroupEntry | None = None) -> bool:
         """Whether what the statement holds may be decided for ``group``; if not, it is undone. What nobody asked
         for is decided in any case."""
-        machinery = self.machinery
-        if not machinery.consent.asked:
+        context = self.context
+        if not context.permit.asked:
             return True
-        refusal = machinery.consent.refusal(group, self.now)
-        if refusal is None or group is None:
+        rejection = context.permit.rejection(group, self.now)
+        if rejection is None or group is None:
             return True
-        if refusal is LATER:
+        if rejection is LATER:
             self.unfinished = True
         else:
-            group.refusal = refusal
-        machinery.statement.rollback()
+            group.refusal = rejection
+        context.statement.rollback()
         return False
 
     def commit(self, group: GroupEntry | None = None) -> bool:
@@ -96,20 +96,20 @@ class CycleContext(msgspec.Struct):
         had something against it, and nothing was done. ``group``: for whom."""
         if not self.consents(group):
             return False
-        self.machinery.statement.commit(self.out)
+        self.context.statement.commit(self.out)
         self.settle_dirty()
         return True
 
     def settle_dirty(self) -> None:
         """Bring the groups that decisions have touched in line with their new state."""
-        ledger, enrolment = self.machinery.world.ledger, self.machinery.enrolment
+        ledger, enqueuer = self.context.state.ledger, self.context.enqueuer
         dirty, ledger.dirty = ledger.dirty, {}
         for key, group in dirty.items():
             self.touched[key] = group
-            enrolment.settle(group, self.now)
+            enqueuer.settle(group, self.now)
 
 
-class Pass(NamedTuple):
+class ActionPass(NamedTuple):
     """An action of a cycle that is over. ``binds``: where those that it decided stand in the decision."""
 
     action: str
@@ -122,4 +122,4 @@ class Action(Protocol):
 
     name: str
 
-    def run(self, ctx: CycleContext) -> None: ...
+    def run(self, cycle: CycleContext) -> None: ...

@@ -19,25 +19,25 @@ from itertools import islice
 import msgspec
 
 from windlass.api.reasons import Reason
-from windlass.engine.actions.context import CycleContext, Machinery
-from windlass.engine.actions.preemptor_order import Lines
-from windlass.engine.actions.retry_backoff import ClaimRecord, Obstacle, Tries
+from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.preemptor_order import PreemptorOrder
+from windlass.engine.actions.retry_backoff import BackoffRecord, Obstacle, RetryBackoff
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import Step, is_promised, whole_step
+from windlass.engine.groups.next_step import NextTasks, is_nominated, whole_step
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.placement.gang_allocator import waits_for
-from windlass.engine.preemption.retake_guard import Rivals, beyond, nothing_free
-from windlass.engine.preemption.solver import Lacking, Scattered, Solver
-from windlass.engine.preemption.victim_candidates import Candidates, Nobody
-from windlass.engine.queueing.never_fits import EmptyNodes
+from windlass.engine.preemption.retake_guard import CompetingGroups, beyond, nothing_free
+from windlass.engine.preemption.solver import Fragmented, InsufficientTotal, PreemptionSolver
+from windlass.engine.preemption.victim_candidates import NoVictims, VictimCandidates
+from windlass.engine.queueing.never_fits import NeverFits
 from windlass.engine.queueing.permit import PAUSE_SECONDS
 from windlass.engine.queues.flavors import pinned_by
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.victims.budget_blockers import Stop, grants, stops_of
-from windlass.engine.victims.victim_pool import Pool
-from windlass.spi.victims import Claim, Denied, Rival, Terms
+from windlass.engine.victims.budget_blockers import BudgetBlocker, grants, stops_of
+from windlass.engine.victims.victim_pool import VictimPool
+from windlass.spi.victims import CompetingGroup, Preemption, PreemptionDenied, PreemptionTerms
 
 AGAIN = 16
 """How many buckets that got nothing are tried again in one cycle."""
@@ -50,27 +50,29 @@ MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
 
 
-class ClaimsRecord(msgspec.Struct, frozen=True):
+class PreemptActionRecord(msgspec.Struct, frozen=True):
     """What an action knows. ``moved``: something has changed since it last looked, which was ``at`` (Unix seconds)."""
 
     new: bool
     moved: bool
-    buckets: list[ClaimRecord]
+    buckets: list[BackoffRecord]
     at: float = 0.0
 
 
-class Evicting:
+class PreemptAction:
     """One of the actions. Remembers which buckets got nothing."""
 
-    def __init__(self, name: str, machinery: Machinery) -> None:
+    def __init__(self, name: str, machinery: ActionContext) -> None:
         self.name = name
-        self._machinery = machinery
-        m = machinery
-        self._solver = Solver(m.world, m.policies, m.placer, m.allocation, m.statement)
-        self.tries = Tries(m.lot, m.world.config.claim_pause_seconds)
-        self._empty_nodes = EmptyNodes(m.world.table)
+        self._context = machinery
+        context = machinery
+        self._solver = PreemptionSolver(
+            context.state, context.plugins, context.placer, context.gang_allocator, context.statement
+        )
+        self.retries = RetryBackoff(context.scheduling_queue, context.state.config.claim_pause_seconds)
+        self._never_fits = NeverFits(context.state.table)
         self._new = True
-        self._pool = Pool()
+        self._pool = VictimPool()
         self._seen: tuple[object, ...] = ()
         self._asked = 0
         """How often budgets had been asked when the pass began."""
@@ -78,140 +80,158 @@ class Evicting:
 
     # ------------------------------------------------------------------ the pass
 
-    def run(self, ctx: CycleContext) -> None:
-        if self._machinery.policies.claims:
-            self.serve(ctx)
+    def run(self, cycle: CycleContext) -> None:
+        if self._context.plugins.claims:
+            self.serve(cycle)
 
-    def serve(self, ctx: CycleContext) -> None:
+    def serve(self, cycle: CycleContext) -> None:
         """Let everyone who might get something now claim it, in turn."""
-        m = self._machinery
-        tries = self.tries
-        if not m.lot.buckets:
+        context = self._context
+        retries = self.retries
+        if not context.scheduling_queue.pending_classes:
             return  # nobody waits
-        if tries.idle and not (self._new or m.turns.waiting or any(map(self._concerns, ctx.parked))):
+        if retries.idle and not (
+            self._new or context.queue_heap.waiting or any(map(self._concerns, cycle.parked))
+        ):
             return
-        followed = m.statement.decided, len(ctx.touched)
-        if ctx.followed != followed:
-            ctx.followed = followed
-            m.running.update(ctx.touched.values())
-        self._pool.renew(self._standing(ctx.now))
-        self._solver.time = ctx.now
-        due = self._due(ctx)
+        followed = context.statement.decided, len(cycle.touched)
+        if cycle.followed != followed:
+            cycle.followed = followed
+            context.running.update(cycle.touched.values())
+        self._pool.renew(self._standing(cycle.now))
+        self._solver.time = cycle.now
+        due = self._due(cycle)
         if due:
-            self._asked, self._stops_left = m.world.budgets.asked, STOPS
-            self._serve(ctx, due)
-        if tries.moments:
-            ctx.wake(tries.moments[0][0])
+            self._asked, self._stops_left = context.state.budgets.asked, STOPS
+            self._serve(cycle, due)
+        if retries.moments:
+            cycle.wake(retries.moments[0][0])
 
-    def _serve(self, ctx: CycleContext, due: list[Bucket]) -> None:
+    def _serve(self, cycle: CycleContext, due: list[PendingClass]) -> None:
         """Let the buckets have their turns, in the order of queues and groups, which is made anew after
         every success. After :data:`CLAIMS` of those the rest has its turn in the next cycle, at once."""
         served = 0
         while due:
             if served >= CLAIMS:
-                self.tries.put_off(due)
-                ctx.unfinished = True
+                self.retries.put_off(due)
+                cycle.unfinished = True
                 return
             served += 1
-            lines = Lines(due, self._machinery.policies.queue_orders)
-            if not any(self._try(ctx, bucket) for bucket in lines):
+            lines = PreemptorOrder(due, self._context.plugins.queue_orders)
+            if not any(self._try(cycle, pending_class) for pending_class in lines):
                 return
-            due = [bucket for bucket in lines.left() if self.tries.lives(bucket)]
+            due = [pending_class for pending_class in lines.left() if self.retries.lives(pending_class)]
 
     def _standing(self, now: float) -> Hashable:
         """What, beside groups and named moments, decides on who is offered in which order."""
-        world, lasts = self._machinery.world, self._machinery.policies.offers_last
-        if not lasts or world.budgets.any or world.queues.flavors:
+        state, lasts = self._context.state, self._context.plugins.offers_last
+        if not lasts or state.budgets.any or state.queues.flavors:
             return object()
-        return world.queues.version
+        return state.queues.version
 
     # ------------------------------------------------------------------ what is due
 
-    def _due(self, ctx: CycleContext) -> list[Bucket]:
+    def _due(self, cycle: CycleContext) -> list[PendingClass]:
         """The buckets to try: new ones, and those for which something may have changed."""
-        m, tries, now = self._machinery, self.tries, ctx.now
+        context, retries, now = self._context, self.retries, cycle.now
         seen, self._seen = self._seen, self._state()
-        if ctx.stirred or self._seen != seen:
-            tries.change()
-        tries.clear()
-        found = {bucket: None for bucket in ctx.parked if self._finds_none(bucket, now)}
+        if cycle.stirred or self._seen != seen:
+            retries.change()
+        retries.clear()
+        found = {bucket: None for bucket in cycle.parked if self._finds_none(bucket, now)}
         if self._new:
             # What waits since before this action began has never been tried by it.
             self._new = False
-            found.update((bucket, None) for bucket in m.lot.buckets.values() if self._concerns(bucket))
-        elif m.turns.waiting:
-            waiting = (b for b in m.lot.buckets.values() if not b.parked and self._concerns(b))
-            found.update((bucket, None) for bucket in waiting if not tries.pausing(bucket, now))
-        if not tries.idle:
-            for bucket in (*tries.reached(now), *tries.again(now, AGAIN)):
-                found[bucket] = None
-            if tries.more:
-                ctx.wake(now)
+            found.update(
+                (bucket, None)
+                for bucket in context.scheduling_queue.pending_classes.values()
+                if self._concerns(bucket)
+            )
+        elif context.queue_heap.waiting:
+            waiting = (
+                b
+                for b in context.scheduling_queue.pending_classes.values()
+                if not b.parked and self._concerns(b)
+            )
+            found.update((bucket, None) for bucket in waiting if not retries.pausing(bucket, now))
+        if not retries.idle:
+            for pending_class in (*retries.reached(now), *retries.again(now, AGAIN)):
+                found[pending_class] = None
+            if retries.more:
+                cycle.wake(now)
         return list(found)
 
-    def _finds_none(self, bucket: Bucket, now: float) -> bool:
+    def _finds_none(self, pending_class: PendingClass, now: float) -> bool:
         """Whether one that has just found no room is to claim some."""
-        tries = self.tries
-        if tries.stuck(bucket) or not self._concerns(bucket) or not tries.lives(bucket):
+        retries = self.retries
+        if (
+            retries.stuck(pending_class)
+            or not self._concerns(pending_class)
+            or not retries.lives(pending_class)
+        ):
             return False
-        if tries.pausing(bucket, now):
-            tries.forget(bucket)
+        if retries.pausing(pending_class, now):
+            retries.forget(pending_class)
             return False
         return True
 
     def _state(self) -> tuple[int, int, int]:
         """Changes with what is decided, with nodes, and with what may be asked to go. Trials do not count."""
-        m = self._machinery
-        return m.statement.decided, m.world.table.shape, m.world.ledger.confirmed
+        context = self._context
+        return context.statement.decided, context.state.table.shape, context.state.ledger.confirmed
 
-    def _concerns(self, bucket: Bucket) -> bool:
+    def _concerns(self, pending_class: PendingClass) -> bool:
         """Whether anybody may grant anything to groups of the bucket."""
-        dialect = bucket.dialect
-        return dialect is None or self._machinery.policies.may_grant(self.name, dialect)
+        dialect = pending_class.dialect
+        return dialect is None or self._context.plugins.may_grant(self.name, dialect)
 
     # ------------------------------------------------------------------ for ``dump``
 
-    def as_record(self) -> ClaimsRecord:
+    def as_record(self) -> PreemptActionRecord:
         """Who got nothing, since when, and who pauses."""
-        buckets = self.tries.as_records(self.name, _words)
-        return ClaimsRecord(self._new, self._seen != self._state(), buckets, self._solver.time)
+        buckets = self.retries.as_records(self.name, _words)
+        return PreemptActionRecord(self._new, self._seen != self._state(), buckets, self._solver.time)
 
-    def restore(self, record: ClaimsRecord) -> None:
+    def restore(self, record: PreemptActionRecord) -> None:
         """The inverse of :meth:`as_record`, once all groups wait as they did."""
-        groups = self._machinery.world.groups
+        groups = self._context.state.groups
         self._new = record.new
-        self.tries.begin_anew()
+        self.retries.begin_anew()
         self._seen = () if record.moved else self._state()
         self._solver.time = record.at
         for known in record.buckets:
-            bucket = groups[known.group].bucket
-            if bucket is not None:
+            pending_class = groups[known.group].bucket
+            if pending_class is not None:
                 if known.stopped:
-                    bucket.stopped[self.name] = known.stopped
-                self.tries.restore(bucket, known, self._obstacle(bucket, known.stuck, record.at))
+                    pending_class.stopped[self.name] = known.stopped
+                self.retries.restore(
+                    pending_class, known, self._obstacle(pending_class, known.stuck, record.at)
+                )
 
-    def _obstacle(self, bucket: Bucket, words: tuple[str, ...], now: float) -> Obstacle | None:
+    def _obstacle(self, pending_class: PendingClass, words: tuple[str, ...], now: float) -> Obstacle | None:
         """What :func:`_words` tells of, in the way of a bucket; ``None`` for nothing."""
-        m, head = self._machinery, bucket.head()
+        context, head = self._context, pending_class.head()
         match words:
             case ("nodes",):
-                return SameNodes(m.world.table, m.world.table.shape)
+                return NoNodeFits(context.state.table, context.state.table.shape)
             case ("lacking", name, units):
                 return self._solver.lacking(name, int(units))
             case ("nobody", name, below, whose):
-                queue = m.world.queues.get(name)
-                return Nobody(m.running, queue, int(below) if below else None, own=whose == "own")
+                queue = context.state.queues.get(name)
+                return NoVictims(context.running, queue, int(below) if below else None, own=whose == "own")
             case ():
                 return None
             case (kind,):
-                gone = SameNodes(m.world.table, NEVER)
+                gone = NoNodeFits(context.state.table, NEVER)
                 if head is None or head.step is None or head.queue is None:
                     return gone
-                claim = self._of(head, head.step, head.queue, now)
-                terms = self._terms(claim)
-                if isinstance(terms, Denied):
+                preemption = self._of(head, head.step, head.queue, now)
+                terms = self._terms(preemption)
+                if isinstance(terms, PreemptionDenied):
                     return terms.stands if kind == "denied" and terms.stands is not None else gone
-                candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
+                candidates = VictimCandidates(
+                    context.state, context.running, context.plugins, preemption, terms, self._pool
+                )
                 found = self._solver.scattered(candidates, terms.groups, head.step)
                 return found if kind == "scattered" else gone
             case _:
@@ -219,143 +239,149 @@ class Evicting:
 
     # ------------------------------------------------------------------ one claim
 
-    def _try(self, ctx: CycleContext, bucket: Bucket) -> bool:
+    def _try(self, cycle: CycleContext, pending_class: PendingClass) -> bool:
         """Make room for the first group of the bucket that may claim any. Whether that was done."""
         until: float | None = None
         obstacle: Obstacle | None = None
-        for at, group in enumerate(_first_members(bucket)):
+        for at, group in enumerate(_first_members(pending_class)):
             group.refusal = None
-            outcome = self._claim(ctx, group)
+            outcome = self._claim(cycle, group)
             obstacle = None if at else outcome.obstacle
             if outcome.done:
-                self.tries.done(bucket)
-                bucket.stopped.pop(self.name, None)
+                self.retries.done(pending_class)
+                pending_class.stopped.pop(self.name, None)
                 return True
             until = _sooner(until, outcome.until)
-            if not outcome.next_may or bucket.strict:
+            if not outcome.next_may or pending_class.strict:
                 break
-        self._note_stops(ctx, bucket)
-        self.tries.fail(bucket, ctx.now, until, None if bucket.strict else obstacle)
+        self._note_stops(cycle, pending_class)
+        self.retries.fail(pending_class, cycle.now, until, None if pending_class.strict else obstacle)
         return False
 
-    def _note_stops(self, ctx: CycleContext, bucket: Bucket) -> None:
+    def _note_stops(self, cycle: CycleContext, pending_class: PendingClass) -> None:
         """Have the bucket's groups told whether budgets alone stopped the first of them. Nothing is looked at
         unless budgets have been asked in this pass."""
-        stops: tuple[Stop, ...] = ()
-        budgets, head = self._machinery.world.budgets, bucket.head()
+        stops: tuple[BudgetBlocker, ...] = ()
+        budgets, head = self._context.state.budgets, pending_class.head()
         if head is not None and budgets.asked != self._asked and self._stops_left > 0:
             self._stops_left -= 1
-            stops = stops_of(budgets, self._would_go(ctx, head, None))
-            if stops and not self._would_go(ctx, head, grants(stops)):
-                stops = tuple([Stop(stop.budget, 0, stop.left) for stop in stops])
-        if bucket.stopped.get(self.name, ()) == stops:
+            stops = stops_of(budgets, self._would_go(cycle, head, None))
+            if stops and not self._would_go(cycle, head, grants(stops)):
+                stops = tuple([BudgetBlocker(stop.budget, 0, stop.left) for stop in stops])
+        if pending_class.stopped.get(self.name, ()) == stops:
             return
-        bucket.stopped[self.name] = stops
-        if bucket.parked:
-            bucket.explanation, bucket.told = None, ""
-            ctx.parked[bucket] = None
+        pending_class.stopped[self.name] = stops
+        if pending_class.parked:
+            pending_class.explanation, pending_class.told = None, ""
+            cycle.parked[pending_class] = None
 
     def _would_go(
-        self, ctx: CycleContext, group: GroupEntry, granted: Mapping[str, int] | None
+        self, cycle: CycleContext, group: GroupEntry, granted: Mapping[str, int] | None
     ) -> list[TaskEntry]:
         """Who would be asked to go for a group's step if budgets let so many more go (``None``: any number);
         nobody if nothing helps."""
-        with self._machinery.world.budgets.granting(granted):
-            going = self._going(ctx, group)
-            self._machinery.statement.rollback()
+        with self._context.state.budgets.granting(granted):
+            going = self._going(cycle, group)
+            self._context.statement.rollback()
         return going
 
-    def _going(self, ctx: CycleContext, group: GroupEntry) -> list[TaskEntry]:
+    def _going(self, cycle: CycleContext, group: GroupEntry) -> list[TaskEntry]:
         """Who is asked to go for a group's step, with the statement left open."""
-        made = self._made(group, ctx.now)
-        if isinstance(made, Outcome):
+        made = self._made(group, cycle.now)
+        if isinstance(made, PreemptionOutcome):
             return []
-        claim, terms, step = made
-        candidates = Candidates(
-            self._machinery.world, self._machinery.running, self._machinery.policies, claim, terms
+        preemption, terms, step = made
+        candidates = VictimCandidates(
+            self._context.state, self._context.running, self._context.plugins, preemption, terms
         )
-        with self._machinery.reservations.kept_from(group, ctx.now):
-            self._solver.solve(claim, terms, candidates, group, step)
-        return self._machinery.statement.deciding()[1]
+        with self._context.reservations.kept_from(group, cycle.now):
+            self._solver.solve(preemption, terms, candidates, group, step)
+        return self._context.statement.deciding()[1]
 
-    def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
+    def _claim(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
         """Make room for one group's step."""
-        m, made = self._machinery, self._made(group, ctx.now)
-        if isinstance(made, Outcome):
+        context, made = self._context, self._made(group, cycle.now)
+        if isinstance(made, PreemptionOutcome):
             return made
-        claim, terms, step = made
-        candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
-        with m.reservations.kept_from(group, ctx.now):
-            found = self._solver.solve(claim, terms, candidates, group, step)
-            if found is None and isinstance(claim.rivals, Rivals) and claim.rivals.asked:
-                with nothing_free(m.world.table, beyond(claim)):
-                    found = self._solver.solve(claim, terms, candidates, group, step)
+        preemption, terms, step = made
+        candidates = VictimCandidates(
+            context.state, context.running, context.plugins, preemption, terms, self._pool
+        )
+        with context.reservations.kept_from(group, cycle.now):
+            found = self._solver.solve(preemption, terms, candidates, group, step)
+            if found is None and isinstance(preemption.rivals, CompetingGroups) and preemption.rivals.asked:
+                with nothing_free(context.state.table, beyond(preemption)):
+                    found = self._solver.solve(preemption, terms, candidates, group, step)
         if found is None:
-            if len(m.statement):
+            if len(context.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
-            return Outcome(until=candidates.wake_at, obstacle=self._solver.obstacle)
-        ctx.touched[group.key] = group
-        m.running.tell([group, *(unit.group for unit in found)])
-        if not ctx.commit(group):
-            return Outcome(until=ctx.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
-        m.enrolment.settle(group, ctx.now)
-        keep_waiting(self._machinery, ctx, group)
-        return Outcome(done=True)
+            return PreemptionOutcome(until=candidates.wake_at, obstacle=self._solver.obstacle)
+        cycle.touched[group.key] = group
+        context.running.tell([group, *(unit.group for unit in found)])
+        if not cycle.commit(group):
+            return PreemptionOutcome(until=cycle.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
+        context.enqueuer.settle(group, cycle.now)
+        keep_waiting(self._context, cycle, group)
+        return PreemptionOutcome(done=True)
 
-    def _made(self, group: GroupEntry, now: float) -> tuple[Claim, Terms, Step] | Outcome:
+    def _made(
+        self, group: GroupEntry, now: float
+    ) -> tuple[Preemption, PreemptionTerms, NextTasks] | PreemptionOutcome:
         """A group's claim and what it may do, or that it has none."""
-        m, step = self._machinery, group.step
+        context, step = self._context, group.step
         if step is None or group.queue is None:
-            return Outcome()
-        if not m.policies.may_grant(self.name, group.spec.dialect):
-            return Outcome()
-        if self._empty_nodes.too_few_for(step):
-            return Outcome(obstacle=SameNodes(m.world.table, m.world.table.shape))
-        if group.promises and is_promised(group, step):
-            return Outcome()
-        claim = self._of(group, step, group.queue, now)
-        terms = self._terms(claim)
-        if isinstance(terms, Denied):
+            return PreemptionOutcome()
+        if not context.plugins.may_grant(self.name, group.spec.dialect):
+            return PreemptionOutcome()
+        if self._never_fits.too_few_for(step):
+            return PreemptionOutcome(obstacle=NoNodeFits(context.state.table, context.state.table.shape))
+        if group.promises and is_nominated(group, step):
+            return PreemptionOutcome()
+        preemption = self._of(group, step, group.queue, now)
+        terms = self._terms(preemption)
+        if isinstance(terms, PreemptionDenied):
             obstacle = None if terms.personal else terms.stands
-            return Outcome(until=terms.until, next_may=terms.personal, obstacle=obstacle)
-        return claim, terms, step
+            return PreemptionOutcome(until=terms.until, next_may=terms.personal, obstacle=obstacle)
+        return preemption, terms, step
 
-    def _of(self, group: GroupEntry, step: Step, queue: QueueEntry, now: float) -> Claim:
+    def _of(self, group: GroupEntry, step: NextTasks, queue: QueueEntry, now: float) -> Preemption:
         """The claim of a group that stands in a queue."""
         view = whole_step(group, step)
-        request = pinned_by(step, view.request, self._machinery.world.queues.flavors)
-        rivals = Rivals(self._rivals(step, queue))
-        return Claim(self.name, group.spec, request, view.tasks, queue.path, step.extra, now, rivals=rivals)
+        request = pinned_by(step, view.request, self._context.state.queues.flavors)
+        rivals = CompetingGroups(self._rivals(step, queue))
+        return Preemption(
+            self.name, group.spec, request, view.tasks, queue.path, step.extra, now, rivals=rivals
+        )
 
-    def _rivals(self, step: Step, queue: QueueEntry) -> Iterator[Rival]:
+    def _rivals(self, step: NextTasks, queue: QueueEntry) -> Iterator[CompetingGroup]:
         """Of each bucket of another queue the first that waits for what is not promised to it, where groups reclaim."""
-        m = self._machinery
-        if RECLAIM not in m.world.config.actions:
+        context = self._context
+        if RECLAIM not in context.state.config.actions:
             return
-        mine = {run.cls for run in step.runs}
-        for bucket in m.lot.buckets.values():
-            for other in _first_members(bucket) if bucket.queue is not queue else ():
+        mine = {batch.cls for batch in step.batches}
+        for pending_class in context.scheduling_queue.pending_classes.values():
+            for other in _first_members(pending_class) if pending_class.queue is not queue else ():
                 theirs = other.step
-                if theirs is None or other.group is None or is_promised(other, theirs):
+                if theirs is None or other.group is None or is_nominated(other, theirs):
                     continue
-                if _meet(mine, {run.cls for run in theirs.runs}) and not self._empty_nodes.too_few_for(
+                if _meet(mine, {batch.cls for batch in theirs.batches}) and not self._never_fits.too_few_for(
                     theirs
                 ):
                     request = whole_step(other, theirs).request
-                    yield Rival(other.group, request, bucket.queue.path)
+                    yield CompetingGroup(other.group, request, pending_class.queue.path)
                 break
 
-    def _terms(self, claim: Claim) -> Terms | Denied:
-        terms: Terms | None = None
-        for plugin in self._machinery.policies.claims:
-            answer = plugin.claims(claim)
-            if isinstance(answer, Denied):
+    def _terms(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied:
+        terms: PreemptionTerms | None = None
+        for plugin in self._context.plugins.claims:
+            answer = plugin.claims(preemption)
+            if isinstance(answer, PreemptionDenied):
                 return answer
             terms = terms or answer
-        return terms or Denied(Reason.INSUFFICIENT_RESOURCES)
+        return terms or PreemptionDenied(Reason.INSUFFICIENT_RESOURCES)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PreemptionOutcome(msgspec.Struct, frozen=True):
     """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket. ``obstacle``: what
     was in its way, where that is easily seen."""
 
@@ -369,7 +395,7 @@ NEVER = -1
 """A shape that nodes never have."""
 
 
-class SameNodes(msgspec.Struct, frozen=True):
+class NoNodeFits(msgspec.Struct, frozen=True):
     """Not even empty nodes would hold it: as long as no node comes or changes."""
 
     table: NodeTable
@@ -383,13 +409,13 @@ def _words(obstacle: Obstacle) -> tuple[str, ...]:
     """An obstacle as it is written down. ``denied`` and ``scattered``: the claim itself tells more; ``gone``: it is no
     more, and nobody has looked yet."""
     match obstacle:
-        case SameNodes():
+        case NoNodeFits():
             return ("nodes",) if obstacle() else ("gone",)
-        case Lacking(name=name, units=units):
+        case InsufficientTotal(name=name, units=units):
             return ("lacking", name, str(units))
-        case Nobody(queue=queue, below=below, own=own):
+        case NoVictims(queue=queue, below=below, own=own):
             return ("nobody", queue.name, "" if below is None else str(below), "own" if own else "others")
-        case Scattered():
+        case Fragmented():
             return ("scattered",)
         case _:
             return ("denied",) if obstacle() else ("gone",)
@@ -402,21 +428,21 @@ def _meet(first: Iterable[TaskClass], second: Iterable[TaskClass]) -> bool:
     return any([bool((one.static & other.static).any()) for one in first for other in second])
 
 
-def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
+def _first_members(pending_class: PendingClass) -> Iterator[GroupEntry]:
     """The first groups of a bucket, in order. Nothing of it is to change meanwhile, but for the last."""
-    return (bucket.members[key] for key in islice(bucket.line, MEMBERS))
+    return (pending_class.members[key] for key in islice(pending_class.line, MEMBERS))
 
 
-def keep_waiting(m: Machinery, ctx: CycleContext, group: GroupEntry) -> None:
+def keep_waiting(context: ActionContext, cycle: CycleContext, group: GroupEntry) -> None:
     """The group waits for what was promised to it: it is not to be tried before that is free."""
-    bucket = group.bucket
-    if bucket is None or bucket.parked or group.step is None:
+    pending_class = group.bucket
+    if pending_class is None or pending_class.parked or group.step is None:
         return
-    refusals = m.allocation.refusals_of(group, whole_step(group, group.step))
-    waits = waits_for(group, group.step, refusals, m.placer)
-    waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
-    m.lot.park(bucket, waits)
-    ctx.parked[bucket] = None
+    rejections = context.gang_allocator.refusals_of(group, whole_step(group, group.step))
+    waits = waits_for(group, group.step, rejections, context.placer)
+    waits.queues.update(queue.name for queue in pending_class.queue.path)  # their leaving frees quota, too
+    context.scheduling_queue.park(pending_class, waits)
+    cycle.parked[pending_class] = None
 
 
 def _sooner(first: float | None, second: float | None) -> float | None:

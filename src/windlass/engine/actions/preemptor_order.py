@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.engine.groups.next_step import whole_step
-from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.plugins import QueueOrder
 
@@ -24,28 +24,28 @@ class _Branch:
     the queues under it, by their keys. Both are heaps."""
 
     queue: QueueEntry | None
-    line: list[tuple[Any, int, Bucket]] = field(default_factory=list)
+    line: list[tuple[Any, int, PendingClass]] = field(default_factory=list)
     below: list[tuple[Any, float, str, _Branch]] = field(default_factory=list)
 
-    def first(self) -> Bucket:
+    def first(self) -> PendingClass:
         branch = self
         while branch.below:
             branch = branch.below[0][-1]
         return branch.line[0][-1]
 
 
-class Lines:
+class PreemptorOrder:
     """Gives the buckets one by one. The last one is :meth:`left` with those that have not been given."""
 
-    def __init__(self, buckets: Iterable[Bucket], orders: Sequence[QueueOrder]) -> None:
+    def __init__(self, pending_classes: Iterable[PendingClass], orders: Sequence[QueueOrder]) -> None:
         self._orders = orders
         self._top = _Branch(None)
         branches: dict[str, _Branch] = {}
-        for at, bucket in enumerate(buckets):
-            head = bucket.head()
+        for at, pending_class in enumerate(pending_classes):
+            head = pending_class.head()
             if head is not None:
-                line = self._branch(bucket.queue, branches).line
-                heapq.heappush(line, (head.order_key, at, bucket))
+                line = self._branch(pending_class.queue, branches).line
+                heapq.heappush(line, (head.order_key, at, pending_class))
         self._sort(self._top)
 
     def _branch(self, queue: QueueEntry, branches: dict[str, _Branch]) -> _Branch:
@@ -73,7 +73,7 @@ class Lines:
         key = tuple([order.queue_key(queue, view) for order in self._orders])
         return key, queue.spec.created, queue.name, branch
 
-    def __iter__(self) -> Iterator[Bucket]:
+    def __iter__(self) -> Iterator[PendingClass]:
         while self._top.below:
             trail = [self._top]
             while trail[-1].below:
@@ -86,12 +86,12 @@ class Lines:
                 elif len(above.below) > 1:
                     heapq.heapreplace(above.below, self._placed(branch))
 
-    def left(self) -> list[Bucket]:
+    def left(self) -> list[PendingClass]:
         """The last one that was given, and those that have not been, by queue."""
-        found: list[Bucket] = []
+        found: list[PendingClass] = []
         branches = [self._top]
         while branches:
             branch = branches.pop()
-            found += [bucket for *_, bucket in sorted(branch.line)]
+            found += [pending_class for *_, pending_class in sorted(branch.line)]
             branches += [child for *_, child in branch.below]
         return found

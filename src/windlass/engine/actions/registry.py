@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from windlass.engine.actions.allocate import Allocate
-from windlass.engine.actions.context import Action, Machinery
-from windlass.engine.actions.preempt import Evicting
+from windlass.engine.actions.context import Action, ActionContext
+from windlass.engine.actions.preempt import PreemptAction
 from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.actions.volcano_backfill import VolcanoBackfill
@@ -15,17 +15,17 @@ from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
 from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
 from windlass.engine.actions.volcano_shuffle import VolcanoShuffle
 
-Factory = Callable[[Machinery], Action]
+Factory = Callable[[ActionContext], Action]
 
 ACTIONS: Mapping[str, tuple[Factory, ...]] = {
     "allocate": (Allocate,),
-    "consolidation": (partial(Evicting, "consolidation"),),
-    "reclaim": (partial(Evicting, "reclaim"),),
-    "preempt": (partial(Evicting, "preempt"),),
-    "gangpreempt-surplus": (partial(Evicting, "gangpreempt-surplus"),),
-    "gangpreempt": (partial(Evicting, "gangpreempt"),),
-    "gangreclaim-surplus": (partial(Evicting, "gangreclaim-surplus"),),
-    "gangreclaim": (partial(Evicting, "gangreclaim"),),
+    "consolidation": (partial(PreemptAction, "consolidation"),),
+    "reclaim": (partial(PreemptAction, "reclaim"),),
+    "preempt": (partial(PreemptAction, "preempt"),),
+    "gangpreempt-surplus": (partial(PreemptAction, "gangpreempt-surplus"),),
+    "gangpreempt": (partial(PreemptAction, "gangpreempt"),),
+    "gangreclaim-surplus": (partial(PreemptAction, "gangreclaim-surplus"),),
+    "gangreclaim": (partial(PreemptAction, "gangreclaim"),),
     "stalegangeviction": (StaleGangEviction,),
     "timeshare": (TimeShare,),
     "volcano-enqueue": (VolcanoEnqueue,),
@@ -36,7 +36,7 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
 }
 
 
-def make_actions(names: Iterable[str], machinery: Machinery) -> tuple[Action, ...]:
+def make_actions(names: Iterable[str], context: ActionContext) -> tuple[Action, ...]:
     """The named actions, in that order, each with a memory of its own.
 
     Raises ``ValueError`` for a name that no action has.
@@ -46,5 +46,5 @@ def make_actions(names: Iterable[str], machinery: Machinery) -> tuple[Action, ..
         factories = ACTIONS.get(name)
         if factories is None:
             raise ValueError(f"there is no action {name!r}; there are {', '.join(sorted(ACTIONS))}")
-        found += [factory(machinery) for factory in factories]
+        found += [factory(context) for factory in factories]
     return tuple(found)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.groups.entries import ACTIVE, GroupEntry
 
 ACTION = "stale-gang"
@@ -21,35 +21,35 @@ ACTION = "stale-gang"
 class StaleGangEviction:
     name = "stalegangeviction"
 
-    def __init__(self, machinery: Machinery) -> None:
-        self._machinery = machinery
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
         self._watched: dict[str, GroupEntry] | None = None
         """Groups whose clock runs."""
         self._settled: dict[str, float] = {}
         """Group → what it says of a time below its minimum that has ended."""
 
-    def run(self, ctx: CycleContext) -> None:
-        groups = self._machinery.world.groups
+    def run(self, cycle: CycleContext) -> None:
+        groups = self._context.state.groups
         if self._watched is None:
             self._watched = {}
-            self._watch(groups.values(), self._watched, ctx.now)
+            self._watch(groups.values(), self._watched, cycle.now)
         else:
-            self._watch(ctx.touched.values(), self._watched, ctx.now)
+            self._watch(cycle.touched.values(), self._watched, cycle.now)
         due = []
         for key, group in list(self._watched.items()):
             if groups.get(key) is not group:
                 del self._watched[key]
                 continue
             moment = self._due(group)
-            if moment <= ctx.now:
+            if moment <= cycle.now:
                 due.append(group)
             else:
-                ctx.wake(moment)
+                cycle.wake(moment)
         if due:
             for group in due:
-                self._evict(group, ctx.now)
+                self._evict(group, cycle.now)
                 del self._watched[group.key]
-            ctx.commit()
+            cycle.commit()
 
     def _watch(self, groups: Iterable[GroupEntry], watched: dict[str, GroupEntry], now: float) -> None:
         """Start and stop the clocks of groups that may have come below their minimum, or above."""
@@ -81,11 +81,11 @@ class StaleGangEviction:
             raise RuntimeError(f"the clock of {group.key} does not run")
         if group.stale_tried is None:
             return since + grace
-        return max(since + grace, group.stale_tried + self._machinery.world.config.backoff_seconds)
+        return max(since + grace, group.stale_tried + self._context.state.config.backoff_seconds)
 
     def _evict(self, group: GroupEntry, now: float) -> None:
         for entry in list(group.tasks.values()):
             if entry.state in ACTIVE:
-                self._machinery.statement.evict(entry, ACTION)
+                self._context.statement.evict(entry, ACTION)
         group.stale_since = None
         group.stale_tried = now

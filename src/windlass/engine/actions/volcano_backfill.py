@@ -7,7 +7,7 @@ of ``allocate`` and its reservations.
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.view import TableView
@@ -18,68 +18,72 @@ from windlass.spi.plugins import StepView
 class VolcanoBackfill:
     name = "volcano-backfill"
 
-    def __init__(self, machinery: Machinery) -> None:
-        self._m = machinery
-        self._tiers = tiers_of(machinery.policies)
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._tiers = tiers_of(context.plugins)
         self._waiting: dict[str, GroupEntry] = {}
         """Groups with pods that ask for nothing and wait."""
         self._tried: set[str] = set()
         """Those of them that got nothing, and for which nothing has changed since."""
         self._fresh = True
 
-    def run(self, ctx: CycleContext) -> None:
+    def run(self, cycle: CycleContext) -> None:
         if self._tiers is None:
             return
-        world = self._m.world
-        for group in world.groups.values() if self._fresh else list(ctx.touched.values()):
+        state = self._context.state
+        for group in state.groups.values() if self._fresh else list(cycle.touched.values()):
             self._follow(group)
         self._fresh = False
-        if ctx.improved:
+        if cycle.improved:
             self._tried.clear()
         due = [group for key, group in self._waiting.items() if key not in self._tried]
-        for group in sorted(due, key=world.group_order):
-            self._serve(ctx, group)
+        for group in sorted(due, key=state.group_order):
+            self._serve(cycle, group)
 
     def _follow(self, group: GroupEntry) -> None:
         """Take in what has become of a group."""
-        known = self._m.world.groups.get(group.key) is group and group.group is not None
+        known = self._context.state.groups.get(group.key) is group and group.group is not None
         self._tried.discard(group.key)
         if known and group.apart and group.asking_nothing:
             self._waiting[group.key] = group
         else:
             self._waiting.pop(group.key, None)
 
-    def _serve(self, ctx: CycleContext, group: GroupEntry) -> None:
-        m = self._m
+    def _serve(self, cycle: CycleContext, group: GroupEntry) -> None:
+        context = self._context
         self._tried.add(group.key)
         if group.spec.held or group.queue is None or closed_reason(group.queue) is not None:
             return
-        if m.world.gate.closed(group) or group.not_before > ctx.now:
+        if context.state.gate.closed(group) or group.not_before > cycle.now:
             return
         failed: set[int] = set()
         for entry in [entry for entry in group.waiting() if entry.cls.asks_nothing]:
             if entry.cls.number in failed:
                 continue
-            scope = m.allocation.nearness.allowed(group, entry.task.subgroup) if group.near else None
-            with m.placer.within(scope):
-                placed = not self._refused(group, entry) and m.placer.place(
-                    m.statement, group, entry.cls, [entry]
+            scope = (
+                context.gang_allocator.domain_selector.allowed(group, entry.task.subgroup)
+                if group.near
+                else None
+            )
+            with context.placer.within(scope):
+                placed = not self._refused(group, entry) and context.placer.place_class(
+                    context.statement, group, entry.cls, [entry]
                 )
             if not placed:
                 failed.add(entry.cls.number)
-        if len(m.statement) and ctx.consents(group):
-            m.statement.commit(ctx.out)
-            ctx.touched[group.key] = group
-            m.enrolment.settle(group, ctx.now)
+        if len(context.statement) and cycle.consents(group):
+            context.statement.commit(cycle.out)
+            cycle.touched[group.key] = group
+            context.enqueuer.settle(group, cycle.now)
             self._follow(group)
 
     def _refused(self, group: GroupEntry, entry: TaskEntry) -> bool:
         """Whether a limit stands against the pod."""
         queue = group.queue
         step = StepView(group.spec, entry.cls.request, 1, extra=True, needs=(entry.cls.needs,))
-        nodes = TableView(self._m.world.table)
+        nodes = TableView(self._context.state.table)
         return queue is not None and any(
             plugin.admits(step, queue.path, nodes) is not None
-            for plugin in self._m.policies.admissions
+            for plugin in self._context.plugins.admissions
             if not getattr(plugin, "turns_only", False)
         )

@@ -17,15 +17,15 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.nodes.table import USED
 from windlass.engine.queueing.enqueue import closed_reason
-from windlass.engine.queueing.tier_views import GangLook
+from windlass.engine.queueing.tier_views import EngineGangView
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import NamespaceQuota
-from windlass.spi.tiers import Admission, Tiers
+from windlass.spi.tiers import EnqueueRequest, Tiers
 
 Sums = dict[str, int]
 
@@ -57,9 +57,9 @@ class VolcanoEnqueue:
 
     name = "volcano-enqueue"
 
-    def __init__(self, machinery: Machinery) -> None:
-        self._m = machinery
-        self._tiers = tiers_of(machinery.policies)
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._tiers = tiers_of(context.plugins)
         self._lines: dict[Hashable, list[tuple[Any, str]]] = {}
         self._places: dict[str, tuple[Any, str]] = {}
         """Group that waits → its entry in its line."""
@@ -71,37 +71,37 @@ class VolcanoEnqueue:
         """Of the cycle before: the actions behind this one have decided about them since."""
         self._fresh = True
         if self._tiers is not None:
-            machinery.world.gate.serves = self._tiers.serves
+            context.state.gate.serves = self._tiers.serves
 
-    def run(self, ctx: CycleContext) -> None:
+    def run(self, cycle: CycleContext) -> None:
         tiers = self._tiers
         if tiers is None:
             return
-        world = self._m.world
-        changed = list(world.groups.values()) if self._fresh else list(ctx.touched.values())
+        state = self._context.state
+        changed = list(state.groups.values()) if self._fresh else list(cycle.touched.values())
         changed += [
-            group for key, group in self._decided.items() if key not in ctx.touched and self._moved(group)
+            group for key, group in self._decided.items() if key not in cycle.touched and self._moved(group)
         ]
-        self._fresh, self._decided = False, ctx.touched
-        while self._deadlines and self._deadlines[0][0] <= ctx.now:
+        self._fresh, self._decided = False, cycle.touched
+        while self._deadlines and self._deadlines[0][0] <= cycle.now:
             _, key = heapq.heappop(self._deadlines)
             if key in self._places:
-                changed.append(world.groups[key])
+                changed.append(state.groups[key])
         for group in changed:
-            self._follow(tiers, group, ctx.now)
-        if self._lines and (changed or ctx.improved or ctx.varied):
-            self._pass(tiers, ctx)
+            self._follow(tiers, group, cycle.now)
+        if self._lines and (changed or cycle.improved or cycle.varied):
+            self._pass(tiers, cycle)
         while self._deadlines and self._deadlines[0][1] not in self._places:
             heapq.heappop(self._deadlines)
-        ctx.wake(self._deadlines[0][0] if self._deadlines else None)
+        cycle.wake(self._deadlines[0][0] if self._deadlines else None)
 
     # ------------------------------------------------------------------ who waits, and what is booked
 
     def _follow(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Take in what has become of a group."""
-        world = self._m.world
-        known = world.groups.get(group.key) is group and group.group is not None
-        closed = known and world.gate.closed(group)
+        state = self._context.state
+        known = state.groups.get(group.key) is group and group.group is not None
+        closed = known and state.gate.closed(group)
         self._leave(group.key)
         if closed:
             self._stand(tiers, group, now)
@@ -112,13 +112,13 @@ class VolcanoEnqueue:
         booked = self._bookings.get(group.key)
         return (
             booked is not None
-            and self._m.world.groups.get(group.key) is group
+            and self._context.state.groups.get(group.key) is group
             and self._booking(group) != booked
         )
 
     def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Put the group into the line of those that ask for the same."""
-        world, spec, queue = self._m.world, group.spec, group.queue
+        state, spec, queue = self._context.state, group.spec, group.queue
         if queue is None or spec.held or closed_reason(queue) is not None:
             return
         deadline = tiers.deadline(spec)
@@ -128,13 +128,13 @@ class VolcanoEnqueue:
         namespace = spec.key.partition("/")[0]
         alone = spec.key if tiers.personal else ""
         line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue, alone)
-        place = (world.group_order(group), group.key)
+        place = (state.group_order(group), group.key)
         self._places[group.key] = place
-        world.gate.lines[group.key] = line
+        state.gate.lines[group.key] = line
         bisect.insort(self._lines.setdefault(line, []), place)
 
     def _leave(self, key: str) -> None:
-        gate, place = self._m.world.gate, self._places.pop(key, None)
+        gate, place = self._context.state.gate, self._places.pop(key, None)
         line = gate.lines.pop(key, None)
         if place is None or line is None:
             return
@@ -142,13 +142,13 @@ class VolcanoEnqueue:
         del entries[bisect.bisect_left(entries, place)]
         if not entries:
             del self._lines[line]
-            gate.refusals.pop(line, None)
+            gate.rejections.pop(line, None)
 
     def _booking(self, group: GroupEntry) -> _Booking:
         queue, wanted = group.queue, group.spec.min_resources
         if queue is None or not (wanted or group.active):
             return _Booking()
-        held = GangLook(group).holding
+        held = EngineGangView(group).holding
         below = group.held_members < group.minimum
         reserves = below or group.active >= group.minimum
         account: Sums = {}
@@ -172,20 +172,20 @@ class VolcanoEnqueue:
 
     # ------------------------------------------------------------------ one pass
 
-    def _pass(self, tiers: Tiers, ctx: CycleContext) -> None:
+    def _pass(self, tiers: Tiers, cycle: CycleContext) -> None:
         """Queues in their order, which letting somebody in does not change; then groups in theirs."""
         by_queue: dict[str, list[tuple[tuple[Any, str], Hashable]]] = {}
         for line, entries in self._lines.items():
-            group = self._m.world.groups[entries[0][1]]
+            group = self._context.state.groups[entries[0][1]]
             if group.queue is not None:
                 by_queue.setdefault(group.queue.name, []).append((entries[0], line))
-        current = _Round(ctx.now, self._used())
+        current = _Round(cycle.now, self._used())
         for name in sorted(by_queue, key=self._place_of):
             heads = by_queue[name]
             heapq.heapify(heads)
             while heads:
                 (_, key), line = heads[0]
-                if self._admit(tiers, ctx, key, line, current) and line in self._lines:
+                if self._admit(tiers, cycle, key, line, current) and line in self._lines:
                     heapq.heapreplace(heads, (self._lines[line][0], line))
                 else:
                     heapq.heappop(heads)
@@ -193,29 +193,29 @@ class VolcanoEnqueue:
     def _admit(
         self,
         tiers: Tiers,
-        ctx: CycleContext,
+        cycle: CycleContext,
         key: str,
         line: Hashable,
         current: _Round,
     ) -> bool:
         """Let a group in, or note for all in its line why not."""
-        gate, group = self._m.world.gate, self._m.world.groups[key]
+        gate, group = self._context.state.gate, self._context.state.groups[key]
         wanted = group.spec.min_resources
-        refusal = tiers.admit(self._admission(group, current)) if wanted else None
-        if refusal is not None:
-            if gate.refuse(line, refusal):
+        rejection = tiers.admit(self._admission(group, current)) if wanted else None
+        if rejection is not None:
+            if gate.refuse(line, rejection):
                 for _, other in self._lines[line]:
-                    ctx.touched[other] = self._m.world.groups[other]
+                    cycle.touched[other] = self._context.state.groups[other]
             return False
         _add(current.booked.setdefault(_namespace(key), {}), _to_come(group), 1)
         gate.let_in.add(key)
-        tiers.admitted(GangLook(group))
-        self._follow(tiers, group, ctx.now)
-        ctx.touched[key] = group
-        self._m.enrolment.settle(group, ctx.now)
+        tiers.admitted(EngineGangView(group))
+        self._follow(tiers, group, cycle.now)
+        cycle.touched[key] = group
+        self._context.enqueuer.settle(group, cycle.now)
         return True
 
-    def _admission(self, group: GroupEntry, current: _Round) -> Admission:
+    def _admission(self, group: GroupEntry, current: _Round) -> EnqueueRequest:
         namespace = _namespace(group.key)
         quotas = self._quotas(namespace)
         asked: Sums = {}
@@ -224,8 +224,8 @@ class VolcanoEnqueue:
                 current.asked[namespace] = self._asked_in(namespace)
             asked = dict(current.asked[namespace])
             _add(asked, group.asked, -1)  # what it asks for itself stands in its minimum
-        return Admission(
-            gang=GangLook(group),
+        return EnqueueRequest(
+            gang=EngineGangView(group),
             now=current.now,
             booked=self._by_queue,
             cluster_booked=self._cluster,
@@ -236,30 +236,30 @@ class VolcanoEnqueue:
         )
 
     def _quotas(self, namespace: str) -> tuple[NamespaceQuota, ...]:
-        known = self._m.world.namespace_quotas
+        known = self._context.state.namespace_quotas
         return tuple([quota for key, quota in known.items() if _namespace(key) == namespace])
 
     def _asked_in(self, namespace: str) -> Sums:
-        world = self._m.world
+        state = self._context.state
         sums: Sums = {}
-        for key, group in world.groups.items():
+        for key, group in state.groups.items():
             if _namespace(key) == namespace:
                 _add(sums, group.asked, 1)
-                if group.group is not None and (group.spec.admitted or key in world.gate.let_in):
+                if group.group is not None and (group.spec.admitted or key in state.gate.let_in):
                     _add(sums, _to_come(group), 1)
         return sums
 
     def _place_of(self, name: str) -> tuple[Any, ...]:
         """A queue's place among all, from the root down."""
-        orders = self._m.policies.queue_orders
-        path: Iterable[QueueEntry] = reversed(self._m.world.queues.get(name).path)
+        orders = self._context.plugins.queue_orders
+        path: Iterable[QueueEntry] = reversed(self._context.state.queues.get(name).path)
         return tuple(
             (*[order.queue_key(entry, None) for order in orders], entry.spec.created, entry.name)
             for entry in path
         )
 
     def _used(self) -> Mapping[str, int]:
-        table = self._m.world.table
+        table = self._context.state.table
         sums = table.planes[: table.height, USED].sum(axis=0).tolist()
         return {name: sums[column] for name, column in table.resources.codes.items() if sums[column]}
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from windlass.engine.actions.context import CycleContext, Machinery
-from windlass.engine.actions.preempt import Evicting, Outcome, keep_waiting
-from windlass.engine.actions.volcano_node_search import Hunt, NodeSearch
-from windlass.engine.groups.entries import GroupEntry, TaskEntry, promised
+from windlass.engine.actions.context import ActionContext, CycleContext
+from windlass.engine.actions.preempt import PreemptAction, PreemptionOutcome, keep_waiting
+from windlass.engine.actions.volcano_node_search import NodeSearch, NodeSearchRequest
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
 from windlass.engine.groups.next_step import whole_step
-from windlass.engine.pending.scheduling_queue import Bucket
-from windlass.engine.placement.domain_selector import Demand, held_rows
-from windlass.engine.placement.topology_domains import Scope
-from windlass.engine.plugin_set import Policies
+from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.placement.domain_selector import DomainDemand, held_rows
+from windlass.engine.placement.topology_domains import DomainRows
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queueing.permit import PAUSE_SECONDS
-from windlass.engine.queueing.tier_views import GangLook, best_effort
+from windlass.engine.queueing.tier_views import EngineGangView, best_effort
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
@@ -39,12 +39,12 @@ AGAIN_SECONDS = 60.0
 """After this long a group is tried again where protection of what runs may end with time."""
 
 
-def tiers_of(policies: Policies) -> Tiers | None:
+def tiers_of(plugins: PluginSet) -> Tiers | None:
     """The engine's tiered configuration, if it has one."""
-    return next((plugin for plugin in policies.plugins if isinstance(plugin, Tiers)), None)
+    return next((plugin for plugin in plugins.plugins if isinstance(plugin, Tiers)), None)
 
 
-class _Tiered(Evicting):
+class _Tiered(PreemptAction):
     """The pass over the groups that wait, and the memory of what was tried, are those of the other
     evicting actions; who may claim what is asked of the tiers."""
 
@@ -52,101 +52,111 @@ class _Tiered(Evicting):
     told = ""
     purpose = Purpose.PREEMPT
 
-    def __init__(self, machinery: Machinery) -> None:
-        super().__init__(self.named, machinery)
-        self._m = machinery
-        self._tiers = tiers_of(machinery.policies)
+    def __init__(self, context: ActionContext) -> None:
+        super().__init__(self.named, context)
+        self._context = context
+        self._tiers = tiers_of(context.plugins)
         self._imagined: list[TaskEntry] | None = None
         """Not ``None`` while nothing is decided: who would be asked to go."""
 
-    def run(self, ctx: CycleContext) -> None:
+    def run(self, cycle: CycleContext) -> None:
         if self._tiers is not None:
-            self.serve(ctx)
+            self.serve(cycle)
 
     # ------------------------------------------------------------------ one claimer
 
-    def _concerns(self, bucket: Bucket) -> bool:
-        return self._tiers is not None and self._tiers.serves(bucket.queue)
+    def _concerns(self, pending_class: PendingClass) -> bool:
+        return self._tiers is not None and self._tiers.serves(pending_class.queue)
 
-    def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
+    def _claim(self, cycle: CycleContext, group: GroupEntry) -> PreemptionOutcome:
         """Evict for one group, if that helps it."""
-        tiers, gang = self._tiers, GangLook(group)
+        tiers, gang = self._tiers, EngineGangView(group)
         if tiers is None or group.step is None or group.queue is None or not tiers.serves(group.queue):
-            return Outcome()
+            return PreemptionOutcome()
         if group.spec.never_preempts and tiers.gang_must_fit:
-            return Outcome(next_may=True)
+            return PreemptionOutcome(next_may=True)
         if not tiers.starving(gang) or self._passes(tiers, group.queue):
-            return Outcome()
+            return PreemptionOutcome()
         done = False
         for candidates, whole in self._sources(tiers, group):
             if candidates and tiers.starving(gang):
-                done |= self._from(ctx, tiers, gang, candidates, whole)
+                done |= self._from(cycle, tiers, gang, candidates, whole)
         if done and self._imagined is None:
-            keep_waiting(self._m, ctx, group)
-        again = None if done else _again(tiers, group, ctx.now)
-        return Outcome(done=done, until=again)
+            keep_waiting(self._context, cycle, group)
+        again = None if done else _again(tiers, group, cycle.now)
+        return PreemptionOutcome(done=done, until=again)
 
-    def _going(self, ctx: CycleContext, group: GroupEntry) -> list[TaskEntry]:
+    def _going(self, cycle: CycleContext, group: GroupEntry) -> list[TaskEntry]:
         self._imagined = []
         try:
-            self._claim(ctx, group)
+            self._claim(cycle, group)
             return self._imagined
         finally:
             self._imagined = None
 
     def _from(
-        self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
+        self,
+        cycle: CycleContext,
+        tiers: Tiers,
+        gang: EngineGangView,
+        candidates: list[TaskEntry],
+        whole: bool,
     ) -> bool:
         """Look for room for a group's missing pods among candidates. ``whole``: all its minimum or nothing."""
         for scope in self._scopes(gang.entry):
             inside = candidates
             if scope is not None:
                 inside = [entry for entry in candidates if scope.mask[entry.row]]
-            with self._m.placer.within(scope):
-                if inside and self._from_scope(ctx, tiers, gang, inside, whole):
+            with self._context.placer.within(scope):
+                if inside and self._from_scope(cycle, tiers, gang, inside, whole):
                     return True
         return False
 
-    def _scopes(self, group: GroupEntry) -> Iterable[Scope | None]:
+    def _scopes(self, group: GroupEntry) -> Iterable[DomainRows | None]:
         """Where the group's pods may be: one domain after the other, if all of them have to be in one; those
         that hold most, who may go left out of account, first."""
-        nearness = self._m.allocation.nearness
+        domain_selector = self._context.gang_allocator.domain_selector
         need = group.spec.topology if group.near else None
         if need is None or need.required < 0:
             return (None,)
-        scope = nearness.allowed(group)
+        scope = domain_selector.allowed(group)
         if scope is None or held_rows(group):
             return (scope,)
-        tree = nearness.forest.of(need)
-        demand = Demand(1)
+        tree = domain_selector.forest.of(need)
+        demand = DomainDemand(1)
         for entry in group.pending.values():
             demand.classes[entry.cls] = demand.classes.get(entry.cls, 0) + 1
-        room = nearness.room(tree, need.required, demand, future=True)
+        room = domain_selector.room(tree, need.required, demand, future=True)
         order = np.argsort(-room[1:], kind="stable") + 1
         return (tree.scope(need.required, code) for code in order.tolist())
 
     def _from_scope(
-        self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
+        self,
+        cycle: CycleContext,
+        tiers: Tiers,
+        gang: EngineGangView,
+        candidates: list[TaskEntry],
+        whole: bool,
     ) -> bool:
         """:meth:`_from` on the rows to which placing is confined."""
         group = gang.entry
-        with self._m.reservations.kept_from(group, ctx.now):
-            fits = self._cleared(tiers, gang, candidates, whole, ctx.now)
+        with self._context.reservations.kept_from(group, cycle.now):
+            fits = self._cleared(tiers, gang, candidates, whole, cycle.now)
         if fits is None:
             return False
         if self._imagined is not None:
-            self._imagined += self._m.statement.deciding()[1]
+            self._imagined += self._context.statement.deciding()[1]
             return True
-        done = ctx.commit(group)
+        done = cycle.commit(group)
         group.claimed_in_part |= done and not fits
         return done
 
     def _cleared(
-        self, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool, now: float
+        self, tiers: Tiers, gang: EngineGangView, candidates: list[TaskEntry], whole: bool, now: float
     ) -> bool | None:
         """Make room in the open statement. Whether the group could start by that; ``None``: nothing was done."""
-        group, statement = gang.entry, self._m.statement
-        hunt = Hunt(
+        group, statement = gang.entry, self._context.statement
+        request = NodeSearchRequest(
             group,
             self.purpose,
             self.told,
@@ -155,7 +165,7 @@ class _Tiered(Evicting):
             now,
             self._compared(tiers),
         )
-        search = NodeSearch(self._m, tiers, hunt, candidates)
+        search = NodeSearch(self._context, tiers, request, candidates)
         must_fit = whole and (tiers.gang_must_fit or group.claimed_in_part)
         if must_fit and self._out_of_reach(search, group):
             return None
@@ -180,18 +190,18 @@ class _Tiered(Evicting):
     def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
         """Let those stay without whom the group finds room elsewhere on what was cleared, as far as that can
         be told by placing it anew a few times."""
-        step, statement = group.step, self._m.statement
+        step, statement = group.step, self._context.statement
         if step is None or step.extra or search.bound or len(search.gone) < 2:
             return
         for victim in search.gone[: -TRIALS - 1 : -1]:
             if victim.state is not TaskState.RELEASING:
                 continue
             mark = statement.checkpoint()
-            statement.spare(victim)
-            if not self._m.allocation.attempt(statement, group, step, future=True).done:
+            statement.withdraw_eviction(victim)
+            if not self._context.gang_allocator.try_step(statement, group, step, future=True).done:
                 statement.rollback(mark)
 
-    def _lacks(self, tiers: Tiers, gang: GangLook) -> bool:
+    def _lacks(self, tiers: Tiers, gang: EngineGangView) -> bool:
         """Whether more pods of the group need room. One with parts may need more than its minimum."""
         group = gang.entry
         if group.parts is None or group.step is None or group.step.extra:
@@ -204,28 +214,28 @@ class _Tiered(Evicting):
 
     def _fits(self, group: GroupEntry, *, keep: bool) -> bool:
         """Whether the group could start as things stand. ``keep``: for that its pods may be placed anew."""
-        mark = self._m.statement.checkpoint()
+        mark = self._context.statement.checkpoint()
         fits = self._whole(group)
         if not keep:
-            self._m.statement.rollback(mark)
+            self._context.statement.rollback(mark)
         return fits
 
     def _whole(self, group: GroupEntry) -> bool:
         """Whether the group could start. A group with parts is placed anew as a whole, on what was cleared."""
         if group.parts is None or group.step is None:
             return complete(group)
-        m = self._m
-        for entry in promised(group):
-            m.statement.unpromise(entry)
-        return m.allocation.attempt(m.statement, group, group.step, future=True).done
+        context = self._context
+        for entry in nominated(group):
+            context.statement.withdraw_nomination(entry)
+        return context.gang_allocator.try_step(context.statement, group, group.step, future=True).done
 
     def _out_of_reach(self, search: NodeSearch, group: GroupEntry) -> bool:
         step = group.step
         if step is None or step.extra or not step.single_class:
             return False
-        return search.could_hold(step.runs[0].cls) < step.members - group.promises
+        return search.could_hold(step.batches[0].cls) < step.members - group.promises
 
-    def _refuses(self, tiers: Tiers, gang: GangLook, entry: TaskEntry) -> bool:
+    def _refuses(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
         return entry.task.never_preempts
 
     def _rank_for(self, tiers: Tiers, claimer: GroupEntry) -> Any:
@@ -238,13 +248,15 @@ class _Tiered(Evicting):
         self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
     ) -> list[TaskEntry]:
         """Who goes first: by queue, then by group in reverse order without age, then by pod in reverse."""
-        m = self._m
-        found = sorted(entries, key=lambda entry: m.world.task_order(entry.task), reverse=True)
+        context = self._context
+        found = sorted(entries, key=lambda entry: context.state.task_order(entry.task), reverse=True)
         group_keys: dict[str, tuple[Any, ...]] = {}
         for entry in found:
             group = _group(entry)
             if group.key not in group_keys:
-                group_keys[group.key] = tuple([order.group_key(group) for order in m.policies.group_orders])
+                group_keys[group.key] = tuple(
+                    [order.group_key(group) for order in context.plugins.group_orders]
+                )
         found.sort(key=lambda entry: group_keys[_group(entry).key], reverse=True)
         return found
 
@@ -267,7 +279,7 @@ class VolcanoPreempt(_Tiered):
             return
         only_light = all(best_effort(entry) for entry in group.pending.values())
         others: list[TaskEntry] = []
-        for other in self._m.running.of(group.queue).values():
+        for other in self._context.running.of(group.queue).values():
             if other is not group:
                 others += _evictable(other, (TaskState.BOUND, TaskState.RUNNING), only_light, group)
         yield others, True
@@ -279,7 +291,7 @@ class VolcanoPreempt(_Tiered):
         arguments = tiers.arguments.get(self.told, {})
         if str(arguments.get("enableTopologyAwarePreemption", False)).lower() != "true":
             return 0
-        nodes = int(self._m.world.table.live.sum())
+        nodes = int(self._context.state.table.live.sum())
         part = nodes * _whole_number(arguments.get("minCandidateNodesPercentage"), 10) // 100
         least = max(part, _whole_number(arguments.get("minCandidateNodesAbsolute"), 1))
         return max(1, min(least, _whole_number(arguments.get("maxCandidateNodesAbsolute"), 100)))
@@ -293,15 +305,15 @@ class VolcanoReclaim(_Tiered):
     def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
         return tiers.overused(queue)
 
-    def _refuses(self, tiers: Tiers, gang: GangLook, entry: TaskEntry) -> bool:
+    def _refuses(self, tiers: Tiers, gang: EngineGangView, entry: TaskEntry) -> bool:
         return entry.task.never_preempts or tiers.may_claim(gang.path, entry.cls.request) is not None
 
     def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
         """What runs in other queues that give."""
-        running = self._m.running
+        running = self._context.running
         found: list[TaskEntry] = []
         for name in running.queues():
-            queue = self._m.world.queues.get(name)
+            queue = self._context.state.queues.get(name)
             if queue is group.queue or not queue.spec.reclaimable or not tiers.serves(queue):
                 continue
             for other in running.of(queue).values():
@@ -318,7 +330,7 @@ class VolcanoReclaim(_Tiered):
             queue = _group(entry).queue
             if queue is not None:
                 queues[queue.name] = queue
-        orders = self._m.policies.queue_orders
+        orders = self._context.plugins.queue_orders
         keys = {
             name: tuple([order.queue_key(queue, None) for order in orders]) for name, queue in queues.items()
         }

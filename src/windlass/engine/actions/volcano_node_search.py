@@ -16,23 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.actions.context import Machinery
+from windlass.engine.actions.context import ActionContext
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.engine.nodes.view import TableView
-from windlass.engine.pending.freed_devices import Vacated
-from windlass.engine.queueing.tier_views import GangLook, TaskLook
+from windlass.engine.pending.freed_devices import FreedDevices
+from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
 from windlass.engine.queues.flavors import bound_of
 from windlass.spi.objects import TaskState
-from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.plugins import Rejection, StepView
 from windlass.spi.tiers import Purpose, Tiers
 
 Rank = Callable[[Iterable[TaskEntry]], list[TaskEntry]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hunt:
+class NodeSearchRequest:
     """On whose behalf: the claimer, why, under which name evictions are told, and by which order.
 
     ``scored``: nodes are tried by score. ``rank`` puts candidates into victim order. ``compared``: among so
@@ -52,21 +52,25 @@ class NodeSearch:
     """One search for one claimer. ``candidates``: all pods that might go, any order."""
 
     def __init__(
-        self, machinery: Machinery, tiers: Tiers, hunt: Hunt, candidates: Sequence[TaskEntry]
+        self,
+        context: ActionContext,
+        tiers: Tiers,
+        request: NodeSearchRequest,
+        candidates: Sequence[TaskEntry],
     ) -> None:
-        self._m = machinery
+        self._context = context
         self._tiers = tiers
-        self._hunt = hunt
-        self._gang = GangLook(hunt.group)
-        self._looks: dict[str, GangLook] = {hunt.group.key: self._gang}
+        self._hunt = request
+        self._gang = EngineGangView(request.group)
+        self._looks: dict[str, EngineGangView] = {request.group.key: self._gang}
         self._by_row: dict[int, list[TaskEntry]] = {}
-        for entry in hunt.rank(candidates):
+        for entry in request.rank(candidates):
             self._by_row.setdefault(entry.row, []).append(entry)
         self._rows = np.fromiter(sorted(self._by_row), dtype=np.int64, count=len(self._by_row))
         self._at = {row: position for position, row in enumerate(self._rows.tolist())}
         self._room = self._ahead(self._rows)
         """What each of these rows would have free if all candidates on it went."""
-        vacated, codes = Vacated(machinery.world.table), machinery.world.table.resources.codes
+        vacated, codes = FreedDevices(context.state.table), context.state.table.resources.codes
         for victim in candidates:
             self._room[self._at[victim.row]] += victim.cls.vector
             for name, units in vacated.change(victim, 1).items():
@@ -104,15 +108,15 @@ class NodeSearch:
     def spare_needless(self) -> None:
         """Once all pods have room: let everyone stay whose going turned out to free what nobody took. Where
         queues, or other pods, had a say, who goes is left as it is."""
-        if self.bound or any(self._m.placer.constraints(cls) for cls in self._known.values()):
+        if self.bound or any(self._context.placer.constraints(cls) for cls in self._known.values()):
             return
-        statement, planes = self._m.statement, self._m.world.table.planes
+        statement, planes = self._context.statement, self._context.state.table.planes
         for victim in reversed(self.gone):
             mark = statement.checkpoint()
-            statement.spare(victim)
+            statement.withdraw_eviction(victim)
             allocatable, used, releasing, promised = planes[victim.row]
             over = (used - releasing + promised > allocatable).any()
-            if over or not self._m.world.ledger.seats.sound(victim.row):
+            if over or not self._context.state.ledger.allocator.sound(victim.row):
                 statement.rollback(mark)
             else:
                 self.evictions -= 1
@@ -128,7 +132,7 @@ class NodeSearch:
         """Of the first nodes that can be cleared, the one whose victims cost least, cleared: the lowest
         highest priority, the lowest sum of priorities, the fewest, those that began last (as
         kube-scheduler chooses); -1 if there is none."""
-        statement = self._m.statement
+        statement = self._context.statement
         best: tuple[tuple[int, int, int, float], int] | None = None
         tried = 0
         for row in self._clearable(entry.cls):
@@ -162,7 +166,7 @@ class NodeSearch:
         return max(priorities, default=0), sum(priorities), len(priorities), -began
 
     def _promise(self, entry: TaskEntry, row: int) -> None:
-        self._m.statement.pipeline(entry, row)
+        self._context.statement.pipeline(entry, row)
         rows = np.array([row], dtype=np.int64)
         position = self._at.get(row)
         if position is not None:
@@ -172,22 +176,22 @@ class NodeSearch:
 
     def could_hold(self, cls: TaskClass) -> int:
         """At most so many pods of the class find room, whoever goes."""
-        table = self._m.world.table
+        table = self._context.state.table
         cls.refresh()
         free = self._ahead(np.arange(table.height, dtype=np.int64))
         free[self._rows] = self._room
         asked = cls.vector > 0
         each = np.maximum(free[:, asked], 0) // cls.vector[asked]
         open_ = cls.static[: table.height]
-        if self._m.placer.scope is not None:
-            open_ = open_ & self._m.placer.scope.mask
+        if self._context.placer.scope is not None:
+            open_ = open_ & self._context.placer.scope.mask
         return int(each.min(axis=1)[open_].sum()) if len(each) else 0
 
     # ------------------------------------------------------------------ nodes
 
     def _ahead(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """What will be free on the rows, by resource."""
-        planes = self._m.world.table.planes[rows]
+        planes = self._context.state.table.planes[rows]
         return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
 
     def _vacant(self, entry: TaskEntry) -> int:
@@ -196,7 +200,7 @@ class NodeSearch:
             self.bound = True
             return -1
         cls = entry.cls
-        rows = np.arange(self._m.world.table.height, dtype=np.int64)
+        rows = np.arange(self._context.state.table.height, dtype=np.int64)
         if not len(rows):
             return -1
         if cls.number not in self._vacancies:
@@ -207,14 +211,14 @@ class NodeSearch:
         return at if key[at] >= 0 else -1
 
     def _masked(self, cls: TaskClass, key: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        placer = self._m.placer
+        placer = self._context.placer
         domains = placer.constraints(cls)
         bound = bound_of(self._hunt.group, cls, future=True)
         if bound is not None:
             domains.append(bound)
         if not domains:
             return key
-        with placer.vacated(self._m.statement):
+        with placer.vacated(self._context.statement):
             mask = placer.domain_mask(cls, domains)
         return key if mask is None else np.where(mask[rows], key, -1)
 
@@ -224,7 +228,7 @@ class NodeSearch:
         rows = self._rows
         order = self._orders.get(cls.number)
         if order is None:
-            tie = self._m.world.table.ranking.tie[rows]
+            tie = self._context.state.table.ranking.tie[rows]
             order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
             self._orders[cls.number] = order
         cls.refresh()
@@ -233,8 +237,8 @@ class NodeSearch:
         return order[enough[order]]
 
     def _scores(self, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        policies, view = self._m.policies, TableView(self._m.world.table, rows)
-        scores = policies.scores(cls.needs.dialect)
+        plugins, view = self._context.plugins, TableView(self._context.state.table, rows)
+        scores = plugins.scores(cls.needs.dialect)
         score = np.zeros(len(rows))
         for plugin in (*scores.static, *scores.row):
             part = plugin.score(cls.needs, view)
@@ -246,21 +250,21 @@ class NodeSearch:
 
     def _clear(self, entry: TaskEntry, row: int) -> bool:
         """Evict on the node until the pod fits there. False: nothing was done."""
-        statement, hunt = self._m.statement, self._hunt
+        statement, request = self._context.statement, self._hunt
         offered = [
-            TaskLook(victim, self._look(victim), hunt.now, self._m.world.table.nodes[row])
+            EngineTaskView(victim, self._look(victim), request.now, self._context.state.table.nodes[row])
             for victim in self._by_row[row]
             if victim.state is not TaskState.RELEASING
         ]
         if not offered:
             return False
-        claimer = TaskLook(entry, self._gang, hunt.now)
-        named = {look.task.key for look in self._tiers.victims(hunt.purpose, claimer, offered)}
+        claimer = EngineTaskView(entry, self._gang, request.now)
+        named = {look.task.key for look in self._tiers.victims(request.purpose, claimer, offered)}
         chosen = [look.entry for look in offered if look.task.key in named]
         mark = statement.checkpoint()
         evicted: list[TaskEntry] = []
         for victim in chosen:
-            statement.evict(victim, hunt.action, hunt.group.key)
+            statement.evict(victim, request.action, request.group.key)
             evicted.append(victim)
             if self._fits(entry, row):
                 self._spare(entry, row, mark, evicted)
@@ -271,18 +275,18 @@ class NodeSearch:
 
     def _spare(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
         """Let everyone stay who need not go, those who would go last first."""
-        statement, hunt = self._m.statement, self._hunt
+        statement, request = self._context.statement, self._hunt
         needed = list(evicted)
         for victim in reversed(evicted[:-1]):
             rest = [other for other in needed if other is not victim]
             statement.rollback(mark)
             for other in rest:
-                statement.evict(other, hunt.action, hunt.group.key)
+                statement.evict(other, request.action, request.group.key)
             if self._fits(entry, row):
                 needed = rest
         statement.rollback(mark)
         for other in needed:
-            statement.evict(other, hunt.action, hunt.group.key)
+            statement.evict(other, request.action, request.group.key)
         self.evictions += len(needed)
         self._gone = needed
 
@@ -293,28 +297,28 @@ class NodeSearch:
         count, key = entry.cls.future(rows)
         return bool(count[0] > 0) and bool(self._masked(entry.cls, key, rows)[0] >= 0)
 
-    def _refused(self, entry: TaskEntry) -> Refusal | None:
+    def _refused(self, entry: TaskEntry) -> Rejection | None:
         """What the queues say to holding the pod once everybody evicted is gone."""
         group = self._hunt.group
         path = self._gang.path
         if self._hunt.purpose is Purpose.PREEMPT:
-            refusal = self._tiers.allots(path, entry.cls.request)
-            if refusal is not None:
-                return refusal
+            rejection = self._tiers.allots(path, entry.cls.request)
+            if rejection is not None:
+                return rejection
         step = StepView(group.spec, entry.cls.request, 1, future=True, needs=(entry.cls.needs,))
-        nodes = TableView(self._m.world.table)
-        for plugin in self._m.policies.admissions:
+        nodes = TableView(self._context.state.table)
+        for plugin in self._context.plugins.admissions:
             if not getattr(plugin, "turns_only", False):
-                refusal = plugin.admits(step, path, nodes)
-                if refusal is not None:
-                    return refusal
+                rejection = plugin.admits(step, path, nodes)
+                if rejection is not None:
+                    return rejection
         return None
 
-    def _look(self, victim: TaskEntry) -> GangLook:
+    def _look(self, victim: TaskEntry) -> EngineGangView:
         group = victim.group
         if group is None:
             raise RuntimeError(f"{victim.key} belongs to no group")
         look = self._looks.get(group.key)
         if look is None:
-            look = self._looks[group.key] = GangLook(group)
+            look = self._looks[group.key] = EngineGangView(group)
         return look

@@ -6,13 +6,13 @@ The voters name them: those on nodes whose time is over (``tdm``), those that ot
 
 from __future__ import annotations
 
-from windlass.engine.actions.context import CycleContext, Machinery
+from windlass.engine.actions.context import ActionContext, CycleContext
 from windlass.engine.actions.volcano_evict import tiers_of
 from windlass.engine.nodes.view import TableView
-from windlass.engine.preemption.load_rescheduling import Reliever
-from windlass.engine.queueing.tier_views import GangLook, TaskLook
+from windlass.engine.preemption.load_rescheduling import LoadRescheduler
+from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
 from windlass.spi.objects import TaskState
-from windlass.spi.tiers import Evicts, Relieves, SaysWhy, Tiers
+from windlass.spi.tiers import EvictionReason, RelievesLoad, Tiers, VictimTasks
 
 SHUFFLE = "shuffle"
 
@@ -20,62 +20,71 @@ SHUFFLE = "shuffle"
 class VolcanoShuffle:
     name = "volcano-shuffle"
 
-    def __init__(self, machinery: Machinery) -> None:
-        self._m = machinery
-        self._tiers = tiers_of(machinery.policies)
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
+        self._tiers = tiers_of(context.plugins)
         self._due: dict[int, float | None] = {}
         """Voter, by its place → when it is to be asked next; ``None`` for never. Of who is not here: now."""
 
-    def run(self, ctx: CycleContext) -> None:
+    def run(self, cycle: CycleContext) -> None:
         if self._tiers is None:
             return
-        looks: dict[str, TaskLook] | None = None
+        looks: dict[str, EngineTaskView] | None = None
         for at, voter in enumerate(self._tiers.evicting):
-            due = self._due.get(at, ctx.now)
-            if due is not None and due <= ctx.now:
+            due = self._due.get(at, cycle.now)
+            if due is not None and due <= cycle.now:
                 if looks is None:
-                    looks = self._running(self._tiers, ctx)
-                if isinstance(voter, Relieves):
-                    self._relieve(voter, looks, ctx)
+                    looks = self._running(self._tiers, cycle)
+                if isinstance(voter, RelievesLoad):
+                    self._relieve(voter, looks, cycle)
                 else:
-                    self._evict(voter, looks, ctx)
-                due = self._due[at] = voter.next_due(ctx.now)
-            ctx.wake(due)
-        if len(self._m.statement):
-            ctx.commit()
+                    self._evict(voter, looks, cycle)
+                due = self._due[at] = voter.next_due(cycle.now)
+            cycle.wake(due)
+        if len(self._context.statement):
+            cycle.commit()
 
-    def _evict(self, voter: Evicts, looks: dict[str, TaskLook], ctx: CycleContext) -> None:
-        for named in voter.due(list(looks.values()), ctx.now):
+    def _evict(self, voter: VictimTasks, looks: dict[str, EngineTaskView], cycle: CycleContext) -> None:
+        for named in voter.due(list(looks.values()), cycle.now):
             entry = looks[named.task.key].entry
             if entry.state is TaskState.RUNNING:
-                why = voter.why(named) if isinstance(voter, SaysWhy) else ""
-                self._m.statement.evict(entry, SHUFFLE, why=why)
+                why = voter.why(named) if isinstance(voter, EvictionReason) else ""
+                self._context.statement.evict(entry, SHUFFLE, why=why)
 
-    def _relieve(self, voter: Relieves, looks: dict[str, TaskLook], ctx: CycleContext) -> None:
-        m = self._m
-        relief = voter.relief(list(looks.values()), TableView(m.world.table), ctx.now)
+    def _relieve(self, voter: RelievesLoad, looks: dict[str, EngineTaskView], cycle: CycleContext) -> None:
+        context = self._context
+        relief = voter.relief(list(looks.values()), TableView(context.state.table), cycle.now)
         if relief is None:
             return
-        reliever = Reliever(m.world, m.placer, m.statement, m.allocation.nearness, relief, looks)
+        reliever = LoadRescheduler(
+            context.state,
+            context.placer,
+            context.statement,
+            context.gang_allocator.domain_selector,
+            relief,
+            looks,
+        )
         for candidate in relief.candidates:
             look = looks[candidate.task.key]
-            with m.reservations.kept_from(look.gang.entry, ctx.now):
+            with context.reservations.kept_from(look.gang.entry, cycle.now):
                 reliever.relieve(look, SHUFFLE)
 
-    def _running(self, tiers: Tiers, ctx: CycleContext) -> dict[str, TaskLook]:
+    def _running(self, tiers: Tiers, cycle: CycleContext) -> dict[str, EngineTaskView]:
         """The pods that run in the queues of the configuration, guests left out."""
-        m = self._m
-        m.running.update(ctx.touched.values())
-        looks: dict[str, TaskLook] = {}
-        for name in m.running.queues():
-            queue = m.world.queues.get(name)
+        context = self._context
+        context.running.update(cycle.touched.values())
+        looks: dict[str, EngineTaskView] = {}
+        for name in context.running.queues():
+            queue = context.state.queues.get(name)
             if not tiers.serves(queue):
                 continue
-            for group in m.running.of(queue).values():
+            for group in context.running.of(queue).values():
                 if group.spec.guest:
                     continue
-                gang = GangLook(group)
+                gang = EngineGangView(group)
                 for entry in group.tasks.values():
                     if entry.state is TaskState.RUNNING:
-                        looks[entry.key] = TaskLook(entry, gang, ctx.now, m.world.table.nodes[entry.row])
+                        looks[entry.key] = EngineTaskView(
+                            entry, gang, cycle.now, context.state.table.nodes[entry.row]
+                        )
         return looks

@@ -13,28 +13,28 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.backfill.reserved_devices import parts_by_row
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.backfill.reserved_devices import shares_by_row
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry
-from windlass.engine.placement.gang_allocator import Allocation
-from windlass.engine.queueing.never_fits import EmptyNodes
-from windlass.engine.state.cluster_state import World
+from windlass.engine.placement.gang_allocator import GangAllocator
+from windlass.engine.queueing.never_fits import NeverFits
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
 
 _PRUNE_AT_LEAST = 4096
 
 
-Holding = tuple[dict[int, NDArray[np.int64]], dict[int, Cuts]]
+Holding = tuple[dict[int, NDArray[np.int64]], dict[int, TaskShares]]
 """Row → amounts, row → parts of cards."""
 
 
 class Aging:
-    def __init__(self, world: World, allocation: Allocation, empty_nodes: EmptyNodes) -> None:
-        self._empty_nodes = empty_nodes
-        self._world = world
-        self._allocation = allocation
-        self._seconds = world.config.aging_seconds
+    def __init__(self, state: ClusterState, gang_allocator: GangAllocator, never_fits: NeverFits) -> None:
+        self._never_fits = never_fits
+        self._state = state
+        self._gang_allocator = gang_allocator
+        self._seconds = state.config.aging_seconds
         self.since: dict[str, float] = {}
         """Group → when it first found no room, Unix seconds; the oldest first."""
         self._prune_at = _PRUNE_AT_LEAST
@@ -54,7 +54,7 @@ class Aging:
         found = {key: group for key in self.since if (group := self._waits(key)) is not None}
         if len(found) < len(self.since):
             self.since = {key: since for key, since in self.since.items() if key in found}
-        return [group for group in found.values() if not self._empty_nodes.beyond(group)]
+        return [group for group in found.values() if not self._never_fits.beyond(group)]
 
     def due(self, now: float) -> list[GroupEntry]:
         """The groups that have waited for too long, longest first."""
@@ -65,12 +65,12 @@ class Aging:
             if since + self._seconds > now:
                 break
             group = self._waits(key)
-            if group is not None and not self._empty_nodes.beyond(group):
+            if group is not None and not self._never_fits.beyond(group):
                 found.append(group)
         return found
 
     def _waits(self, key: str) -> GroupEntry | None:
-        group = self._world.groups.get(key)
+        group = self._state.groups.get(key)
         return group if group is not None and group.bucket is not None and group.pending else None
 
     def next_due(self, now: float) -> float | None:
@@ -100,15 +100,15 @@ class Aging:
 
     def _candidates(self, group: GroupEntry) -> list[int]:
         """Rows that could take a task of the group, those with most room first."""
-        table = self._world.table
+        table = self._state.table
         if group.step is None:
             return []
         fits = np.zeros(table.height, dtype=np.bool_)
         room = np.zeros(table.height)
-        for run in group.step.runs:
-            run.cls.refresh()
-            fits |= run.cls.static[: table.height]
-            room += run.cls.count[: table.height]
+        for batch in group.step.batches:
+            batch.cls.refresh()
+            fits |= batch.cls.static[: table.height]
+            room += batch.cls.count[: table.height]
         live = np.flatnonzero(fits & table.live[: table.height]).tolist()
         return sorted(live, key=lambda row: (-room[row], len(table.tasks[row]), table.names[row]))
 
@@ -119,14 +119,14 @@ class Aging:
             return None
         mark = statement.checkpoint()
         for row in rows:
-            for entry in list(self._world.table.tasks[row].values()):
+            for entry in list(self._state.table.tasks[row].values()):
                 leaves = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if leaves and entry.group is not group:
                     statement.evict(entry, "aging")
         before = statement.checkpoint()
-        done = self._allocation.attempt(statement, group, step, future=True).done
+        done = self._gang_allocator.try_step(statement, group, step, future=True).done
         placements = statement.placements(before) if done else []
-        parts = parts_by_row(statement.seats(before)) if done else {}
+        parts = shares_by_row(statement.device_placements(before)) if done else {}
         statement.rollback(mark)
         return (by_row(placements), parts) if done else None
 

@@ -18,14 +18,14 @@ from math import nextafter
 import numpy as np
 
 from windlass.engine.backfill.peak_demand import Event, Units, peak
-from windlass.engine.backfill.reserved_devices import parts_by_row
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.backfill.reserved_devices import shares_by_row
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import OCCUPYING, GroupEntry, TaskEntry, run_time
-from windlass.engine.groups.next_step import Step
+from windlass.engine.groups.next_step import NextTasks
 from windlass.engine.nodes.table import PROMISED
-from windlass.engine.placement.gang_allocator import Allocation
-from windlass.engine.state.cluster_state import World
+from windlass.engine.placement.gang_allocator import GangAllocator
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.expected_ends import End, place_of
 from windlass.engine.state.statement import Statement
 from windlass.spi.objects import TaskState
@@ -47,12 +47,12 @@ class Forecast:
     start: float
     after: tuple[str, ...]
     placements: tuple[tuple[TaskEntry, int], ...]
-    parts: dict[int, Cuts] = field(default_factory=dict)
+    parts: dict[int, TaskShares] = field(default_factory=dict)
     """Row → what they would have of cards there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReservedCounts:
     """What is kept for a group without parts of cards. ``tasks``: class → row → for how many of them."""
 
     start: float
@@ -66,29 +66,33 @@ class Kept:
         ]
 
 
-_Behind = list[tuple[GroupEntry, Kept]]
+_Behind = list[tuple[GroupEntry, ReservedCounts]]
 _FOREVER = float("inf")
 
 
 class Forecaster:
     """``allocation``: the code that places. A forecast leaves the statement as it was."""
 
-    def __init__(self, world: World, allocation: Allocation) -> None:
-        self._world = world
-        self._allocation = allocation
+    def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
+        self._state = state
+        self._gang_allocator = gang_allocator
 
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
         """The starts of ``groups``, which wait, in the order given; up to the first of which nothing is known."""
         return self.beside(statement, groups, now, {})[1]
 
     def beside(
-        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+        self,
+        statement: Statement,
+        groups: Sequence[GroupEntry],
+        now: float,
+        reserved: Mapping[str, ReservedCounts],
     ) -> tuple[list[str], dict[str, Forecast]]:
         """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
         :meth:`plan` for the others beside them."""
         found: dict[str, Forecast] = {}
         with self._thought(statement, now) as planning:
-            first = self._standing(planning, groups, kept)
+            first = self._standing(planning, groups, reserved)
             for group in groups[len(first) :]:
                 forecast = self._next(planning, group)
                 if forecast is None:
@@ -99,9 +103,9 @@ class Forecaster:
     @contextmanager
     def _thought(self, statement: Statement, now: float) -> Iterator[_Planning]:
         """Inside, a plan is made of which nothing stays."""
-        mark, queues = statement.checkpoint(), self._world.queues
+        mark, queues = statement.checkpoint(), self._state.queues
         demanding, stirred = dict(queues.demanding), queues.stirred
-        planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
+        planning = _Planning(statement, self._state, now, self._state.ledger.ends.at(now))
         try:
             yield planning
         finally:  # whatever a policy raises: what was thought is not decided
@@ -111,12 +115,12 @@ class Forecaster:
             queues.demanding, queues.stirred = demanding, stirred
 
     def _standing(
-        self, planning: _Planning, groups: Sequence[GroupEntry], kept: Mapping[str, Kept]
+        self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
     ) -> list[GroupEntry]:
         """The first of these that have what is kept for them; they hold it in the plan."""
 
         def stands(group: GroupEntry) -> bool:
-            known = kept.get(group.key)
+            known = reserved.get(group.key)
             return known is not None and self._keep(planning, group, known)
 
         return list(takewhile(stands, groups))
@@ -124,34 +128,38 @@ class Forecaster:
     # ------------------------------------------------------------------ moving forward
 
     def forward(
-        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+        self,
+        statement: Statement,
+        groups: Sequence[GroupEntry],
+        now: float,
+        reserved: Mapping[str, ReservedCounts],
     ) -> dict[str, Forecast]:
         """The better starts of those who have what is ``kept`` for them, as far as it stands: one after the other is
         put where it can begin first, but none before the one before it, nor where that would delay anybody behind it.
         """
-        kept, found = dict(kept), dict[str, Forecast]()
+        reserved, found = dict(reserved), dict[str, Forecast]()
         with self._thought(statement, now) as planning:
             state = planning.state()
-            groups = self._standing(planning, groups, kept)
+            groups = self._standing(planning, groups, reserved)
             moved = hindered = True
             while moved and hindered:
                 planning.restore(state)
-                better, hindered = self._pass(planning, groups, kept)
+                better, hindered = self._pass(planning, groups, reserved)
                 moved = bool(better)
                 found |= better
-                kept |= {key: Kept(one.start, tasks_by_row(one)) for key, one in better.items()}
+                reserved |= {key: ReservedCounts(one.start, tasks_by_row(one)) for key, one in better.items()}
         return found
 
     def _pass(
-        self, planning: _Planning, groups: Sequence[GroupEntry], kept: Mapping[str, Kept]
+        self, planning: _Planning, groups: Sequence[GroupEntry], reserved: Mapping[str, ReservedCounts]
     ) -> tuple[dict[str, Forecast], bool]:
         """Move forward whoever can be; and whether any could have but for those behind him."""
         found: dict[str, Forecast] = {}
         hindered = False
-        kept = dict(kept)
+        reserved = dict(reserved)
         for nth, group in enumerate(groups):
-            known, step = kept[group.key], group.step
-            behind = [(one, kept[one.key]) for one in groups[nth + 1 :]]
+            known, step = reserved[group.key], group.step
+            behind = [(one, reserved[one.key]) for one in groups[nth + 1 :]]
             if step is not None and self._fits_before(planning, group, known.start):
                 better = self._placed_before(planning, group, step, behind)
                 if better is None:
@@ -161,8 +169,10 @@ class Forecaster:
                     better = self._sooner(planning, group, step, known, behind)
                 if better is not None:
                     found |= better
-                    kept |= {key: Kept(one.start, tasks_by_row(one)) for key, one in better.items()}
-            if not self._keep(planning, group, kept[group.key]):
+                    reserved |= {
+                        key: ReservedCounts(one.start, tasks_by_row(one)) for key, one in better.items()
+                    }
+            if not self._keep(planning, group, reserved[group.key]):
                 break
         return found, hindered
 
@@ -182,7 +192,7 @@ class Forecaster:
         return first is not None
 
     def _placed_before(
-        self, planning: _Planning, group: GroupEntry, step: Step, behind: _Behind
+        self, planning: _Planning, group: GroupEntry, step: NextTasks, behind: _Behind
     ) -> dict[str, Forecast] | None:
         """Where the group goes if it begins now, if that is in the way of nobody behind it. The plan is as it was."""
         state, mark = planning.state(), planning.statement.checkpoint()
@@ -192,7 +202,7 @@ class Forecaster:
         planning.restore(state)
         if forecast is None:
             return None
-        begun = (group, Kept(forecast.start, tasks_by_row(forecast)))
+        begun = (group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
         stand = all(self._keep(planning, *one) for one in [begun, *behind])
         planning.restore(state)
         return {group.key: forecast} if stand else None
@@ -208,12 +218,12 @@ class Forecaster:
             if forecast is None or forecast.start > known.start:
                 break
             found[group.key] = forecast
-            self._keep(planning, group, Kept(forecast.start, tasks_by_row(forecast)))
+            self._keep(planning, group, ReservedCounts(forecast.start, tasks_by_row(forecast)))
         planning.restore(state)
         return found if len(found) == len(kept) else None
 
     def _sooner(
-        self, planning: _Planning, group: GroupEntry, step: Step, known: Kept, behind: _Behind
+        self, planning: _Planning, group: GroupEntry, step: NextTasks, known: ReservedCounts, behind: _Behind
     ) -> dict[str, Forecast] | None:
         """Where the group goes at the first moment after this one, before its start, at which that is in the way of
         nobody behind it; the plan comes to that. Else the plan is as it was."""
@@ -231,7 +241,7 @@ class Forecaster:
         has left by then."""
         until = planning.now + (run_time(group) or _FOREVER)
         booked = planning.needed([one for one in behind if one[1].start < until])
-        table = self._world.table
+        table = self._state.table
         for sign in (1, -1):
             for row, units in booked.items():
                 for column, more in units.items():
@@ -243,16 +253,20 @@ class Forecaster:
     # ------------------------------------------------------------------ what is there now
 
     def at_once(
-        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+        self,
+        statement: Statement,
+        groups: Sequence[GroupEntry],
+        now: float,
+        reserved: Mapping[str, ReservedCounts],
     ) -> tuple[list[str], dict[str, Forecast]]:
         """Of groups whose time has come: the keys of those that have what is ``kept`` for them now; and where others
         of which that cannot be told would be now, beside them."""
         mark = statement.checkpoint()
-        planning = _Planning(statement, self._world, now, ())
+        planning = _Planning(statement, self._state, now, ())
         first: list[str] = []
         found: dict[str, Forecast] = {}
         for group in groups:
-            known, begin = kept.get(group.key), statement.checkpoint()
+            known, begin = reserved.get(group.key), statement.checkpoint()
             if known is not None:
                 if self._keep(planning, group, known):
                     first.append(group.key)
@@ -261,18 +275,18 @@ class Forecaster:
         statement.rollback(mark)
         return first, found
 
-    def _attempt(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
-        return self._allocation.attempt(statement, group, step, future=True).done
+    def _attempt(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
+        return self._gang_allocator.try_step(statement, group, step, future=True).done
 
-    def _keep(self, planning: _Planning, group: GroupEntry, kept: Kept) -> bool:
+    def _keep(self, planning: _Planning, group: GroupEntry, reserved: ReservedCounts) -> bool:
         """Give a group the room that is kept for it, when it is, if there is room then. Else the plan is as it was."""
         state, step = planning.state(), group.step
         if step is None:
             return False
-        planning.let_go_until(kept.start)
+        planning.let_go_until(reserved.start)
         placements: list[tuple[TaskEntry, int]] = []
-        for cls, by_row in kept.tasks.items():
-            waiting = [entry for run in step.runs if run.cls is cls for entry in run.entries]
+        for cls, by_row in reserved.tasks.items():
+            waiting = [entry for batch in step.batches if batch.cls is cls for entry in batch.entries]
             rows = np.fromiter(by_row, dtype=np.int64, count=len(by_row))
             short = any(room < n for room, n in zip(cls.future_count(rows), by_row.values(), strict=True))
             if short or len(waiting) < sum(by_row.values()):
@@ -293,7 +307,7 @@ class Forecaster:
             return None
         state, stride = planning.state(), 0
         before = statement.checkpoint()
-        while not self._allocation.attempt(statement, group, step, future=True).done:
+        while not self._gang_allocator.try_step(statement, group, step, future=True).done:
             state = planning.state()
             stride = 2 * stride or 1
             if not planning.let_go(stride):
@@ -302,7 +316,7 @@ class Forecaster:
         if stride > 1:
             self._nearest(planning, group, state, stride)
             before = statement.checkpoint()
-            self._allocation.attempt(statement, group, step, future=True)
+            self._gang_allocator.try_step(statement, group, step, future=True)
         found = _forecast(planning, before)
         planning.note(group, found.placements)
         return found
@@ -324,7 +338,8 @@ class Forecaster:
         mark = planning.statement.checkpoint()
         step = group.step
         done = (
-            step is not None and self._allocation.attempt(planning.statement, group, step, future=True).done
+            step is not None
+            and self._gang_allocator.try_step(planning.statement, group, step, future=True).done
         )
         planning.statement.rollback(mark)
         return done
@@ -342,7 +357,7 @@ def tasks_by_row(forecast: Forecast) -> dict[TaskClass, dict[int, int]]:
 def _forecast(planning: _Planning, mark: int) -> Forecast:
     """Of a group that has been placed since ``mark``."""
     placements = tuple(planning.statement.placements(mark))
-    parts = parts_by_row(planning.statement.seats(mark))
+    parts = shares_by_row(planning.statement.device_placements(mark))
     return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
 
 
@@ -353,12 +368,12 @@ class _Planning:
     What runs now is entered as leaving without the ceremony of an eviction, as nobody is asked to go: ``_left`` of it.
     """
 
-    def __init__(self, statement: Statement, world: World, now: float, ends: Sequence[End]) -> None:
+    def __init__(self, statement: Statement, state: ClusterState, now: float, ends: Sequence[End]) -> None:
         self.statement = statement
         self.now = now
         self.gone: list[str] = []
-        self._ledger = world.ledger
-        self._admitted = bool(world.policies.admissions)
+        self._ledger = state.ledger
+        self._admitted = bool(state.plugins.admissions)
         """Whether it matters what queues give back."""
         self._left: list[TaskEntry] = []
         self._ends = ends
@@ -425,10 +440,10 @@ class _Planning:
 
     def needed(self, behind: _Behind) -> dict[int, Units]:
         """By row, the most that these need there beyond what has left by then of what is there now."""
-        starts: dict[int, list[tuple[GroupEntry, Kept]]] = {}
-        for group, kept in behind:
-            for row in dict.fromkeys(row for rows in kept.tasks.values() for row in rows):
-                starts.setdefault(row, []).append((group, kept))
+        starts: dict[int, list[tuple[GroupEntry, ReservedCounts]]] = {}
+        for group, reserved in behind:
+            for row in dict.fromkeys(row for rows in reserved.tasks.values() for row in rows):
+                starts.setdefault(row, []).append((group, reserved))
         if not starts:
             return {}
         leaving = self._leaving(starts, max(kept.start for _, kept in behind))
@@ -436,10 +451,10 @@ class _Planning:
         for row, here in starts.items():
             last = max(kept.start for _, kept in here)
             events = [one for one in leaving.get(row, ()) if one[0] <= last]
-            for group, kept in here:
-                asked, seconds = kept.on(row), run_time(group)
-                events += [(kept.start, 1, asked)]
-                events += [(kept.start + seconds, -1, asked)] if seconds else []
+            for group, reserved in here:
+                asked, seconds = reserved.on(row), run_time(group)
+                events += [(reserved.start, 1, asked)]
+                events += [(reserved.start + seconds, -1, asked)] if seconds else []
             found[row] = peak(events)
         return found
 
@@ -479,7 +494,7 @@ class _Planning:
         self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0 and entry.row < 0:
-                self.statement.unpromise(entry)
+                self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
                 self._leave(entry, 1)
                 self._ledger.leaving[entry.key] = entry
@@ -490,7 +505,7 @@ class _Planning:
         self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0:
-                self.statement.unpromise(entry)
+                self.statement.withdraw_nomination(entry)
             elif entry.state in OCCUPYING:
                 self.statement.evict(entry, "forecast")
 
@@ -501,4 +516,4 @@ class _Planning:
         ledger.holdings.ends(entry, sign)
         ledger.count_ending(entry, sign)
         if self._admitted:
-            ledger.accounts.release(entry, sign)
+            ledger.counters.release(entry, sign)

@@ -1,6 +1,6 @@
 """The room of every node at the last moment to which a plan of starts has come, kept from one plan to the next.
 
-For those who are placed by amounts alone (:meth:`~windlass.engine.placement.gang_allocator.Allocation.by_amounts`) a
+For those who are placed by amounts alone (:meth:`~windlass.engine.placement.gang_allocator.GangAllocator.by_amounts`) a
 plan need not be made from its beginning: whoever has been promised a start has it as long as nothing changes on his
 nodes, and whoever comes behind all of them is placed on what is free at the last of those starts, or once the next one
 that runs has ended, and so on. So the room of all nodes at that moment is noted, the *horizon*. It is brought up to
@@ -30,10 +30,10 @@ from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reservation import Reservation
 from windlass.engine.feasibility.node_fit import NodeFit
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
-from windlass.engine.groups.next_step import Run
+from windlass.engine.groups.next_step import TaskBatch
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
-from windlass.engine.placement.gang_allocator import Allocation
-from windlass.engine.state.cluster_state import World
+from windlass.engine.placement.gang_allocator import GangAllocator
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.expected_ends import End, end_of, place_of
 
 _FOREVER = float("inf")
@@ -62,11 +62,11 @@ class _Window:
     """As what it is booked: who is new, and found all of it free, is taken to be there."""
 
 
-class Horizon:
-    def __init__(self, world: World, allocation: Allocation) -> None:
-        self._table = world.table
-        self._ledger = world.ledger
-        self._allocation = allocation
+class PlannedCapacity:
+    def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
+        self._table = state.table
+        self._ledger = state.ledger
+        self._gang_allocator = gang_allocator
         self._now = self._moment = 0.0
         self._windows: list[_Window] = []
         """Of those who come first, in their order, so that none starts before the one before him. At the horizon all
@@ -97,12 +97,12 @@ class Horizon:
         found: dict[str, Forecast] = {}
         for group in groups[first:]:
             step = group.step
-            if step is None or not self._allocation.by_amounts(group, step):
+            if step is None or not self._gang_allocator.by_amounts(group, step):
                 return None
-            run = step.runs[0]
-            if not self._wait(run, step.members):
+            batch = step.batches[0]
+            if not self._wait(batch, step.members):
                 break
-            forecast = self._place(group, run, step.members)
+            forecast = self._place(group, batch, step.members)
             if forecast is None:
                 self._shape = ()
                 return None
@@ -254,7 +254,7 @@ class Horizon:
 
     def _given_back(self, entry: TaskEntry) -> _Asked:
         """What becomes free at the end of a task."""
-        asked, table = entry.cls.fit.judge.plain_asked, self._table
+        asked, table = entry.cls.fit.evaluator.plain_asked, self._table
         if entry.row not in table.ailing:
             return asked
         leaves = table.leaves(entry)
@@ -320,24 +320,24 @@ class Horizon:
 
     # ------------------------------------------------------------------ the next one
 
-    def _room(self, run: Run) -> tuple[NDArray[np.int64], int]:
+    def _room(self, batch: TaskBatch) -> tuple[NDArray[np.int64], int]:
         """How many each node holds at the horizon (less than none where others hold more than there is), and all."""
-        cls, free = run.cls, self._free
+        cls, free = batch.cls, self._free
         cls.refresh()
-        asked = cls.fit.judge.plain_asked
+        asked = cls.fit.evaluator.plain_asked
         room = free[:, asked[0][0]] // asked[0][1]
         for column, units in asked[1:]:
             np.minimum(room, free[:, column] // units, out=room)
         room[~cls.fit.static[: len(room)]] = 0
         return room, int(room[room > 0].sum())
 
-    def _wait(self, run: Run, members: int) -> bool:
+    def _wait(self, batch: TaskBatch, members: int) -> bool:
         """Move the horizon on to when there is room for so many; false if there never is."""
-        room, total = self._room(run)
+        room, total = self._room(batch)
         if total >= members:
             return True
         free, ends = self._free, self._ends
-        asked, static = run.cls.fit.judge.plain_asked, run.cls.fit.static
+        asked, static = batch.cls.fit.evaluator.plain_asked, batch.cls.fit.static
         at = bisect_right(ends, self._moment, key=_moment)
         last = min(len(ends), at + MOST_EVENTS)
         own = sorted(
@@ -367,24 +367,24 @@ class Horizon:
                     room[row] = count
         return True
 
-    def _place(self, group: GroupEntry, run: Run, members: int) -> Forecast | None:
+    def _place(self, group: GroupEntry, batch: TaskBatch, members: int) -> Forecast | None:
         """Where the group goes at the horizon, where there is room for it; it holds that from then on. ``None`` if
         nodes take fewer than were counted: then the plan is to be made from its beginning."""
-        window = self._fill_in(group, run, members, {})
+        window = self._fill_in(group, batch, members, {})
         if window is None:
             return None
         self._windows.append(window[0])
         for row in window[0].rows:
             self._here.setdefault(row, []).append(window[0])
-        return self._begun(run, *window)
+        return self._begun(batch, *window)
 
     def _fill_in(
-        self, group: GroupEntry, run: Run, members: int, booked: Mapping[int, Units]
+        self, group: GroupEntry, batch: TaskBatch, members: int, booked: Mapping[int, Units]
     ) -> tuple[_Window, list[int]] | None:
         """Where the group goes at the horizon, and the row of each of its tasks. As where it is done for real, room
         that nobody needs to leave goes first. ``booked``: row → what is to be left alone there beside."""
-        fit, moment = run.cls.fit, self._moment
-        open_ = (self._free >= fit.judge.least).all(axis=1) & fit.static[: len(self._free)]
+        fit, moment = batch.cls.fit, self._moment
+        open_ = (self._free >= fit.evaluator.least).all(axis=1) & fit.static[: len(self._free)]
         planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
         for row in planes.keys() & booked.keys():
             for column, units in booked[row].items():
@@ -396,18 +396,18 @@ class Horizon:
         if len(rows) < members:
             return None
         held = {
-            row: [(column, units * n) for column, units in fit.judge.plain_asked]
+            row: [(column, units * n) for column, units in fit.evaluator.plain_asked]
             for row, n in Counter(rows).items()
         }
         end = moment + (run_time(group) or _FOREVER)
         return _Window(group, moment, end, held, plane=PROMISED if pipelined else USED), rows
 
-    def _begun(self, run: Run, window: _Window, rows: Sequence[int]) -> Forecast:
+    def _begun(self, batch: TaskBatch, window: _Window, rows: Sequence[int]) -> Forecast:
         """Note at the horizon what has begun there."""
         for row, asked in window.rows.items():
             for column, units in asked:
                 self._free[row, column] -= units
-        return Forecast(window.start, (), tuple(zip(run.entries, rows, strict=False)))
+        return Forecast(window.start, (), tuple(zip(batch.entries, rows, strict=False)))
 
     # ------------------------------------------------------------------ moving forward
 
@@ -419,16 +419,16 @@ class Horizon:
             window = self._windows[nth]
             step = window.group.step
             if begin < window.start:
-                if step is None or not self._allocation.by_amounts(window.group, step):
+                if step is None or not self._gang_allocator.by_amounts(window.group, step):
                     return None, hindered
-                run, members = step.runs[0], step.members
-                if self._fits_before(window, begin, run, members):
-                    better = self._placed_before(nth, run, members)
+                batch, members = step.batches[0], step.members
+                if self._fits_before(window, begin, batch, members):
+                    better = self._placed_before(nth, batch, members)
                     if better is None:
                         better = self._anew(nth)
                         hindered = hindered or better is None
                     if better is None:
-                        better = self._sooner(nth, run, members)
+                        better = self._sooner(nth, batch, members)
                     if better:
                         moved = True
                         found |= better
@@ -437,26 +437,26 @@ class Horizon:
             self._come_to(self._windows[-1].start, set())
         return moved, hindered
 
-    def _fits_before(self, window: _Window, begin: float, run: Run, members: int) -> bool:
+    def _fits_before(self, window: _Window, begin: float, batch: TaskBatch, members: int) -> bool:
         """Whether there is room for the group at some moment from ``begin`` on before it was to begin; the horizon is
         moved to the first. As nobody begins in between, there is no less room later."""
         self._come_to(nextafter(window.start, begin), set())
-        if self._room(run)[1] < members:
+        if self._room(batch)[1] < members:
             return False
         self._come_to(begin, set())
-        return self._wait(run, members)
+        return self._wait(batch, members)
 
-    def _placed_before(self, nth: int, run: Run, members: int) -> dict[str, Forecast] | None:
+    def _placed_before(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
         """Have the group begin at the horizon instead, if that is in the way of nobody behind it."""
         group = self._windows[nth].group
-        made = self._fill_in(group, run, members, self._booked(nth))
+        made = self._fill_in(group, batch, members, self._booked(nth))
         if made is None:
             return None
         window, rows = made
         window.plane = PROMISED
         self._windows[nth] = window
         self._note_rows()
-        return {group.key: self._begun(run, window, rows)}
+        return {group.key: self._begun(batch, window, rows)}
 
     def _anew(self, nth: int) -> dict[str, Forecast] | None:
         """Plan this group from the horizon on, and all behind it, if none of them begins later for that; else all is as
@@ -467,11 +467,11 @@ class Horizon:
         found: dict[str, Forecast] = {}
         for window in before[nth:]:
             group, step = window.group, window.group.step
-            plain = step is not None and self._allocation.by_amounts(group, step)
-            if step is None or not plain or not self._wait(step.runs[0], step.members):
+            plain = step is not None and self._gang_allocator.by_amounts(group, step)
+            if step is None or not plain or not self._wait(step.batches[0], step.members):
                 break
             forecast = (
-                self._place(group, step.runs[0], step.members) if self._moment <= window.start else None
+                self._place(group, step.batches[0], step.members) if self._moment <= window.start else None
             )
             if forecast is None:
                 break
@@ -483,7 +483,7 @@ class Horizon:
         self._note_rows()
         return None
 
-    def _sooner(self, nth: int, run: Run, members: int) -> dict[str, Forecast] | None:
+    def _sooner(self, nth: int, batch: TaskBatch, members: int) -> dict[str, Forecast] | None:
         """Have the group begin at the first moment after the horizon at which that is in the way of nobody behind
         it."""
         window = self._windows[nth]
@@ -494,7 +494,7 @@ class Horizon:
             if min(moments) >= window.start:
                 return None
             self._come_to(min(moments), set())
-            better = self._placed_before(nth, run, members)
+            better = self._placed_before(nth, batch, members)
             if better is not None:
                 return better
 
@@ -521,7 +521,7 @@ class Horizon:
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
     """The rows with room that nobody needs to leave."""
     found = []
-    rarest, least = fit.judge.plain_asked[0]
+    rarest, least = fit.evaluator.plain_asked[0]
     for row, (allocatable, used, releasing, promised) in planes.items():
         if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
             continue
@@ -538,7 +538,7 @@ def _ranked_later(fit: NodeFit, planes: Mapping[int, _Planes], taken: Mapping[in
     for row, (allocatable, used, releasing, promised) in planes.items():
         if releasing[0] > 0:
             held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
-            for column, units in fit.judge.plain_asked:
+            for column, units in fit.evaluator.plain_asked:
                 held[column] += units * taken.get(row, 0)
             count, key = fit.ranked_later(row, allocatable, held)
             found.append((key, row, count))
@@ -567,4 +567,4 @@ def _free(planes: _Planes) -> list[int]:
 
 def _plain(r: Reservation) -> bool:
     """Whether nothing but amounts decides that it stands."""
-    return all(cls.fit.judge.plain_later for cls in r.tasks)
+    return all(cls.fit.evaluator.plain_later for cls in r.tasks)

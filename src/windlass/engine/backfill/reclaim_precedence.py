@@ -17,15 +17,15 @@ from windlass.engine.backfill.reservation import UNKNOWN, Reservation
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import whole_step
 from windlass.engine.queues.queue import QueueEntry, add
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 
 RECLAIM = "reclaim"
 
 
-class Precedence:
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._reclaims = RECLAIM in world.config.actions
+class ReclaimPrecedence:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._reclaims = RECLAIM in state.config.actions
         self._now = 0.0
         self._left: dict[tuple[str, str], tuple[Reservation, Mapping[str, int], dict[str, int]]] = {}
         """Group and queue → the reservation, what the queue held when it was asked, and how much of that will have been
@@ -85,7 +85,7 @@ class Precedence:
         if known is not None and known[0] is reservation and known[1] == held:
             return known[2]
         found: dict[str, int] = {}
-        for moment, _, entries in self._world.ledger.ends.at(self._now):
+        for moment, _, entries in self._state.ledger.ends.at(self._now):
             if moment > reservation.start:
                 break
             for entry in entries:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.backfill.forecast import Kept
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.backfill.forecast import ReservedCounts
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, run_time
 from windlass.engine.pending.scheduling_queue import Signature
@@ -29,7 +29,7 @@ class Reservation:
     """Row → the name of the node there, by which a row that now is another node's is recognised."""
     signature: Signature
     """What the group asked for."""
-    parts: dict[int, Cuts] = field(default_factory=dict)
+    parts: dict[int, TaskShares] = field(default_factory=dict)
     """Row → what the group will hold of cards there."""
     asked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """``rows`` as pairs of column and units, of what it will hold any of."""
@@ -48,9 +48,9 @@ class Reservation:
 
     def asks(self) -> bool:
         """Whether the group asks for the same as when it was made."""
-        bucket = self.group.bucket
-        return bucket is not None and (
-            bucket.signature is self.signature or bucket.signature == self.signature
+        pending_class = self.group.bucket
+        return pending_class is not None and (
+            pending_class.signature is self.signature or pending_class.signature == self.signature
         )
 
     def open(self) -> bool:
@@ -63,7 +63,7 @@ class Reservation:
         step = self.group.step
         if self.tasks or step is None:
             return True
-        asked = {run.cls for run in step.runs}
+        asked = {batch.cls for batch in step.batches}
         for cls in asked:
             cls.refresh()
         return all(any(cls.static.item(row) for cls in asked) for row in self.rows)
@@ -77,12 +77,12 @@ class Reservation:
         seconds = run_time(self.group) if self.group.timed and self.start < UNKNOWN else None
         return None if seconds is None else max(self.start, now) + seconds
 
-    def told(self) -> Kept | None:
+    def told(self) -> ReservedCounts | None:
         """What it keeps, if that can be told without trying: where nobody asks for parts of cards. Where run times
         are learned, others end otherwise than was reckoned with: all is planned anew."""
         if not self.tellable or any(cls.needs.devices for cls in self.tasks):
             return None
-        return Kept(self.start, self.tasks)
+        return ReservedCounts(self.start, self.tasks)
 
     @property
     def tellable(self) -> bool:

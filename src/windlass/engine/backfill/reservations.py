@@ -28,18 +28,18 @@ import numpy as np
 
 from windlass.engine.backfill.aging import Aging, by_row
 from windlass.engine.backfill.forecast import Forecast, Forecaster, tasks_by_row
-from windlass.engine.backfill.planned_capacity import Horizon
-from windlass.engine.backfill.reclaim_precedence import Precedence
+from windlass.engine.backfill.planned_capacity import PlannedCapacity
+from windlass.engine.backfill.reclaim_precedence import ReclaimPrecedence
 from windlass.engine.backfill.reservation import UNKNOWN, Amounts, Reservation
-from windlass.engine.backfill.reserved_capacity import Keeping
-from windlass.engine.devices.share_table import Cut, Cuts
+from windlass.engine.backfill.reserved_capacity import ReservedCapacity
+from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, alike, passing_time
-from windlass.engine.groups.next_step import Step, is_promised
-from windlass.engine.pending.scheduling_queue import Bucket
-from windlass.engine.placement.gang_allocator import Allocation, Attempt
-from windlass.engine.queueing.never_fits import EmptyNodes
-from windlass.engine.state.cluster_state import World
+from windlass.engine.groups.next_step import NextTasks, is_nominated
+from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
+from windlass.engine.queueing.never_fits import NeverFits
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 
 DEPTH = 16
@@ -54,16 +54,16 @@ _rank_of = attrgetter("group.rank")
 
 
 class Reservations:
-    def __init__(self, world: World, allocation: Allocation) -> None:
-        self._world = world
-        self._allocation = allocation
-        self._forecaster = Forecaster(world, allocation)
-        self._horizon = Horizon(world, allocation)
-        self._empty_nodes = EmptyNodes(world.table)
-        self.aging = Aging(world, allocation, self._empty_nodes)
-        self._depth = DEPTHS[world.config.backfill]
-        self._keeping = Keeping(world.table)
-        self._precedence = Precedence(world)
+    def __init__(self, state: ClusterState, gang_allocator: GangAllocator) -> None:
+        self._state = state
+        self._gang_allocator = gang_allocator
+        self._forecaster = Forecaster(state, gang_allocator)
+        self._planned = PlannedCapacity(state, gang_allocator)
+        self._never_fits = NeverFits(state.table)
+        self.aging = Aging(state, gang_allocator, self._never_fits)
+        self._depth = DEPTHS[state.config.backfill]
+        self._reserved = ReservedCapacity(state.table)
+        self._precedence = ReclaimPrecedence(state)
         self._plans = 0
         self._nodes_seen = -1
         """Up to here the changes of nodes have been looked at."""
@@ -85,7 +85,7 @@ class Reservations:
         """Whether a group has started that need not respect all of them."""
         self._displaced = False
         """Whether that was one that goes before who will be beyond his share: others may go where those were to be."""
-        self.roomless: dict[Bucket, None] = {}
+        self.roomless: dict[PendingClass, None] = {}
         """Those that wait for room alone: of them the first have reservations."""
         self.slots: dict[str, Reservation] = {}
 
@@ -129,7 +129,7 @@ class Reservations:
         gone: list[Reservation] = []
         broken: set[str] = set()
         due: list[Reservation] = []
-        groups, mark = self._world.groups, self._world.table.statics.mark
+        groups, mark = self._state.groups, self._state.table.statics.mark
         same_nodes, self._nodes_seen = mark == self._nodes_seen, mark
         for key, r in self.slots.items():
             group = r.group
@@ -146,7 +146,7 @@ class Reservations:
         for r in reservations:
             del self.slots[r.group.key]
             self.vacant = self._grown = True
-            self._world.table.improved |= r.rows.keys() & set(self._world.table.rows.values())
+            self._state.table.improved |= r.rows.keys() & set(self._state.table.rows.values())
 
     def _come_due(
         self, statement: Statement, due: Sequence[Reservation], now: float, *, served: bool
@@ -155,7 +155,7 @@ class Reservations:
         it: they are planned anew."""
         due = sorted(due, key=_rank_of)
         late: set[str] = set()
-        if not self._horizon.there(due):
+        if not self._planned.there(due):
             there = self._at_once(statement, due, now)
             late = {r.group.key for r in due} - there
             due = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
@@ -167,7 +167,7 @@ class Reservations:
         """The keys of those of whom the code that places says that they have their room now; some of it elsewhere."""
         told = {r.group.key: known for r in due if (known := r.told()) is not None}
         kept = [r for r in self.slots.values() if r.start > now]
-        with self._keeping.booked(kept if len(told) < len(due) else (), now, _FOREVER):
+        with self._reserved.booked(kept if len(told) < len(due) else (), now, _FOREVER):
             first, found = self._forecaster.at_once(statement, [r.group for r in due], now, told)
         for key, forecast in found.items():
             self.slots[key] = self._made(key, now, forecast, self.slots[key].turns)
@@ -184,7 +184,7 @@ class Reservations:
             found = []
         if self._depth > 1 or slots:
             new = [one for one in touched if one.bucket in self.roomless and self._lacks_one(one)]
-            new = [one for one in new if not self._empty_nodes.beyond(one)]
+            new = [one for one in new if not self._never_fits.beyond(one)]
             if new and len(slots) >= self._depth:
                 bar = max(r.group.rank for r in slots.values())
                 new = [one for one in new if one.rank < bar]
@@ -195,20 +195,20 @@ class Reservations:
         """Whether no room is kept for a group, nor all that it waits for promised to it."""
         return group.key not in self.slots and not _served(group)
 
-    def _waiting(self) -> list[Bucket]:
+    def _waiting(self) -> list[PendingClass]:
         """Where those stand who wait for room, as far as is known: who found none, and who asks for the same."""
-        self.roomless = {bucket: None for bucket in self.roomless if bucket.members}
-        return [bucket for bucket in self.roomless if not self._is_beyond(bucket)]
+        self.roomless = {pending_class: None for pending_class in self.roomless if pending_class.members}
+        return [pending_class for pending_class in self.roomless if not self._is_beyond(pending_class)]
 
-    def _is_beyond(self, bucket: Bucket) -> bool:
+    def _is_beyond(self, pending_class: PendingClass) -> bool:
         """Whether nobody who stands there, all of whom ask for the same, can ever run."""
-        return self._empty_nodes.beyond(next(iter(bucket.members.values())))
+        return self._never_fits.beyond(next(iter(pending_class.members.values())))
 
-    def _unreserved(self, buckets: Iterable[Bucket], most: int) -> list[GroupEntry]:
+    def _unreserved(self, pending_classes: Iterable[PendingClass], most: int) -> list[GroupEntry]:
         """The first in rank of those who stand there and have no reservation, so many at most."""
         found: list[GroupEntry] = []
-        for bucket in buckets:
-            ranked = (bucket.members[key] for key in bucket.by_rank())
+        for pending_class in pending_classes:
+            ranked = (pending_class.members[key] for key in pending_class.by_rank())
             found += islice(filter(self._lacks_one, ranked), most)
         found.sort(key=_rank)
         return found[:most]
@@ -241,7 +241,7 @@ class Reservations:
         """Another cycle for those whose time has come and that have not begun, and for who waits for their room. Where
         all have begun as it was said, their room is as taken as it was, and none is needed: who comes in their place
         is planned at once, unless that moves others."""
-        before, improved = self.slots, self._world.table.improved
+        before, improved = self.slots, self._state.table.improved
         again = bool(improved) or any(r.start <= now for r in before.values())
         again = again or not all(map(_begun, self._turned))
         if self.vacant and not again:
@@ -250,14 +250,14 @@ class Reservations:
             again = any(self.slots.get(key) is not r for key, r in before.items())
         if again:
             for r in self._turned:
-                self._world.table.improved |= r.rows.keys()
+                self._state.table.improved |= r.rows.keys()
 
     # ------------------------------------------------------------------ moving forward
 
     @property
     def reshaped(self) -> bool:
         """Whether nodes are others than was reckoned with."""
-        return self._shape_seen != self._world.table.shape
+        return self._shape_seen != self._state.table.shape
 
     @property
     def grown(self) -> bool:
@@ -278,10 +278,10 @@ class Reservations:
     def _has_grown(self, now: float) -> bool:
         """Whether there may be room sooner than was reckoned with: somebody has left at another moment than was said,
         or nodes are others. To be asked once a cycle."""
-        ends = self._world.ledger.ends
+        ends = self._state.ledger.ends
         left, ends.left = ends.left, None
         grown = self.grown or (left is not None and left != (now, now))
-        self._shape_seen = self._world.table.shape
+        self._shape_seen = self._state.table.shape
         return grown
 
     def _move_forward(self, statement: Statement, now: float) -> None:
@@ -293,7 +293,7 @@ class Reservations:
         kept = list(takewhile(_is_tellable, sorted(self.slots.values(), key=_rank_of)))
         if not kept or kept[-1].start <= now:
             return
-        found = self._horizon.forward(kept, now)
+        found = self._planned.forward(kept, now)
         if found is None:
             told = {r.group.key: known for r in kept if (known := r.told()) is not None}
             found = self._forecaster.forward(statement, [r.group for r in kept], now, told)
@@ -302,16 +302,18 @@ class Reservations:
         before = self.slots
         made = {key: self._made(key, forecast.start, forecast, 0) for key, forecast in found.items()}
         self.slots = {**before, **made}
-        self._horizon.took(made.values())
+        self._planned.took(made.values())
         self._let_go(before)
         for r in made.values():
             if r.start <= now:  # its turn may not have come otherwise
-                self._world.table.improved |= r.rows.keys()
+                self._state.table.improved |= r.rows.keys()
 
     # ------------------------------------------------------------------ within it
 
-    def advance(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> tuple[Attempt, str]:
-        """``Allocation.advance`` past the reservations that the group may pass.
+    def advance(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, now: float
+    ) -> tuple[PlacementAttempt, str]:
+        """``GangAllocator.allocate_step`` past the reservations that the group may pass.
 
         With a failed attempt comes the group for which the room is kept that it could have had, or "".
         """
@@ -329,14 +331,14 @@ class Reservations:
         behind: list[Reservation] = []
         until = self._until(group, now)
         mark = statement.checkpoint()
-        attempt = self._allocation.advance(statement, group, step)
+        attempt = self._gang_allocator.allocate_step(statement, group, step)
         rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
-        if rows and not self._keeping.leaves(group, rows, kept, now, until):
+        if rows and not self._reserved.leaves(group, rows, kept, now, until):
             statement.rollback(mark)
             behind = self._precedence.before(group, kept, self.slots.values(), now)
             kept = [r for r in kept if r not in behind]
-            with self._keeping.booked(kept, now, until, rows=self._open_rows(statement, step)):
-                attempt = self._allocation.advance(statement, group, step)
+            with self._reserved.booked(kept, now, until, rows=self._open_rows(statement, step)):
+                attempt = self._gang_allocator.allocate_step(statement, group, step)
             if not attempt.done:
                 return attempt, "" if len(statement) else self._first_kept(kept, until)
         if attempt.done:
@@ -362,16 +364,18 @@ class Reservations:
         """Whether anybody has to leave room alone, or may have to before he is tried."""
         return self._unfilled or bool(self.slots or self._startable)
 
-    def owners_in(self, bucket: Bucket) -> list[GroupEntry]:
+    def owners_in(self, pending_class: PendingClass) -> list[GroupEntry]:
         """Those of a bucket for whom room is kept, as they are to begin."""
-        return [r.group for r in self.slots.values() if r.group.bucket is bucket]
+        return [r.group for r in self.slots.values() if r.group.bucket is pending_class]
 
     def is_planned(self, group: GroupEntry) -> bool:
         """Whether room is kept for a group from a known moment on."""
         own = self.slots.get(group.key)
         return own is not None and own.start < UNKNOWN
 
-    def at_once(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> Attempt:
+    def at_once(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, now: float
+    ) -> PlacementAttempt:
         """:meth:`advance` of one who is not the first of his bucket, if all he needs is free by now; else nothing has
         happened: of a promise that he were given nobody would take notice before it is his turn."""
         if self._displaced:
@@ -382,16 +386,16 @@ class Reservations:
             return attempt
         statement.rollback(mark)
         self.slots = before
-        return Attempt(False)
+        return PlacementAttempt(False)
 
     @staticmethod
-    def _open_rows(statement: Statement, step: Step) -> set[int] | None:
+    def _open_rows(statement: Statement, step: NextTasks) -> set[int] | None:
         """Where some task of a step goes, if none may be promised what leaves: what is booked elsewhere bears on
         nothing; ``None`` for everywhere."""
         if statement.leaving:
             return None
         rows: set[int] = set()
-        for cls in {run.cls for run in step.runs}:
+        for cls in {batch.cls for batch in step.batches}:
             cls.refresh()
             rows.update(cls.count.nonzero()[0].tolist())
         return rows
@@ -408,7 +412,7 @@ class Reservations:
         have ended by then covers nothing of that: it may be whom the group has evicted. He would take the room that
         the group may not have, be evicted again, and so on without end."""
         kept = [r for r in self.slots.values() if not self._may_pass(group, r, now) and self._stands(r)]
-        with self._keeping.booked(kept, now, _FOREVER, covered=False):
+        with self._reserved.booked(kept, now, _FOREVER, covered=False):
             yield
 
     def limit(self, group: GroupEntry, now: float) -> float | None:
@@ -418,20 +422,22 @@ class Reservations:
         ]
         return max(starts) - now if starts else None
 
-    def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
+    def offer(self, statement: Statement, group: GroupEntry, attempt: PlacementAttempt, now: float) -> None:
         """A group found no room: keep some for it, if it is its turn and its start is known; or, where it is the first
         of those who ask for the same that is seen to find none, for who goes before it in rank among them."""
         if group.bucket is None or not self._depth or attempt.pipelined or _served(group):
             return
-        if attempt.refusals:
+        if attempt.rejections:
             self.roomless.pop(group.bucket, None)
             return
         self.aging.note(group, now)
         seen = group.bucket in self.roomless
         self.roomless[group.bucket] = None
         if len(self.roomless) > self._tidy_at:
-            self._tidy_at = max(_TIDY_AT_LEAST, 2 * sum(len(bucket.members) for bucket in self._waiting()))
-        if not self._world.timed or self._empty_nodes.beyond(group):
+            self._tidy_at = max(
+                _TIDY_AT_LEAST, 2 * sum(len(pending_class.members) for pending_class in self._waiting())
+            )
+        if not self._state.timed or self._never_fits.beyond(group):
             return
         first = next(iter([group] if seen else self._unreserved([group.bucket], 1)), None)
         if first is None or first.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
@@ -462,7 +468,7 @@ class Reservations:
             return []
         return [
             one
-            for one in self._world.groups.values()
+            for one in self._state.groups.values()
             if one.active and one.group is not None and one.group.learned and not alike(one.group.runs)
         ]
 
@@ -480,7 +486,7 @@ class Reservations:
 
     def as_records(self) -> list[tuple[str, float, dict[str, dict[str, int]]]]:
         """Group key, start, and by node and resource what it will hold there; of nodes that are gone, too."""
-        resources = self._world.table.resources.values
+        resources = self._state.table.resources.values
         return [
             (
                 key,
@@ -493,7 +499,7 @@ class Reservations:
             for key, r in self.slots.items()
         ]
 
-    def parts_as_records(self) -> dict[str, dict[str, tuple[Cut, ...]]]:
+    def parts_as_records(self) -> dict[str, dict[str, tuple[TaskShare, ...]]]:
         """Group key → by node, what it will hold of cards there."""
         found = {key: {r.nodes[row]: cuts for row, cuts in r.parts.items()} for key, r in self.slots.items()}
         return {key: parts for key, parts in found.items() if parts}
@@ -501,14 +507,14 @@ class Reservations:
     def restore(
         self,
         records: Iterable[tuple[str, float, dict[str, dict[str, int]]]],
-        parts: Mapping[str, Mapping[str, tuple[Cut, ...]]],
+        parts: Mapping[str, Mapping[str, tuple[TaskShare, ...]]],
     ) -> None:
         """The inverse of :meth:`as_records` and :meth:`parts_as_records`."""
-        table = self._world.table
+        table = self._state.table
         for key, start, rows in records:
             amounts = {table.row(name): table.request_vector(request) for name, request in rows.items()}
-            cuts = {table.row(name): held for name, held in parts.get(key, {}).items()}
-            self.slots[key] = self._reservation(key, start, amounts, cuts)
+            shares = {table.row(name): held for name, held in parts.get(key, {}).items()}
+            self.slots[key] = self._reservation(key, start, amounts, shares)
 
     def tasks_as_records(self) -> dict[str, dict[str, dict[int, int]]]:
         """Group key → by node, the number of a class → how many of its tasks will be there."""
@@ -530,7 +536,7 @@ class Reservations:
     ) -> None:
         """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, how many turns they have had, and whether
         room has :attr:`grown` or nodes are :attr:`reshaped`."""
-        table = self._world.table
+        table = self._state.table
         self._grown, self._shape_seen = grown, table.shape - reshaped
         for key, r in self.slots.items():
             r.turns = turns.get(key, 0)
@@ -561,7 +567,7 @@ class Reservations:
         ranked = sorted(groups, key=_rank)
         forecasts: dict[str, Forecast] = {}
         first: list[str] = []
-        if self._world.timed:
+        if self._state.timed:
             first, forecasts = self._forecast(statement, ranked, now, before, broken)
         self.slots.update((key, before[key]) for key in first)
         for key, forecast in forecasts.items():
@@ -571,7 +577,7 @@ class Reservations:
                 self.slots[key] = self._made(key, forecast.start, forecast, turns)
         self._startable = forecasts.keys() - self.slots.keys()
         if forecasts:
-            self._horizon.took([self.slots[key] for key in forecasts if key in self.slots])
+            self._planned.took([self.slots[key] for key in forecasts if key in self.slots])
         aged = {group.key for group in self.aging.due(now)}
         known = forecasts.keys() | self.slots.keys()
         waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
@@ -582,7 +588,7 @@ class Reservations:
         """Others may come for what was kept ``before``, and is not any more."""
         freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
         if freed:
-            self._world.table.improved |= freed & set(self._world.table.rows.values())
+            self._state.table.improved |= freed & set(self._state.table.rows.values())
 
     def _forecast(
         self,
@@ -599,7 +605,7 @@ class Reservations:
             if r is None or not r.tellable or group.key in broken:
                 break
             kept.append(r)
-        found = self._horizon.beside(ranked, kept, now)
+        found = self._planned.beside(ranked, kept, now)
         if found is not None:
             return found
         told = {r.group.key: known for r in kept if (known := r.told()) is not None}
@@ -615,14 +621,14 @@ class Reservations:
             self.slots[group.key] = self._reservation(group.key, UNKNOWN, *held)
 
     def _reservation(
-        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts]
+        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, TaskShares]
     ) -> Reservation:
-        nodes = {row: self._world.table.names[row] for row in rows}
+        nodes = {row: self._state.table.names[row] for row in rows}
         asked = {
             row: [(column, units) for column, units in enumerate(amounts.tolist()) if units]
             for row, amounts in rows.items()
         }
-        group = self._world.groups[key]
+        group = self._state.groups[key]
         signature = group.bucket.signature if group.bucket is not None else ()
         return Reservation(group, start, rows, nodes, signature, parts, asked)
 
@@ -636,7 +642,7 @@ class Reservations:
     def _stands(self, reservation: Reservation) -> bool:
         """Whether its nodes are there and take its tasks, but for amounts, and the group asks for the same as when it
         was made."""
-        rows, nodes = self._world.table.rows, self._world.table.nodes
+        rows, nodes = self._state.table.rows, self._state.table.nodes
         there = reservation.asks() and all(
             rows.get(name) == row and nodes[row] is not None for row, name in reservation.nodes.items()
         )
@@ -656,7 +662,7 @@ class Reservations:
 
 def _served(group: GroupEntry) -> bool:
     """Whether the group has been promised all that it waits for, by those who make others go."""
-    return group.promises > 0 and group.step is not None and is_promised(group, group.step)
+    return group.promises > 0 and group.step is not None and is_nominated(group, group.step)
 
 
 def _is_tellable(reservation: Reservation) -> bool:

@@ -15,20 +15,20 @@ import numpy as np
 
 from windlass.engine.backfill.peak_demand import Event, Units, peak
 from windlass.engine.backfill.reservation import Amounts, Reservation
-from windlass.engine.backfill.reserved_devices import CardKeeper
-from windlass.engine.devices.share_table import KEPT, Cuts
+from windlass.engine.backfill.reserved_devices import ReservedDevices
+from windlass.engine.devices.share_table import KEPT, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import PROMISED, NodeTable
 from windlass.engine.state.expected_ends import end_of, place_of
 
-_Parts = list[tuple[int, str, Cuts]]
+_Parts = list[tuple[int, str, TaskShares]]
 """Row, whose, and what of cards."""
 _End = tuple[float, TaskEntry]
 _start = attrgetter("start")
 
 
-class Keeping:
+class ReservedCapacity:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
 
@@ -132,7 +132,7 @@ class Keeping:
     ) -> Units:
         """What of a row is to be booked for these, the earliest first; what of cards is added to ``parts``. What leaves
         covers what is kept only once."""
-        keeper = CardKeeper(self._table)
+        keeper = ReservedDevices(self._table)
         taken: Units = {}
         kept: Units = {}
         for r in here:
@@ -148,7 +148,7 @@ class Keeping:
 
     def _keep_cards(
         self,
-        keeper: CardKeeper,
+        keeper: ReservedDevices,
         reservation: Reservation,
         row: int,
         ending: Sequence[TaskEntry],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.share_table import Cut, Cuts
+from windlass.engine.devices.share_table import TaskShare, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, USED, NodeTable
@@ -26,9 +26,9 @@ Place = tuple[int, str, int]
 """Row, resource, index of a card; -1 for a resource that is counted without cards."""
 
 
-def parts_by_row(seats: Iterable[tuple[TaskEntry, int, Cuts | None]]) -> dict[int, Cuts]:
+def shares_by_row(seats: Iterable[tuple[TaskEntry, int, TaskShares | None]]) -> dict[int, TaskShares]:
     """What tasks have, or would have, of cards by the row on which they are placed."""
-    found: dict[int, Cuts] = {}
+    found: dict[int, TaskShares] = {}
     for _, row, cuts in seats:
         if cuts:
             found[row] = found.get(row, ()) + cuts
@@ -36,7 +36,7 @@ def parts_by_row(seats: Iterable[tuple[TaskEntry, int, Cuts | None]]) -> dict[in
 
 
 @dataclass(slots=True)
-class CardKeeper:
+class ReservedDevices:
     """One booking of all reservations, earliest first."""
 
     table: NodeTable
@@ -45,49 +45,49 @@ class CardKeeper:
     _drawn: dict[tuple[int, str], int] = field(default_factory=dict)
     """By row and name, what of cards that claims share has been reserved so far."""
 
-    def parts(self, row: int, cuts: Cuts, ending: Sequence[TaskEntry]) -> Cuts:
+    def parts(self, row: int, cuts: TaskShares, ending: Sequence[TaskEntry]) -> TaskShares:
         """What of the reserved parts has to be booked, while ``ending`` are those who leave before."""
         kept = []
-        for cut in cuts:
-            booked = self._booked(row, cut, ending)
+        for share in cuts:
+            booked = self._booked(row, share, ending)
             if booked is not None:
                 kept.append(booked)
         return tuple(kept)
 
-    def _booked(self, row: int, cut: Cut, ending: Sequence[TaskEntry]) -> Cut | None:
+    def _booked(self, row: int, share: TaskShare, ending: Sequence[TaskEntry]) -> TaskShare | None:
         mine = [
             other
             for entry in ending
             for other in entry.cuts
-            if (other.resource, other.index) == (cut.resource, cut.index)
+            if (other.resource, other.index) == (share.resource, share.index)
         ]
         whole = any(
-            resource == cut.resource and cut.index >= 0 and mask >> cut.index & 1
+            resource == share.resource and share.index >= 0 and mask >> share.index & 1
             for entry in ending
             for resource, mask in entry.masks
         )
         if whole:
             return None
-        if cut.profile:
-            return None if any(self._in_the_way(row, cut, other) for other in mine) else cut
+        if share.profile:
+            return None if any(self._in_the_way(row, share, other) for other in mine) else share
         if any(other.profile for other in mine):
             return None
-        before = self._reserved.setdefault((row, cut.resource, cut.index), [0, 0])
+        before = self._reserved.setdefault((row, share.resource, share.index), [0, 0])
         left = []
         for at, (asked, covered) in enumerate(
-            ((cut.milli, sum(o.milli for o in mine)), (cut.mib, sum(o.mib for o in mine)))
+            ((share.milli, sum(o.milli for o in mine)), (share.mib, sum(o.mib for o in mine)))
         ):
             left.append(max(before[at] + asked - covered, 0) - max(before[at] - covered, 0))
             before[at] += asked
-        draws = self._left_to_draw(row, cut, mine)
+        draws = self._left_to_draw(row, share, mine)
         if mine and not any(left) and not draws:
             return None
-        return replace(cut, milli=left[0], mib=left[1], draws=draws)
+        return replace(share, milli=left[0], mib=left[1], draws=draws)
 
-    def _left_to_draw(self, row: int, cut: Cut, mine: Sequence[Cut]) -> Draws:
+    def _left_to_draw(self, row: int, share: TaskShare, mine: Sequence[TaskShare]) -> Draws:
         """Of a card that claims share, what those who leave do not give back."""
         found = []
-        for name, units, total in cut.draws:
+        for name, units, total in share.draws:
             covered = sum(has for other in mine for what, has, _ in other.draws if what == name)
             before = self._drawn.get((row, name), 0)
             self._drawn[row, name] = before + units
@@ -96,39 +96,39 @@ class CardKeeper:
                 found.append((name, left, total))
         return tuple(found)
 
-    def _in_the_way(self, row: int, cut: Cut, other: Cut) -> bool:
+    def _in_the_way(self, row: int, share: TaskShare, other: TaskShare) -> bool:
         """Whether the slice can be had only once the other is gone."""
         if not other.profile:
             return True
         cards = self.table.cards.row(row)
-        card = cards.kit.cards[cards.kit.slots[cut.resource, cut.index]]
+        card = cards.device_set.cards[cards.device_set.slots[share.resource, share.index]]
         if card.geometry is None:
             return True
         codes = card.geometry.codes
         taken = card.geometry.mask(codes[other.profile], other.start)
-        return bool(card.geometry.mask(codes[cut.profile], cut.start) & taken)
+        return bool(card.geometry.mask(codes[share.profile], share.start) & taken)
 
     def vacated(self, row: int, ending: Sequence[TaskEntry]) -> dict[str, list[int]]:
         """By resource, the cards of the row that are shared now, and nobody's once ``ending`` have left."""
         if not any(entry.cuts for entry in ending):
             return {}
         staying = {
-            (cut.resource, cut.index)
+            (share.resource, share.index)
             for entry in self.table.tasks[row].values()
             if entry not in ending and entry.state is not TaskState.RELEASING
-            for cut in entry.cuts
+            for share in entry.cuts
         }
-        kit = self.table.cards.row(row).kit
+        device_set = self.table.cards.row(row).device_set
         found: dict[str, list[int]] = {}
         for at in sorted({(c.resource, c.index) for entry in ending for c in entry.cuts} - staying):
-            card = kit.cards[kit.slots[at]] if at in kit.slots else None
+            card = device_set.cards[device_set.slots[at]] if at in device_set.slots else None
             if card is not None and card.counted and not card.sick:
                 found.setdefault(at[0], []).append(at[1])
         return found
 
     def closed(
         self, row: int, amounts: NDArray[np.int64], ending: Sequence[TaskEntry], leaving: NDArray[np.int64]
-    ) -> Cuts:
+    ) -> TaskShares:
         """The cards that plain whole ones of a reservation need of those that sharers will have left: nobody
         new gets in. ``leaving``: what ``ending`` hold, without parts of cards."""
         table, found = self.table, []
@@ -139,5 +139,5 @@ class CardKeeper:
             planes = table.planes[row, :, column]
             free = int(planes[ALLOCATABLE] - planes[USED]) + int(leaving[column])
             needed = (int(amounts[column]) - free) // WHOLE
-            found += [Cut(resource, index, WHOLE) for index in indices[: max(0, needed)]]
+            found += [TaskShare(resource, index, WHOLE) for index in indices[: max(0, needed)]]
         return tuple(found)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from windlass.engine.backfill.forecast import Forecast, Forecaster
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.queueing.queue_position import Positions
-from windlass.engine.state.cluster_state import World
+from windlass.engine.queueing.queue_position import QueuePositions
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 
 DEPTH = 32
@@ -19,9 +19,9 @@ DEPTH = 32
 _SHOWN = 3
 
 
-class Estimates:
-    def __init__(self, world: World, forecaster: Forecaster, positions: Positions) -> None:
-        self._world = world
+class StartEstimator:
+    def __init__(self, state: ClusterState, forecaster: Forecaster, positions: QueuePositions) -> None:
+        self._state = state
         self._forecaster = forecaster
         self._positions = positions
         self._stamp = -1
@@ -30,22 +30,22 @@ class Estimates:
     def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
         """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said, or something has
         been told of those who wait that no cycle has looked at yet."""
-        world = self._world
-        if not world.timed or group.queue is None or group.step is None:
+        state = self._state
+        if not state.timed or group.queue is None or group.step is None:
             return None, ""
-        if self._stamp != world.stamp:
-            self._stamp = world.stamp
+        if self._stamp != state.stamp:
+            self._stamp = state.stamp
             self._found.clear()
         queue = group.queue.name
         if queue not in self._found:
-            ahead = [world.groups[key] for key in self._positions.in_order(group.queue, now)]
+            ahead = [state.groups[key] for key in self._positions.in_order(group.queue, now)]
             able = [one for one in ahead if one.step is not None][:DEPTH]
-            abreast = world.dirty.keys().isdisjoint([one.key for one in able])
+            abreast = state.dirty.keys().isdisjoint([one.key for one in able])
             self._found[queue] = self._forecaster.plan(statement, able, now) if abreast else {}
         forecast = self._found[queue].get(group.key)
         if forecast is None:
             return None, ""
-        learned = {key: world.groups[key].spec.learned for key in forecast.after if key in world.groups}
+        learned = {key: state.groups[key].spec.learned for key in forecast.after if key in state.groups}
         return max(forecast.start - now, 0.0), _basis(forecast, {k: why for k, why in learned.items() if why})
 
 

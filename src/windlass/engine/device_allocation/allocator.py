@@ -14,49 +14,59 @@ from numpy.typing import NDArray
 
 from windlass.engine.decision import DeviceShare
 from windlass.engine.device_allocation.bulk_count import is_plain, plain_counts
-from windlass.engine.device_allocation.node_devices import MOST_MEMOS, MOST_REMEMBERED, CardRows, memo_of
-from windlass.engine.device_allocation.plugin_choice import CardWord
-from windlass.engine.device_allocation.plugin_scores import CardsSaid
-from windlass.engine.device_allocation.reported import CardReports
-from windlass.engine.devices.assignment import PLENTY, Budgets, Glance, Seating
-from windlass.engine.devices.need_cache import NeedMemo, pick
-from windlass.engine.devices.plain_view import PlainCards
-from windlass.engine.devices.share_table import FIELDS, HELD, KEPT, PLACES, SHARES, TAKEN, Cut, Cuts, together
+from windlass.engine.device_allocation.node_devices import MOST_MEMOS, MOST_REMEMBERED, DeviceRows, memo_of
+from windlass.engine.device_allocation.plugin_choice import PluginDeviceChoice
+from windlass.engine.device_allocation.plugin_scores import PluginDeviceScores
+from windlass.engine.device_allocation.reported import ReportedDevices
+from windlass.engine.devices.assignment import PLENTY, Budgets, DeviceSummary, NodeDeviceAssignment
+from windlass.engine.devices.need_cache import NeedCache, pick
+from windlass.engine.devices.plain_view import PlainDevices
+from windlass.engine.devices.share_table import (
+    FIELDS,
+    HELD,
+    KEPT,
+    PLACES,
+    SHARES,
+    TAKEN,
+    TaskShare,
+    TaskShares,
+    together,
+)
 from windlass.engine.devices.whole_device_table import WHOLE, bits
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
 
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import TaskEntry
-    from windlass.engine.pending.freed_devices import Vacated
+    from windlass.engine.pending.freed_devices import FreedDevices
 
 
 Counter = Callable[[int, Sequence[int]], int]
 """How many tasks a row takes, by what is free there of each column."""
 
 
-class Seats:
+class DeviceAllocator:
     """``rows``: single rows, ready for seating. ``word``: what policies say of cards. ``reported``: what running
     tasks have by the world's word."""
 
-    def __init__(self, table: NodeTable, policies: Policies) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet) -> None:
         self._table = table
         self._cards = table.cards
-        self._policies = policies
-        self._picks: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], Cuts | None] = {}
+        self._plugins = plugins
+        self._picks: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], TaskShares | None] = {}
         self._counts: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], int] = {}
-        plain = PlainCards(table.cards)
+        plain = PlainDevices(table.cards)
         self.cards_of = plain.of
         """The cards of a row in plain values."""
-        self._looks: dict[tuple[tuple[DeviceNeed, ...], bool], dict[object, list[Glance]]] = {}
-        self._heard = CardsSaid(table, policies, plain)
-        self.rows = CardRows(table)
-        self.word = CardWord(table, policies, self._heard)
-        self.reported = CardReports(table, self.rows, self.word).reported
-        self._said: dict[tuple[int, int], tuple[Cut, DeviceShare]] = {}
+        self._looks: dict[tuple[tuple[DeviceNeed, ...], bool], dict[object, list[DeviceSummary]]] = {}
+        self._heard = PluginDeviceScores(table, plugins, plain)
+        self.rows = DeviceRows(table)
+        self.word = PluginDeviceChoice(table, plugins, self._heard)
+        self.reported = ReportedDevices(table, self.rows, self.word).reported
+        self._said: dict[tuple[int, int], tuple[TaskShare, DeviceShare]] = {}
         """Kit and identity of a cut → how a decision states it."""
 
     # ------------------------------------------------------------------ questions
@@ -82,7 +92,7 @@ class Seats:
             remembered.clear()
         found = np.empty(len(rows), dtype=np.int64)
         choose = self.word.choice(needs)
-        by_card = not later and len(devices) == 1 and NeedMemo.serves(devices[0])
+        by_card = not later and len(devices) == 1 and NeedCache.serves(devices[0])
         for at, row in enumerate(rows):
             if by_card:
                 n = self.count_one(row, devices[0])
@@ -91,13 +101,13 @@ class Seats:
                     continue
             key = (planes[row].tobytes() + self.rows.key(row, devices), devices, later)
             if later and planes[row, 2, 0] > 0:  # which cards plain pods are leaving is not in the key
-                seating = self.rows.seating(row, devices, choose, later=True)
-                found[at] = seating.count(devices, self.rows.plan(row, devices), PLENTY)
+                assignment = self.rows.assignment(row, devices, choose, later=True)
+                found[at] = assignment.count(devices, self.rows.plan(row, devices), PLENTY)
                 continue
             n = remembered.get(key)
             if n is None:
-                seating = self.rows.seating(row, devices, choose, later=later)
-                n = remembered[key] = seating.count(devices, self.rows.plan(row, devices), PLENTY)
+                assignment = self.rows.assignment(row, devices, choose, later=later)
+                n = remembered[key] = assignment.count(devices, self.rows.plan(row, devices), PLENTY)
             found[at] = n
         return found
 
@@ -125,12 +135,14 @@ class Seats:
         ):
             n = remembered.get(key)
             if n is None:
-                seating = self.rows.emptied(row, needs.devices, choose)
-                n = remembered[key] = seating.count(needs.devices, self.rows.plan(row, needs.devices), PLENTY)
+                assignment = self.rows.emptied(row, needs.devices, choose)
+                n = remembered[key] = assignment.count(
+                    needs.devices, self.rows.plan(row, needs.devices), PLENTY
+                )
             found[at] = n
         return found
 
-    def count_if(self, row: int, needs: Needs, vacated: Vacated, left: NDArray[np.int64]) -> int:
+    def count_if(self, row: int, needs: Needs, vacated: FreedDevices, left: NDArray[np.int64]) -> int:
         """How many tasks the row would take if some were gone. ``left``: what would be left of each column,
         for all but the parts of cards that they have."""
         devices = needs.devices
@@ -144,7 +156,7 @@ class Seats:
         listed = {need.listed for need in devices if self.rows.lists(row, need)}
         cells = vacated.cells(row) or self._cards.cells[row].tolist()
         gone = self.rows.vacated(row, found, vacated.gone(row))
-        seating = Seating(
+        assignment = NodeDeviceAssignment(
             found,
             cells,
             budgets,
@@ -154,7 +166,7 @@ class Seats:
             listed=listed,
             given_back=vacated.drawn(row),
         )
-        return seating.count(devices, self.rows.plan(row, devices), PLENTY)
+        return assignment.count(devices, self.rows.plan(row, devices), PLENTY)
 
     def lacks(self, rows: Sequence[int], needs: Needs) -> NDArray[np.float64]:
         """Per row, what part of the cards that a task needs is missing once what terminates is gone, summed
@@ -165,7 +177,7 @@ class Seats:
             if not empty[at]:
                 found[at] = np.inf
             elif not later[at]:
-                found[at] = sum(glance.lacking for glance in self.look(row, needs, later=True))
+                found[at] = sum(summary.lacking for summary in self.look(row, needs, later=True))
         return found
 
     def counter(self, needs: Needs) -> Counter:
@@ -182,7 +194,7 @@ class Seats:
             if found is None or row in stale:
                 cards.sync(row)
                 found = cards.row(row)
-            memo = memos.get(found.kit.code) or memo_of(memos, need, found)
+            memo = memos.get(found.device_set.code) or memo_of(memos, need, found)
             total, opened = memo.tally(found, cards.cells, row)
             for resource, units in opened:
                 column = codes.get(resource)
@@ -205,7 +217,9 @@ class Seats:
                 return None
         return total if total >= 0 else None
 
-    def look_all(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[list[Glance]]:
+    def look_all(
+        self, rows: Sequence[int], needs: Needs, *, empty: bool = False
+    ) -> list[list[DeviceSummary]]:
         """:meth:`look` at many rows. Remembered: what a class is told is mostly told of the same rows again."""
         known = self._looks.setdefault((needs.devices, empty), {})
         if len(known) > MOST_REMEMBERED or len(self._looks) > MOST_MEMOS:
@@ -218,23 +232,25 @@ class Seats:
                     self.rows.memo(row, needs.devices[0]) if not empty and len(needs.devices) == 1 else None
                 )
                 if memo is not None:
-                    glances = [memo.glance(self._cards.row(row), self._cards.cells[row])]
+                    glances = [memo.summary(self._cards.row(row), self._cards.cells[row])]
                 else:
                     glances = self.look(row, needs, empty=empty)
                 known[key] = glances
             found.append(glances)
         return found
 
-    def look(self, row: int, needs: Needs, *, later: bool = False, empty: bool = False) -> list[Glance]:
+    def look(
+        self, row: int, needs: Needs, *, later: bool = False, empty: bool = False
+    ) -> list[DeviceSummary]:
         """What the row's cards say to each of the needs, taken alone."""
         devices = needs.devices
         self._cards.sync(row)
         if empty:
-            seating = self.rows.emptied(row, needs.devices, None)
+            assignment = self.rows.emptied(row, needs.devices, None)
         else:
-            seating = self.rows.open(row, self.rows.budgets(row, devices), None, later=later)
+            assignment = self.rows.open(row, self.rows.budgets(row, devices), None, later=later)
         return [
-            seating.glance(need, plan)
+            assignment.summary(need, plan)
             for need, plan in zip(devices, self.rows.plan(row, devices), strict=True)
         ]
 
@@ -246,10 +262,10 @@ class Seats:
         if entry.cuts and not self.takes(row, entry.cuts, later=True):
             return False
         self._cards.sync(row)
-        kit = self._cards.row(row).kit
+        device_set = self._cards.row(row).device_set
         for resource, mask in entry.masks:
             for index in bits(mask):
-                slot = kit.slots.get((resource, index))
+                slot = device_set.slots.get((resource, index))
                 if (
                     slot is not None
                     and self._cards.cells[row, slot, KEPT * FIELDS + SHARES : KEPT * FIELDS + PLACES].any()
@@ -264,25 +280,25 @@ class Seats:
         self._cards.sync(row)
         found = self._cards.row(row)
         vacated = self.rows.vacated(row, found)
-        for slot, card in enumerate(found.kit.cards):
+        for slot, card in enumerate(found.device_set.cards):
             cells = self._cards.cells[row, slot].tolist()
             if not together(card, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
                 return False
-        drawing = found.draws or any(card.device.draws for card in found.kit.cards)
+        drawing = found.draws or any(card.device.draws for card in found.device_set.cards)
         return not drawing or self.rows.open(row, {}, None, later=True).draws_hold()
 
-    def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> Cuts | None:
+    def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> TaskShares | None:
         """The parts that one task gets on the row; ``None`` if the cards do not hold it. ``heard``: policies
         that look at the whole node have a word."""
         devices = needs.devices
-        ranked = heard and bool(self._policies.card_ranks) and any(need.pack is None for need in devices)
+        ranked = heard and bool(self._plugins.card_ranks) and any(need.pack is None for need in devices)
         if ranked and not later and len(devices) == 1:
             found = self._pick_said(row, needs, devices[0])
             if found is not None:
                 return found
         if later or ranked:
             choose = self.word.choice(needs, row if ranked else -1, later=later)
-            return self.rows.seating(row, devices, choose, later=later).seat(
+            return self.rows.assignment(row, devices, choose, later=later).device(
                 devices, self.rows.plan(row, devices)
             )
         if len(devices) == 1 and not self.word.choosers(needs):
@@ -296,11 +312,11 @@ class Seats:
         if key not in self._picks:
             if len(self._picks) > MOST_REMEMBERED:
                 self._picks.clear()
-            seating = self.rows.seating(row, devices, self.word.choice(needs), later=False)
-            self._picks[key] = seating.seat(devices, self.rows.plan(row, devices))
+            assignment = self.rows.assignment(row, devices, self.word.choice(needs), later=False)
+            self._picks[key] = assignment.device(devices, self.rows.plan(row, devices))
         return self._picks[key]
 
-    def _pick_said(self, row: int, needs: Needs, need: DeviceNeed) -> Cuts | None:
+    def _pick_said(self, row: int, needs: Needs, need: DeviceNeed) -> TaskShares | None:
         """:meth:`pick` of one card by the points that policies give to the cards of the node; ``None`` if a
         closer look is needed."""
         rankers = None if self.word.choosers(needs) else self._heard.rankers(needs, need)
@@ -310,24 +326,26 @@ class Seats:
         points, cards = self._heard.points(row, rankers), self._cards
         return pick(memo, cards.row(row), cards.cells[row], self.rows.available(row, need), points)
 
-    def take(self, row: int, who: str, needs: Needs, cuts: Cuts | None, *, later: bool = False) -> Cuts:
+    def take(
+        self, row: int, who: str, needs: Needs, cuts: TaskShares | None, *, later: bool = False
+    ) -> TaskShares:
         """Choose the parts for a task, if they are not said, and enter them as held, or as promised."""
         chosen = cuts if cuts is not None else self.pick(row, needs, later=later)
-        if chosen is None and self._policies.card_ranks:
+        if chosen is None and self._plugins.card_ranks:
             chosen = self.pick(row, needs, later=later, heard=False)
         if chosen is None:
             raise RuntimeError(f"the cards of {self._table.names[row]} do not hold what was counted on")
         self._cards.put(row, who, chosen, KEPT if later else HELD, 1)
         return chosen
 
-    def take_all(self, row: int, names: Sequence[str], needs: Needs) -> list[Cuts]:
+    def take_all(self, row: int, names: Sequence[str], needs: Needs) -> list[TaskShares]:
         """Choose the parts for several tasks, one after the other, and enter them as held.
 
         Where policies that look at the whole node choose, and fewer fit then than were counted, their word
         is not heard.
         """
-        found: list[Cuts] = []
-        for heard in (True, False) if self._policies.card_ranks else (True,):
+        found: list[TaskShares] = []
+        for heard in (True, False) if self._plugins.card_ranks else (True,):
             for name in names:
                 chosen = self.pick(row, needs, heard=heard)
                 if chosen is None:
@@ -341,25 +359,25 @@ class Seats:
             found = []
         raise RuntimeError(f"the cards of {self._table.names[row]} do not hold what was counted on")
 
-    def takes(self, row: int, cuts: Cuts, *, later: bool = False) -> bool:
+    def takes(self, row: int, cuts: TaskShares, *, later: bool = False) -> bool:
         """Whether exactly these parts can be had on the row."""
         self._cards.sync(row)
-        budgets = self.rows.budgets(row, (), {cut.resource for cut in cuts})
+        budgets = self.rows.budgets(row, (), {share.resource for share in cuts})
         return self.rows.open(row, budgets, None, later=later).takes(cuts)
 
-    def shares(self, row: int, cuts: Cuts) -> tuple[DeviceShare, ...]:
+    def shares(self, row: int, cuts: TaskShares) -> tuple[DeviceShare, ...]:
         """The parts as a decision states them, in the order of the cards."""
-        kit = self._cards.row(row).kit
+        device_set = self._cards.row(row).device_set
         found = []
         for cut in cuts:
-            said = self._said.get((kit.code, id(cut)))
+            said = self._said.get((device_set.code, id(cut)))
             if said is not None:
                 found.append(said[1])
                 continue
-            slot = kit.slots.get((cut.resource, cut.index))
+            slot = device_set.slots.get((cut.resource, cut.index))
             if slot is None:
                 continue
-            card = kit.cards[slot]
+            card = device_set.cards[slot]
             milli, mib = cut.milli, cut.mib
             if cut.profile and card.geometry is not None and cut.profile in card.geometry.codes:
                 profile = card.geometry.profiles[card.geometry.codes[cut.profile]]
@@ -370,7 +388,7 @@ class Seats:
             )
             if len(self._said) > MOST_REMEMBERED:
                 self._said.clear()
-            self._said[kit.code, id(cut)] = cut, share
+            self._said[device_set.code, id(cut)] = cut, share
             found.append(share)
         return tuple(found)
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.devices.device_state import PLENTY
-from windlass.engine.devices.need_on_device import wishes
-from windlass.engine.devices.share_table import MIB, MILLI, SHARES, SLICES, TAKEN, CardTable
+from windlass.engine.devices.need_on_device import needs_on_device
+from windlass.engine.devices.share_table import MIB, MILLI, SHARES, SLICES, TAKEN, ShareTable
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.devices import DeviceNeed
@@ -74,31 +74,31 @@ def _divisor(asked: NDArray[np.int64]) -> int | NDArray[np.int64]:
     return most if ((asked == most) | (asked <= 0)).all() else np.maximum(asked, 1)
 
 
-def _shares(cards: CardTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _shares(cards: ShareTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What the need takes of each card of each kind of node: milli (or :data:`NO_SHARE`, :data:`SLICED`), MiB."""
     both = cards.facts.get(need)
     if both is None:
-        widest = max((len(kit.cards) for kit in cards.kits), default=0)
-        both = np.zeros((2, len(cards.kits), widest), dtype=np.int64)
+        widest = max((len(kit.cards) for kit in cards.device_sets), default=0)
+        both = np.zeros((2, len(cards.device_sets), widest), dtype=np.int64)
         both[0] = NO_SHARE
-        for kit in cards.kits:
-            for wish in wishes(need, kit, ("",) * len(kit.cards)):
+        for device_set in cards.device_sets:
+            for wish in needs_on_device(need, device_set, ("",) * len(device_set.cards)):
                 if wish.profile >= 0:
-                    both[0, kit.code, wish.slot] = SLICED
+                    both[0, device_set.code, wish.slot] = SLICED
                 elif wish.share is not None:
-                    both[:, kit.code, wish.slot] = wish.share
+                    both[:, device_set.code, wish.slot] = wish.share
         if len(cards.facts) > 1000:
             cards.facts.clear()
         cards.facts[need] = both
     return both[0], both[1]
 
 
-def _fact(cards: CardTable, name: str, of: Callable[[Device], int]) -> NDArray[np.int64]:
+def _fact(cards: ShareTable, name: str, of: Callable[[Device], int]) -> NDArray[np.int64]:
     found = cards.facts.get(name)
     if found is None:
-        widest = max((len(kit.cards) for kit in cards.kits), default=0)
-        found = np.zeros((len(cards.kits), widest), dtype=np.int64)
-        for kit in cards.kits:
-            found[kit.code, : len(kit.cards)] = [of(card.device) for card in kit.cards]
+        widest = max((len(kit.cards) for kit in cards.device_sets), default=0)
+        found = np.zeros((len(cards.device_sets), widest), dtype=np.int64)
+        for device_set in cards.device_sets:
+            found[device_set.code, : len(device_set.cards)] = [of(card.device) for card in device_set.cards]
         cards.facts[name] = found
     return found

@@ -9,28 +9,28 @@ from collections.abc import Collection, Container, Sequence
 
 import numpy as np
 
-from windlass.engine.devices.assignment import Budgets, Choose, Seating
-from windlass.engine.devices.need_cache import NeedMemo
-from windlass.engine.devices.need_on_device import Wish, wishes
-from windlass.engine.devices.share_table import RowCards
+from windlass.engine.devices.assignment import Budgets, Choose, NodeDeviceAssignment
+from windlass.engine.devices.need_cache import NeedCache
+from windlass.engine.devices.need_on_device import NeedOnDevice, needs_on_device
+from windlass.engine.devices.share_table import RowDevices
 from windlass.engine.devices.whole_device_table import bits
 from windlass.engine.nodes.table import NodeTable
 from windlass.spi.devices import DeviceNeed
 
-Memos = dict[int, NeedMemo]
+Memos = dict[int, NeedCache]
 """By the code of a kit."""
 """Code of a kit → what is remembered of its cards for one need."""
 MOST_MEMOS = 1_000
 MOST_REMEMBERED = 50_000
 
 
-class CardRows:
+class DeviceRows:
     def __init__(self, table: NodeTable) -> None:
         self._table = table
         self._cards = table.cards
         self.leaving: Container[str] = ()
         """Keys of the tasks that terminate, in earnest or in thought."""
-        self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
+        self._plans: dict[tuple[int, DeviceNeed], tuple[NeedOnDevice, ...]] = {}
         self._memos: dict[DeviceNeed, Memos | None] = {}
         """By need, one for each kit; ``None`` where they do not serve."""
         self._named: dict[int, tuple[DeviceNeed, Memos | None]] = {}
@@ -81,35 +81,35 @@ class CardRows:
         for row, part in zip(rows, amounts, strict=True):
             here = cards.row(row)
             if empty:
-                found.append((here.kit.code, here.uuids if uuids else (), part))
+                found.append((here.device_set.code, here.uuids if uuids else (), part))
             else:
-                found.append((here.kit.code, part, *here.states))
+                found.append((here.device_set.code, part, *here.states))
         return found
 
     # ------------------------------------------------------------------ seating
 
-    def seating(
+    def assignment(
         self, row: int, devices: Sequence[DeviceNeed], choose: Choose | None, *, later: bool
-    ) -> Seating:
+    ) -> NodeDeviceAssignment:
         self._cards.sync(row)
         return self.open(row, self.budgets(row, devices), choose, later=later)
 
-    def open(self, row: int, budgets: Budgets, choose: Choose | None, *, later: bool) -> Seating:
+    def open(self, row: int, budgets: Budgets, choose: Choose | None, *, later: bool) -> NodeDeviceAssignment:
         found = self._cards.row(row)
         vacated = self.vacated(row, found) if later else frozenset[int]()
         cells = self._cards.cells[row].tolist()
-        return Seating(found, cells, budgets, later=later, vacated=vacated, choose=choose)
+        return NodeDeviceAssignment(found, cells, budgets, later=later, vacated=vacated, choose=choose)
 
-    def emptied(self, row: int, devices: Sequence[DeviceNeed], choose: Choose | None) -> Seating:
+    def emptied(self, row: int, devices: Sequence[DeviceNeed], choose: Choose | None) -> NodeDeviceAssignment:
         """The row as if nothing ran on it."""
         self._cards.sync(row)
         cards = self._cards.row(row)
         budgets = {name: [amounts[0], 0, 0, 0] for name, amounts in self.budgets(row, devices).items()}
-        bare = RowCards(cards.kit, cards.uuids, {})
+        bare = RowDevices(cards.device_set, cards.uuids, {})
         nothing = np.zeros_like(self._cards.cells[row]).tolist()
-        return Seating(bare, nothing, budgets, later=False, choose=choose)
+        return NodeDeviceAssignment(bare, nothing, budgets, later=False, choose=choose)
 
-    def vacated(self, row: int, found: RowCards, gone: Collection[str] = ()) -> frozenset[int]:
+    def vacated(self, row: int, found: RowDevices, gone: Collection[str] = ()) -> frozenset[int]:
         """The slots of cards that plain whole pods have, all of which terminate."""
         leaving: dict[tuple[str, int], int] = {}
         staying: set[tuple[str, int]] = set()
@@ -120,12 +120,12 @@ class CardRows:
                         leaving[resource, index] = 1
                     else:
                         staying.add((resource, index))
-        slots = found.kit.slots
+        slots = found.device_set.slots
         return frozenset(slots[at] for at in leaving if at not in staying and at in slots)
 
     def budgets(self, row: int, devices: Sequence[DeviceNeed], more: set[str] | None = None) -> Budgets:
         """The planes of the resources that seating may charge."""
-        names = {card.device.resource for card in self._cards.row(row).kit.cards}
+        names = {card.device.resource for card in self._cards.row(row).device_set.cards}
         names.update(need.listed for need in devices if need.listed)
         names |= more or set()
         codes, planes = self._table.resources.codes, self._table.planes[row]
@@ -139,22 +139,24 @@ class CardRows:
 
     # ------------------------------------------------------------------ what is remembered of needs
 
-    def plan(self, row: int, devices: Sequence[DeviceNeed]) -> list[tuple[Wish, ...]]:
+    def plan(self, row: int, devices: Sequence[DeviceNeed]) -> list[tuple[NeedOnDevice, ...]]:
         found = self._cards.row(row)
         plans = []
         for need in devices:
             if need.by_name:
-                plans.append(wishes(need, found.kit, found.uuids))
+                plans.append(needs_on_device(need, found.device_set, found.uuids))
                 continue
-            plan = self._plans.get((found.kit.code, need))
+            plan = self._plans.get((found.device_set.code, need))
             if plan is None:
                 if len(self._plans) > MOST_REMEMBERED:
                     self._plans.clear()
-                plan = self._plans[found.kit.code, need] = wishes(need, found.kit, found.uuids)
+                plan = self._plans[found.device_set.code, need] = needs_on_device(
+                    need, found.device_set, found.uuids
+                )
             plans.append(plan)
         return plans
 
-    def memo(self, row: int, need: DeviceNeed) -> NeedMemo | None:
+    def memo(self, row: int, need: DeviceNeed) -> NeedCache | None:
         """What is remembered of cards of the row's kit for the need; ``None`` where that does not serve. The row's
         cards are in line with the bit sets then."""
         memos = self.memos(need)
@@ -173,7 +175,7 @@ class CardRows:
             self._named.clear()
             self._memos.clear()
         if need not in self._memos:
-            self._memos[need] = {} if NeedMemo.serves(need) else None
+            self._memos[need] = {} if NeedCache.serves(need) else None
         memos = self._memos[need]
         self._named[id(need)] = need, memos
         return memos
@@ -190,10 +192,10 @@ class CardRows:
         return found
 
 
-def memo_of(memos: Memos, need: DeviceNeed, found: RowCards) -> NeedMemo:
+def memo_of(memos: Memos, need: DeviceNeed, found: RowDevices) -> NeedCache:
     """That of the kit of a row, made now if it is new."""
-    memo = memos.get(found.kit.code)
+    memo = memos.get(found.device_set.code)
     if memo is None:
-        plan = wishes(need, found.kit, found.uuids)
-        memo = memos[found.kit.code] = NeedMemo(need, plan, found)
+        plan = needs_on_device(need, found.device_set, found.uuids)
+        memo = memos[found.device_set.code] = NeedCache(need, plan, found)
     return memo

@@ -1,6 +1,6 @@
 """What policies that look at a whole node say of its cards, asked in plain values.
 
-Where every such policy can be asked like that (:class:`~windlass.spi.scoring.PlainCardRanks`), the points of
+Where every such policy can be asked like that (:class:`~windlass.spi.scoring.PlainDeviceRanks`), the points of
 the cards of a row cost no arrays. What was asked for which kind of pods is kept as long as the policies, and
 the resources of the table, stay as they are.
 """
@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.engine.devices.plain_view import PlainCards
-from windlass.engine.nodes.row_cache import amounts_at
+from windlass.engine.devices.plain_view import PlainDevices
+from windlass.engine.nodes.row_cache import resources_at
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
-from windlass.spi.scoring import CardRanker, CardRanks, PlainCardRanks
+from windlass.spi.scoring import CardRanker, DeviceRanks, PlainDeviceRanks
 
 MOST = 4096
 Rankers = list[tuple[float, CardRanker]]
 """Weights, and what is said of the cards of one row."""
 
 
-class CardsSaid:
-    def __init__(self, table: NodeTable, policies: Policies, cards: PlainCards) -> None:
+class PluginDeviceScores:
+    def __init__(self, table: NodeTable, plugins: PluginSet, cards: PlainDevices) -> None:
         self._table = table
-        self._policies = policies
+        self._plugins = plugins
         self._cards = cards
         self._known: dict[tuple[int, str, int], tuple[Needs, Rankers | None]] = {}
-        self._asked: tuple[list[CardRanks], int] = ([], -1)
+        self._asked: tuple[list[DeviceRanks], int] = ([], -1)
 
     def rankers(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
         """Those that have a word on the cards for such a need; ``None`` if one can only be asked about arrays."""
-        policies, epoch = self._policies.card_ranks, self._table.epoch
+        policies, epoch = self._plugins.card_ranks, self._table.epoch
         if self._asked[0] is not policies or self._asked[1] != epoch or len(self._known) > MOST:
             self._known.clear()
             self._asked = (policies, epoch)
@@ -45,8 +45,8 @@ class CardsSaid:
 
     def _ask(self, needs: Needs, need: DeviceNeed) -> Rankers | None:
         found: Rankers = []
-        for plugin in self._policies.card_ranks:
-            if not isinstance(plugin, PlainCardRanks):
+        for plugin in self._plugins.card_ranks:
+            if not isinstance(plugin, PlainDeviceRanks):
                 return None
             ranker = plugin.plain_rank(needs, need, self._table.resources.values)
             if ranker is not None:
@@ -56,7 +56,7 @@ class CardsSaid:
     def points(self, row: int, rankers: Rankers) -> Sequence[float]:
         """What they say in sum, by slot."""
         cards = self._cards.of(row)
-        available = amounts_at(self._table, row)[0]
+        available = resources_at(self._table, row)[0]
         if len(rankers) == 1 and rankers[0][0] == 1.0:
             return rankers[0][1](available, cards)
         total = [0.0] * len(cards.free_milli)

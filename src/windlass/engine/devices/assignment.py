@@ -14,27 +14,34 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from windlass.engine.devices.device_state import PLENTY, Seat, capacity_of, cut_of, opening_of, rank_of
-from windlass.engine.devices.dra_allocator import Offer, allocate, allocations, draws_fit, part_of
-from windlass.engine.devices.need_on_device import Wish
-from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, Cut, Cuts, RowCards
+from windlass.engine.devices.device_state import (
+    PLENTY,
+    DeviceState,
+    capacity_of,
+    opening_of,
+    rank_of,
+    share_of,
+)
+from windlass.engine.devices.dra_allocator import OfferedDevice, allocate, allocations, draws_fit, part_of
+from windlass.engine.devices.need_on_device import NeedOnDevice
+from windlass.engine.devices.share_table import HELD, KEPT, LEAVING, RowDevices, TaskShare, TaskShares
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.spi.devices import CardState, DeviceNeed, Draws, Joint
+from windlass.spi.devices import CandidateDevice, DeviceNeed, Draws, JointDeviceNeed
 from windlass.spi.quantities import scale
 
-__all__ = ["PLENTY", "Budgets", "Choose", "Glance", "Seating"]
+__all__ = ["PLENTY", "Budgets", "Choose", "DeviceSummary", "NodeDeviceAssignment"]
 
 Budgets = dict[str, list[int]]
 """Resource → allocatable, used, releasing, promised in the planes."""
-Choose = Callable[[DeviceNeed, Sequence[CardState]], Sequence[float] | None]
+Choose = Callable[[DeviceNeed, Sequence[CandidateDevice]], Sequence[float] | None]
 """What policies say of the cards that do, larger for better; ``None`` if they say nothing."""
-_Saved = tuple[list[Seat], Budgets, dict[int, list[Cut]], dict[str, int]]
+_Saved = tuple[list[DeviceState], Budgets, dict[int, list[TaskShare]], dict[str, int]]
 MOST_PODS = 1_000
 """No more pods are counted on the devices that a node's claims share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class DeviceSummary:
     """What the cards of a row say to one need of a task: how many are of the kind that is asked for, how many
     of those take it; the most compute (milli) and memory (MiB) that is left on one of them; ``crowded``: how many
     are shared by as many as may share them."""
@@ -53,7 +60,7 @@ class Glance:
         return max(0, self.need.count - self.taking) / max(1, self.need.count)
 
 
-class Seating:
+class NodeDeviceAssignment:
     """The cards of one row while pods are seated on them. Nothing of it is written anywhere.
 
     ``choose``: what policies say of cards.
@@ -61,7 +68,7 @@ class Seating:
 
     def __init__(
         self,
-        found: RowCards,
+        found: RowDevices,
         cells: Sequence[Sequence[int]],
         budgets: Budgets,
         *,
@@ -75,20 +82,20 @@ class Seating:
         is had again of cards that claims share, beside what terminates."""
         self.found = found
         self.later = later
-        self.seats = [
-            Seat(card, cells[slot], later=later, vacated=slot in vacated)
-            for slot, card in enumerate(found.kit.cards)
+        self.devices = [
+            DeviceState(card, cells[slot], later=later, vacated=slot in vacated)
+            for slot, card in enumerate(found.device_set.cards)
         ]
         self._budgets = budgets
         self._listed = {name for name, b in budgets.items() if b[0] > 0} if listed is None else listed
         self._choose = choose
-        self._tokens: dict[int, list[Cut]] = {}
+        self._tokens: dict[int, list[TaskShare]] = {}
         self._taken: dict[str, int] = {
             name: self._counted(sums, later=later) - given_back.get(name, 0)
             for name, sums in found.draws.items()
         }
         """What is taken of the cards that claims share, by name."""
-        for name, units in found.kit.drawn:
+        for name, units in found.device_set.drawn:
             self._taken[name] = self._taken.get(name, 0) + units
 
     @staticmethod
@@ -98,7 +105,7 @@ class Seating:
 
     # ------------------------------------------------------------------ questions
 
-    def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]], most: int) -> int:
+    def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]], most: int) -> int:
         """How many pods of these needs could be seated one after the other, up to ``most``."""
         alone = len(needs) == 1 and needs[0].count == 1 and needs[0].joint is None
         if alone and needs[0].listed not in self._listed:
@@ -112,71 +119,77 @@ class Seating:
         done = 0
         if any(need.joint is not None for need in needs):
             most = min(most, MOST_PODS)
-        while done < most and (cuts := self.seat(needs, plans)) is not None:
+        while done < most and (cuts := self.device(needs, plans)) is not None:
             if not cuts:
                 return most
             done += 1
         return done
 
-    def _summed(self, need: DeviceNeed, plan: Sequence[Wish], most: int) -> int | None:
+    def _summed(self, need: DeviceNeed, plan: Sequence[NeedOnDevice], most: int) -> int | None:
         """The sum over cards, if there is budget for opening all of them; ``None`` if there is not."""
         total = 0
         opened: dict[str, int] = {}
         for wish in plan:
-            seat = self.seats[wish.slot]
-            here = self._capacity(need, wish, seat)
+            device = self.devices[wish.slot]
+            here = self._capacity(need, wish, device)
             if not here:
                 continue
             total += here
-            if seat.card.counted and opening_of(seat, later=self.later):
-                resource = seat.card.device.resource
+            if device.card.counted and opening_of(device, later=self.later):
+                resource = device.card.device.resource
                 opened[resource] = opened.get(resource, 0) + 1
-                if seat.kept or seat.held:
+                if device.kept or device.held:
                     return None
         for resource, n in opened.items():
             if self._free(self._budgets[resource]) < n * WHOLE:
                 return None
         return min(total, most)
 
-    def _capacity(self, need: DeviceNeed, wish: Wish, seat: Seat) -> int:
+    def _capacity(self, need: DeviceNeed, wish: NeedOnDevice, device: DeviceState) -> int:
         """How many pods one card would take, alone."""
-        return 0 if self._conflict(wish.slot, need) else capacity_of(need, wish, seat)
+        return 0 if self._conflict(wish.slot, need) else capacity_of(need, wish, device)
 
-    def seat(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]]) -> Cuts | None:
+    def device(
+        self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[NeedOnDevice]]
+    ) -> TaskShares | None:
         """Seat one pod; ``None`` if it cannot be, and then nothing is taken."""
         if len(needs) == 1:
             return self._seat_need(needs[0], plans[0])
         saved = self._save()
-        found: dict[int, Cuts] = {}
+        found: dict[int, TaskShares] = {}
         for at in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
             cuts = self._seat_need(needs[at], plans[at])
             if cuts is None:
                 self._restore(saved)
                 return None
             found[at] = cuts
-        return tuple(cut for at in sorted(found) for cut in found[at])
+        return tuple(share for at in sorted(found) for share in found[at])
 
-    def _seat_joint(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> Cuts | None:
+    def _seat_joint(
+        self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
+    ) -> TaskShares | None:
         """All that claims hold, in the order of their requests."""
         found = self._joint_slots(need, joint, plan)
         if found is None:
             return None
         saved = self._save() if len(found) > 1 else None
         wishes = {wish.slot: wish for wish in plan}
-        cuts: list[Cut] = []
+        shares: list[TaskShare] = []
         for slot, draws in found:
-            cut = self._cut(need, wishes[slot])
-            if cut is None or not self._pay(self.seats[slot]):
+            share = self._cut(need, wishes[slot])
+            if share is None or not self._pay(self.devices[slot]):
                 if saved is not None:
                     self._restore(saved)
                 return None
             if draws:
-                cut = replace(cut, draws=draws)
-            self._seat_cut(slot, cut)
-            cuts.append(cut)
-        return tuple(cuts)
+                share = replace(share, draws=draws)
+            self._seat_cut(slot, share)
+            shares.append(share)
+        return tuple(shares)
 
-    def _joint_count(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish], most: int) -> int | None:
+    def _joint_count(
+        self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice], most: int
+    ) -> int | None:
         """:meth:`count` in one search; ``None`` where more than the devices decides."""
         if self.later or need.carries or need.avoids:
             return None
@@ -186,7 +199,7 @@ class Seating:
         begun = {at for at, offer in enumerate(offers) if offer.begun}
         for picks in allocations(joint, offers, self._drawn()):
             held = {pick.at for pick in picks if not pick.admin}
-            for card in (self.seats[known[at]].card for at in held - begun):
+            for card in (self.devices[known[at]].card for at in held - begun):
                 if card.counted:
                     opened[card.device.resource] = opened.get(card.device.resource, 0) + 1
             begun |= held
@@ -198,7 +211,7 @@ class Seating:
         return min(total, most)
 
     def _joint_slots(
-        self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]
+        self, need: DeviceNeed, joint: JointDeviceNeed, plan: Sequence[NeedOnDevice]
     ) -> list[tuple[int, Draws]] | None:
         """The cards that claims would hold, and what of those that are shared; nothing is taken yet."""
         known, offers = self._offers(need, plan)
@@ -207,17 +220,19 @@ class Seating:
             return None
         return [(known[pick.at], part_of(joint, pick, offers)) for pick in picks if not pick.admin]
 
-    def _offers(self, need: DeviceNeed, plan: Sequence[Wish]) -> tuple[list[int], list[Offer]]:
+    def _offers(
+        self, need: DeviceNeed, plan: Sequence[NeedOnDevice]
+    ) -> tuple[list[int], list[OfferedDevice]]:
         """The devices of the node, by slot, and which of them can be had."""
         free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
-        known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
-        known.sort(key=lambda slot: self.seats[slot].card.device.late)
+        known = [slot for slot, device in enumerate(self.devices) if device.card.known]
+        known.sort(key=lambda slot: self.devices[slot].card.device.late)
         return known, [
-            Offer(
-                self.seats[slot].card.device,
+            OfferedDevice(
+                self.devices[slot].card.device,
                 self.found.uuids[slot],
                 slot in free,
-                begun=self.seats[slot].shares > 0,
+                begun=self.devices[slot].shares > 0,
             )
             for slot in known
         ]
@@ -225,133 +240,135 @@ class Seating:
     def _drawn(self) -> dict[str, int]:
         """What those who have devices take of each counter, and of devices that are shared."""
         used = dict(self._taken)
-        for seat in self.seats:
-            if seat.card.device.draws and (seat.shares or seat.taken):
-                for name, units, _ in seat.card.device.draws:
+        for device in self.devices:
+            if device.card.device.draws and (device.shares or device.taken):
+                for name, units, _ in device.card.device.draws:
                     used[name] = used.get(name, 0) + units
         return used
 
     def draws_hold(self) -> bool:
         """Whether those who have devices take no more of any counter than there is."""
         used = self._drawn()
-        totals = {name: total for seat in self.seats for name, _, total in seat.card.device.draws}
+        totals = {name: total for device in self.devices for name, _, total in device.card.device.draws}
         totals |= {
             name: total
             for cuts in self.found.holders.values()
-            for cut in cuts
-            for name, _, total in cut.draws
+            for share in cuts
+            for name, _, total in share.draws
         }
         return all(units <= totals.get(name, units) for name, units in used.items())
 
-    def _seat_cut(self, slot: int, cut: Cut) -> None:
-        self.seats[slot].take(cut, later=self.later)
-        self._draw(cut)
-        if cut.carries or cut.avoids:
-            self._tokens.setdefault(slot, []).append(cut)
+    def _seat_cut(self, slot: int, share: TaskShare) -> None:
+        self.devices[slot].take(share, later=self.later)
+        self._draw(share)
+        if share.carries or share.avoids:
+            self._tokens.setdefault(slot, []).append(share)
 
-    def _draw(self, cut: Cut) -> None:
-        for name, units, _ in cut.draws:
+    def _draw(self, share: TaskShare) -> None:
+        for name, units, _ in share.draws:
             self._taken[name] = self._taken.get(name, 0) + units
 
-    def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
+    def _seat_need(self, need: DeviceNeed, plan: Sequence[NeedOnDevice]) -> TaskShares | None:
         if need.joint is not None:
             return self._seat_joint(need, need.joint, plan)
         if need.listed in self._listed:
             return self._seat_listed(need, need.listed)
-        options = [(wish, cut) for wish in plan if (cut := self._cut(need, wish)) is not None]
+        options = [(wish, share) for wish in plan if (share := self._cut(need, wish)) is not None]
         if len(options) < need.count:
             return None
         saved = self._save() if need.count > 1 else None
-        cuts: list[Cut] = []
-        for wish, cut in self._ranked(need, options):
-            seat = self.seats[wish.slot]
-            if not self._pay(seat):
+        shares: list[TaskShare] = []
+        for wish, share in self._ranked(need, options):
+            device = self.devices[wish.slot]
+            if not self._pay(device):
                 continue
-            self._seat_cut(wish.slot, cut)
-            cuts.append(cut)
-            if len(cuts) == need.count:
-                return tuple(cuts)
+            self._seat_cut(wish.slot, share)
+            shares.append(share)
+            if len(shares) == need.count:
+                return tuple(shares)
         if saved is not None:
             self._restore(saved)
         return None
 
-    def _seat_listed(self, need: DeviceNeed, listed: str) -> Cuts | None:
+    def _seat_listed(self, need: DeviceNeed, listed: str) -> TaskShares | None:
         units = need.count * scale(listed)
         budget = self._budgets[listed]
         if self._free(budget) < units:
             return None
         budget[3 if self.later else 1] += units
-        return (Cut(listed, -1, units),)
+        return (TaskShare(listed, -1, units),)
 
-    def takes(self, cuts: Cuts) -> bool:
+    def takes(self, cuts: TaskShares) -> bool:
         """Whether exactly these parts can be had; they are taken then."""
-        for cut in cuts:
-            if cut.index < 0:
-                budget = self._budgets.get(cut.resource)
-                if budget is None or self._free(budget) < cut.milli:
+        for share in cuts:
+            if share.index < 0:
+                budget = self._budgets.get(share.resource)
+                if budget is None or self._free(budget) < share.milli:
                     return False
-                budget[3 if self.later else 1] += cut.milli
+                budget[3 if self.later else 1] += share.milli
                 continue
-            slot = self.found.kit.slots.get((cut.resource, cut.index))
-            if slot is None or not self._takes(slot, cut):
+            slot = self.found.device_set.slots.get((share.resource, share.index))
+            if slot is None or not self._takes(slot, share):
                 return False
         return True
 
-    def _takes(self, slot: int, cut: Cut) -> bool:
-        seat = self.seats[slot]
-        geometry = seat.card.geometry
-        if not seat.card.usable or self._at_odds(slot, cut.carries, cut.avoids):
+    def _takes(self, slot: int, share: TaskShare) -> bool:
+        device = self.devices[slot]
+        geometry = device.card.geometry
+        if not device.card.usable or self._at_odds(slot, share.carries, share.avoids):
             return False
-        if cut.profile:
-            code = geometry.codes.get(cut.profile, -1) if geometry is not None else -1
-            if geometry is None or code < 0 or seat.shares or seat.taken:
+        if share.profile:
+            code = geometry.codes.get(share.profile, -1) if geometry is not None else -1
+            if geometry is None or code < 0 or device.shares or device.taken:
                 return False
-            if cut.start not in geometry.starts(seat.state, code):
+            if share.start not in geometry.starts(device.state, code):
                 return False
-        elif not seat.takes_share((cut.milli, cut.mib)):
+        elif not device.takes_share((share.milli, share.mib)):
             return False
-        begun = seat.card.device.shared and seat.shares > 0
-        draws = cut.draws if begun else (*seat.card.device.draws, *cut.draws)
+        begun = device.card.device.shared and device.shares > 0
+        draws = share.draws if begun else (*device.card.device.draws, *share.draws)
         if draws and not draws_fit(draws, self._drawn()):
             return False
-        if not self._pay(seat):
+        if not self._pay(device):
             return False
-        seat.take(cut, later=self.later)
-        self._draw(cut)
-        self._tokens.setdefault(slot, []).append(cut)
+        device.take(share, later=self.later)
+        self._draw(share)
+        self._tokens.setdefault(slot, []).append(share)
         return True
 
-    def glance(self, need: DeviceNeed, plan: Sequence[Wish]) -> Glance:
+    def summary(self, need: DeviceNeed, plan: Sequence[NeedOnDevice]) -> DeviceSummary:
         """What the cards say to one need."""
         if need.listed in self._listed:
             free = max(0, self._free(self._budgets[need.listed])) // scale(need.listed)
-            return Glance(need, need.count, min(free, need.count), 0, 0, listed=True)
+            return DeviceSummary(need, need.count, min(free, need.count), 0, 0, listed=True)
         taking = sum(self._cut(need, wish) is not None for wish in plan)
         if need.joint is not None:
             served = self._joint_slots(need, need.joint, plan) is not None
             taking = need.count if served else min(taking, need.count - 1)
-        open_to = [self.seats[w.slot] for w in plan if not self.seats[w.slot].taken]
-        shared = [seat for seat in open_to if not seat.slices and not seat.crowded]
-        return Glance(
+        open_to = [self.devices[w.slot] for w in plan if not self.devices[w.slot].taken]
+        shared = [device for device in open_to if not device.slices and not device.crowded]
+        return DeviceSummary(
             need,
             len(plan),
             taking,
-            max((WHOLE - seat.milli for seat in shared), default=0),
-            max((seat.free_mib() for seat in open_to if not seat.crowded), default=0),
-            sum(seat.crowded for seat in open_to),
+            max((WHOLE - device.milli for device in shared), default=0),
+            max((device.free_mib() for device in open_to if not device.crowded), default=0),
+            sum(device.crowded for device in open_to),
         )
 
     # ------------------------------------------------------------------ cards
 
-    def _cut(self, need: DeviceNeed, wish: Wish) -> Cut | None:
+    def _cut(self, need: DeviceNeed, wish: NeedOnDevice) -> TaskShare | None:
         """The part of one card that the need would get; ``None`` if the card does not do."""
-        return None if self._conflict(wish.slot, need) else cut_of(need, wish, self.seats[wish.slot])
+        return None if self._conflict(wish.slot, need) else share_of(need, wish, self.devices[wish.slot])
 
-    def _ranked(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
+    def _ranked(
+        self, need: DeviceNeed, options: list[tuple[NeedOnDevice, TaskShare]]
+    ) -> list[tuple[NeedOnDevice, TaskShare]]:
         """The cards in the order in which they are taken."""
         scores: Sequence[float] | None = None
         if self._choose is not None:
-            scores = self._choose(need, [self._shown(wish, cut) for wish, cut in options])
+            scores = self._choose(need, [self._shown(wish, share) for wish, share in options])
         if scores is not None:
             order = sorted(
                 range(len(options)), key=lambda at: (-scores[at], self._by_default(need, options[at]))
@@ -363,13 +380,15 @@ class Seating:
             return options
         return sorted(options, key=lambda option: self._by_default(need, option))
 
-    def _by_default(self, need: DeviceNeed, option: tuple[Wish, Cut]) -> tuple[bool, int, int]:
-        wish, cut = option
-        return rank_of(need, cut, self.seats[wish.slot], wish.slot)
+    def _by_default(self, need: DeviceNeed, option: tuple[NeedOnDevice, TaskShare]) -> tuple[bool, int, int]:
+        wish, share = option
+        return rank_of(need, share, self.devices[wish.slot], wish.slot)
 
-    def _together(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
+    def _together(
+        self, need: DeviceNeed, options: list[tuple[NeedOnDevice, TaskShare]]
+    ) -> list[tuple[NeedOnDevice, TaskShare]]:
         """Whole cards: from the tightest group of joined cards, or NUMA zone, that has as many."""
-        devices = [self.seats[wish.slot].card.device for wish, _ in options]
+        devices = [self.devices[wish.slot].card.device for wish, _ in options]
         for numbers in ([d.link_group for d in devices], [d.numa for d in devices]):
             sizes = {number: numbers.count(number) for number in numbers if number >= 0}
             holding = [number for number in sizes if sizes[number] >= need.count]
@@ -379,15 +398,15 @@ class Seating:
                 return inside + [option for option in options if option not in inside]
         return options
 
-    def _shown(self, wish: Wish, cut: Cut) -> CardState:
-        seat = self.seats[wish.slot]
+    def _shown(self, wish: NeedOnDevice, share: TaskShare) -> CandidateDevice:
+        seat = self.devices[wish.slot]
         device, geometry = seat.card.device, seat.card.geometry
         keeps: tuple[tuple[str, int], ...] = ()
-        if cut.profile and geometry is not None:
-            after = geometry.then(seat.state, geometry.codes[cut.profile], cut.start)
+        if share.profile and geometry is not None:
+            after = geometry.then(seat.state, geometry.codes[share.profile], share.start)
             left = geometry.more(after)
             keeps = tuple((p.name, left[at]) for at, p in enumerate(geometry.profiles))
-        return CardState(
+        return CandidateDevice(
             device.resource,
             device.index,
             device.model,
@@ -397,7 +416,7 @@ class Seating:
             seat.shares + seat.slices,
             device.numa,
             device.link_group,
-            cut.profile,
+            share.profile,
             keeps,
         )
 
@@ -432,12 +451,12 @@ class Seating:
             return allocatable - used + releasing - kept
         return allocatable - used - max(kept - releasing, 0)
 
-    def _pay(self, seat: Seat) -> bool:
+    def _pay(self, device: DeviceState) -> bool:
         """Charge the planes for opening a card, if they allow it."""
-        change = opening_of(seat, later=self.later) if seat.card.counted else None
+        change = opening_of(device, later=self.later) if device.card.counted else None
         if change is None:
             return True
-        budget = self._budgets[seat.card.device.resource]
+        budget = self._budgets[device.card.device.resource]
         for at, step in enumerate(change, start=1):
             budget[at] += step * WHOLE
         if self._free(budget) >= 0:
@@ -450,14 +469,14 @@ class Seating:
 
     def _save(self) -> _Saved:
         return (
-            [seat.copy() for seat in self.seats],
+            [device.copy() for device in self.devices],
             {name: list(budget) for name, budget in self._budgets.items()},
-            {slot: list(cuts) for slot, cuts in self._tokens.items()},
+            {slot: list(shares) for slot, shares in self._tokens.items()},
             dict(self._taken),
         )
 
     def _restore(self, saved: _Saved) -> None:
-        self.seats, budgets, self._tokens, self._taken = saved
+        self.devices, budgets, self._tokens, self._taken = saved
         self._budgets.clear()
         self._budgets.update(budgets)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.engine.devices.need_on_device import Wish
+from windlass.engine.devices.need_on_device import NeedOnDevice
 from windlass.engine.devices.share_table import (
     COMPUTE,
     FIELDS,
@@ -15,8 +15,8 @@ from windlass.engine.devices.share_table import (
     SHARES,
     SLICES,
     TAKEN,
-    Card,
-    Cut,
+    DeviceFacts,
+    TaskShare,
     counted_as,
     covered,
 )
@@ -27,9 +27,9 @@ PLENTY = 1 << 30
 """More pods than this nobody counts."""
 
 
-class Seat:
+class DeviceState:
     """One card while pods are seated: what is taken of it, in the sense of the row's
-    :class:`~windlass.engine.devices.assignment.Seating`."""
+    :class:`~windlass.engine.devices.assignment.NodeDeviceAssignment`."""
 
     __slots__ = (
         "card",
@@ -47,7 +47,7 @@ class Seat:
         "users",
     )
 
-    def __init__(self, card: Card, cells: Sequence[int], *, later: bool, vacated: bool) -> None:
+    def __init__(self, card: DeviceFacts, cells: Sequence[int], *, later: bool, vacated: bool) -> None:
         """``vacated``: if a plain whole pod has it, that one terminates."""
         self.card = card
         h, g, k = cells, cells[FIELDS : 2 * FIELDS], cells[2 * FIELDS : 3 * FIELDS]
@@ -69,9 +69,9 @@ class Seat:
         self.leaving = g[SHARES] + g[SLICES]
         self.kept = k[SHARES] + k[SLICES]
 
-    def copy(self) -> Seat:
-        other = object.__new__(Seat)
-        for name in Seat.__slots__:
+    def copy(self) -> DeviceState:
+        other = object.__new__(DeviceState)
+        for name in DeviceState.__slots__:
             setattr(other, name, getattr(self, name))
         return other
 
@@ -118,19 +118,19 @@ class Seat:
         left = geometry.more(self.state)
         return max((p.memory_mib for at, p in enumerate(geometry.profiles) if left[at]), default=0)
 
-    def take(self, cut: Cut, *, later: bool) -> None:
-        if cut.profile:
+    def take(self, share: TaskShare, *, later: bool) -> None:
+        if share.profile:
             geometry = self.card.geometry
             if geometry is None:
-                raise RuntimeError(f"{cut} on a card that cannot be sliced")
-            code = geometry.codes[cut.profile]
-            self.mask |= geometry.mask(code, cut.start)
+                raise RuntimeError(f"{share} on a card that cannot be sliced")
+            code = geometry.codes[share.profile]
+            self.mask |= geometry.mask(code, share.start)
             self.compute += geometry.profiles[code].compute
             self.media = self.media or geometry.profiles[code].media
             self.slices += 1
         else:
-            self.milli += cut.milli
-            self.mib += cut.mib
+            self.milli += share.milli
+            self.mib += share.mib
             self.shares += 1
             self.users += 1
         if later:
@@ -139,28 +139,28 @@ class Seat:
             self.held += 1
 
 
-def capacity_of(need: DeviceNeed, wish: Wish, seat: Seat) -> int:
+def capacity_of(need: DeviceNeed, wish: NeedOnDevice, device: DeviceState) -> int:
     """How many pods a card would take, alone; tokens aside."""
-    if seat.taken:
+    if device.taken:
         return 0
     alone = not set(need.carries).isdisjoint(need.avoids)
-    if not seat.shares and seat.card.geometry is not None and _carved(need, wish, seat):
-        here = seat.card.geometry.more(seat.state)[wish.profile]
+    if not device.shares and device.card.geometry is not None and _carved(need, wish, device):
+        here = device.card.geometry.more(device.state)[wish.profile]
         if here or wish.share is None:
             return min(here, 1) if alone else here
-    if wish.share is None or not seat.takes_share(wish.share):
+    if wish.share is None or not device.takes_share(wish.share):
         return 0
     milli, mib = wish.share
     if alone or milli >= WHOLE:
         return 1
-    here = (WHOLE - seat.milli) // milli if milli else PLENTY
+    here = (WHOLE - device.milli) // milli if milli else PLENTY
     if mib:
-        here = min(here, (seat.card.device.memory_mib - seat.mib) // mib)
-    slots = seat.card.device.slots
-    return min(here, slots - seat.users) if slots else here
+        here = min(here, (device.card.device.memory_mib - device.mib) // mib)
+    slots = device.card.device.slots
+    return min(here, slots - device.users) if slots else here
 
 
-def cut_of(need: DeviceNeed, wish: Wish, seat: Seat) -> Cut | None:
+def share_of(need: DeviceNeed, wish: NeedOnDevice, seat: DeviceState) -> TaskShare | None:
     """The part of a card that the need would get; ``None`` if the card does not do. Tokens aside."""
     if seat.taken:
         return None
@@ -168,33 +168,33 @@ def cut_of(need: DeviceNeed, wish: Wish, seat: Seat) -> Cut | None:
     start = seat.slice_start(wish.profile) if _carved(need, wish, seat) else -1
     if start >= 0 and geometry is not None:
         name = geometry.profiles[wish.profile].name
-        return Cut(device.resource, device.index, 0, 0, name, start, need.carries, need.avoids)
+        return TaskShare(device.resource, device.index, 0, 0, name, start, need.carries, need.avoids)
     if wish.share is not None and seat.takes_share(wish.share):
-        return Cut(device.resource, device.index, *wish.share, "", -1, need.carries, need.avoids)
+        return TaskShare(device.resource, device.index, *wish.share, "", -1, need.carries, need.avoids)
     return None
 
 
-def rank_of(need: DeviceNeed, cut: Cut, seat: Seat, slot: int) -> tuple[bool, int, int]:
+def rank_of(need: DeviceNeed, share: TaskShare, device: DeviceState, slot: int) -> tuple[bool, int, int]:
     """The place of a card in the order in which cards are taken where no policy has a word: the least first.
     Who asks for a part of compute rather shares a card than has a slice, which is larger mostly."""
-    fullness = seat.fullness()
-    unlike = need.milli > 0 and bool(cut.profile)
+    fullness = device.fullness()
+    unlike = need.milli > 0 and bool(share.profile)
     return unlike, (fullness if need.pack is False else -fullness), slot
 
 
-def opening_of(seat: Seat, *, later: bool) -> tuple[int, int, int] | None:
+def opening_of(device: DeviceState, *, later: bool) -> tuple[int, int, int] | None:
     """What the planes would be charged for one more part of the card; ``None`` for nothing."""
-    before = counted_as(seat.held, seat.leaving, seat.kept)
+    before = counted_as(device.held, device.leaving, device.kept)
     if later:
-        after = counted_as(seat.held, seat.leaving, seat.kept + 1)
+        after = counted_as(device.held, device.leaving, device.kept + 1)
     else:
-        after = counted_as(seat.held + 1, seat.leaving, seat.kept)
+        after = counted_as(device.held + 1, device.leaving, device.kept)
     if before == after:
         return None
     return after[0] - before[0], after[1] - before[1], after[2] - before[2]
 
 
-def _carved(need: DeviceNeed, wish: Wish, seat: Seat) -> bool:
+def _carved(need: DeviceNeed, wish: NeedOnDevice, device: DeviceState) -> bool:
     """Whether a slice is tried before a share. On a card of which nobody has anything, and that could be
     either, who asks for a part of its compute shares it, and who asks for memory alone gets a slice."""
-    return wish.profile >= 0 and (wish.share is None or seat.slices > 0 or need.milli == 0)
+    return wish.profile >= 0 and (wish.share is None or device.slices > 0 or need.milli == 0)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from windlass.engine.devices.matching import suits
-from windlass.spi.devices import DeviceOption, DeviceRule, Draws, Joint, kind_key
+from windlass.spi.devices import DeviceOption, DeviceRule, Draws, JointDeviceNeed, kind_key
 from windlass.spi.objects import Device
 
 MOST_RESULTS = 32
@@ -26,7 +26,7 @@ _Place = tuple[int, int, int]
 """Claim, request, option."""
 
 
-class Offer(NamedTuple):
+class OfferedDevice(NamedTuple):
     """A device of the node. ``free``: nobody has it, and whoever asks may have it; one that is shared may be had by
     others, too, who have ``begun`` it."""
 
@@ -36,14 +36,14 @@ class Offer(NamedTuple):
     begun: bool = False
 
 
-class Given(NamedTuple):
+class HeldDevice(NamedTuple):
     """A device that is held, by its position among those offered, and what of it where it is shared."""
 
     at: int
     draws: Draws = ()
 
 
-class Pick(NamedTuple):
+class PickedDevice(NamedTuple):
     """``at``: the position of the device among those offered. ``admin``: it is looked after, not held."""
 
     claim: int
@@ -54,11 +54,11 @@ class Pick(NamedTuple):
 
 
 def allocate(
-    joint: Joint,
-    offers: Sequence[Offer],
+    joint: JointDeviceNeed,
+    offers: Sequence[OfferedDevice],
     used: Mapping[str, int],
-    given: Sequence[Given] | None = None,
-) -> tuple[Pick, ...] | None:
+    given: Sequence[HeldDevice] | None = None,
+) -> tuple[PickedDevice, ...] | None:
     """Devices for all requests, in their order; ``None`` if the node cannot serve them.
 
     ``used``: what is taken of each counter. ``given``: the devices that are held are exactly these, in this order:
@@ -68,13 +68,15 @@ def allocate(
     return tuple(search.picks) if search.request(0, 0) else None
 
 
-def part_of(joint: Joint, pick: Pick, offers: Sequence[Offer]) -> Draws:
+def part_of(joint: JointDeviceNeed, pick: PickedDevice, offers: Sequence[OfferedDevice]) -> Draws:
     """What is taken of a device that is shared; nothing of others."""
     option = joint.claims[pick.claim][pick.request][pick.option]
     return option.part_by_card.get(offers[pick.at].uuid, ())
 
 
-def allocations(joint: Joint, offers: Sequence[Offer], used: Mapping[str, int]) -> Iterator[tuple[Pick, ...]]:
+def allocations(
+    joint: JointDeviceNeed, offers: Sequence[OfferedDevice], used: Mapping[str, int]
+) -> Iterator[tuple[PickedDevice, ...]]:
     """What pods of such claims get one after the other, until there is nothing left for another; one that holds
     nothing ends it, too. Without end where devices are shared of which nothing is used up."""
     search = _Search(joint, offers, used, None)
@@ -86,9 +88,13 @@ def allocations(joint: Joint, offers: Sequence[Offer], used: Mapping[str, int]) 
 
 class _Search:
     def __init__(
-        self, joint: Joint, offers: Sequence[Offer], used: Mapping[str, int], given: Sequence[Given] | None
+        self,
+        joint: JointDeviceNeed,
+        offers: Sequence[OfferedDevice],
+        used: Mapping[str, int],
+        given: Sequence[HeldDevice] | None,
     ) -> None:
-        self.picks: list[Pick] = []
+        self.picks: list[PickedDevice] = []
         self._joint = joint
         self._offers = offers
         self._used = dict(used)
@@ -242,7 +248,7 @@ class _Search:
         for number in self._rules.get(place, ()):
             self._seen[number].append(self._values[number][at] or "")
         self._note(place, option, at, 1)
-        self.picks.append(Pick(*place, at, option.admin))
+        self.picks.append(PickedDevice(*place, at, option.admin))
         return True
 
     def _note(self, place: _Place, option: DeviceOption, at: int, sign: int) -> None:
@@ -307,7 +313,7 @@ def draws_fit(draws: Draws, used: Mapping[str, int]) -> bool:
     return all(used.get(name, 0) + units <= total for name, units, total in draws)
 
 
-def _value(rule: DeviceRule, offer: Offer) -> str | None:
+def _value(rule: DeviceRule, offer: OfferedDevice) -> str | None:
     """Of the attribute that the rule is about; ``None`` for a device that lacks it."""
     found = rule.by_card.get(offer.uuid)
     if found is None:

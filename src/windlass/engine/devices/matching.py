@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device
 
 _FEW = 8
@@ -19,7 +19,7 @@ def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
         return False
     if uuid in need.uuids_not or (need.uuids and uuid not in _named(need.uuids)):
         return False
-    if (device.mode is CardMode.NAMED or device.shared) and not need.uuids:
+    if (device.mode is DeviceMode.NAMED or device.shared) and not need.uuids:
         return False
     model = device.model.casefold()
     if need.models and not any(word.casefold() in model for word in need.models):

@@ -23,7 +23,7 @@ from windlass.spi.devices import SliceProfile, profiles_of
 from windlass.spi.objects import Device
 
 
-class Geometry:
+class MigGeometry:
     """What can be carved of cards of one kind. States are numbered as they are met; 0 is the free card."""
 
     def __init__(self, profiles: Sequence[SliceProfile]) -> None:
@@ -135,12 +135,12 @@ class Geometry:
 
 
 @lru_cache(maxsize=256)
-def geometry(profiles: tuple[SliceProfile, ...]) -> Geometry:
+def geometry(profiles: tuple[SliceProfile, ...]) -> MigGeometry:
     """The geometry of these profiles, one for all cards."""
-    return Geometry(profiles)
+    return MigGeometry(profiles)
 
 
-def geometry_of(device: Device) -> Geometry | None:
+def geometry_of(device: Device) -> MigGeometry | None:
     """What a card can be sliced into: by what its node says, else by its model; ``None`` if nothing is
     known."""
     if device.geometry:

@@ -1,5 +1,5 @@
-"""The cards of single rows in plain values (:class:`windlass.spi.scoring.NodeCards`): what
-:class:`~windlass.engine.devices.view.CardArrays` shows of them, one object for all rows in equal states."""
+"""The cards of single rows in plain values (:class:`windlass.spi.scoring.NodeDevices`): what
+:class:`~windlass.engine.devices.view.DeviceArrays` shows of them, one object for all rows in equal states."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from windlass.engine.devices.share_table import (
     PLACES,
     SLICES,
     TAKEN,
-    Card,
-    CardTable,
-    RowCards,
+    DeviceFacts,
+    RowDevices,
+    ShareTable,
     covered,
 )
 from windlass.engine.devices.whole_device_table import WHOLE
-from windlass.spi.scoring import CardKinds, NodeCards
+from windlass.spi.scoring import DeviceKinds, NodeDevices
 
 MOST = 50_000
 """So many states of nodes, and of single cards, are remembered."""
 
 
-class PlainCards:
-    def __init__(self, cards: CardTable) -> None:
+class PlainDevices:
+    def __init__(self, cards: ShareTable) -> None:
         self._cards = cards
-        self._known: dict[tuple[int, ...], NodeCards] = {}
-        self._single: dict[tuple[Card, int], tuple[int, int]] = {}
-        self._kinds: dict[int, CardKinds] = {}
+        self._known: dict[tuple[int, ...], NodeDevices] = {}
+        self._single: dict[tuple[DeviceFacts, int], tuple[int, int]] = {}
+        self._kinds: dict[int, DeviceKinds] = {}
 
-    def of(self, row: int) -> NodeCards:
+    def of(self, row: int) -> NodeDevices:
         """The row's cards as they are now."""
         cards = self._cards
         cards.sync(row)
         found = cards.row(row)
-        key = (found.kit.code, *found.states)
+        key = (found.device_set.code, *found.states)
         known = self._known.get(key)
         if known is None:
             if len(self._known) > MOST:
@@ -50,18 +50,18 @@ class PlainCards:
             known = self._known[key] = self._made(found, cards.cells[row])
         return known
 
-    def _made(self, found: RowCards, cells: NDArray[np.int64]) -> NodeCards:
-        kit = found.kit
-        kinds = self._kinds.get(kit.code)
+    def _made(self, found: RowDevices, cells: NDArray[np.int64]) -> NodeDevices:
+        device_set = found.device_set
+        kinds = self._kinds.get(device_set.code)
         if kinds is None:
-            kinds = self._kinds[kit.code] = CardKinds(
-                tuple(card.device.resource for card in kit.cards),
-                tuple(card.device.model for card in kit.cards),
-                tuple(card.device.memory_mib for card in kit.cards),
-                tuple(card.usable for card in kit.cards),
+            kinds = self._kinds[device_set.code] = DeviceKinds(
+                tuple(card.device.resource for card in device_set.cards),
+                tuple(card.device.model for card in device_set.cards),
+                tuple(card.device.memory_mib for card in device_set.cards),
+                tuple(card.usable for card in device_set.cards),
             )
         free = []
-        for slot, card in enumerate(kit.cards):
+        for slot, card in enumerate(device_set.cards):
             key = (card, found.states[slot])
             both = self._single.get(key)
             if both is None:
@@ -69,10 +69,10 @@ class PlainCards:
                     self._single.clear()
                 both = self._single[key] = free_of(card, cells[slot].tolist())
             free.append(both)
-        return NodeCards(kinds, tuple(milli for milli, _ in free), tuple(mib for _, mib in free))
+        return NodeDevices(kinds, tuple(milli for milli, _ in free), tuple(mib for _, mib in free))
 
 
-def free_of(card: Card, cells: Sequence[int]) -> tuple[int, int]:
+def free_of(card: DeviceFacts, cells: Sequence[int]) -> tuple[int, int]:
     """What is left of a card, compute in milli and memory in MiB."""
     if not card.usable or cells[TAKEN]:
         return 0, 0

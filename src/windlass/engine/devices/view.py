@@ -1,4 +1,4 @@
-"""The cards of some rows as policies see them (:class:`windlass.spi.devices.CardView`)."""
+"""The cards of some rows as policies see them (:class:`windlass.spi.devices.DeviceView`)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from windlass.engine.devices.share_table import (
     SHARES,
     SLICES,
     TAKEN,
-    Card,
-    CardTable,
+    DeviceFacts,
+    ShareTable,
     covered,
 )
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.spi.arrays import BoolArray, IntArray
 
 
-class CardArrays:
+class DeviceArrays:
     """``later``: what terminates is gone, promises are kept; ``empty``: nobody has anything.
 
     A whole card of a plain pod that terminates is still shown as taken: which one it is shows once it is
     gone.
     """
 
-    def __init__(self, cards: CardTable, rows: IntArray, *, later: bool = False, empty: bool = False) -> None:
+    def __init__(
+        self, cards: ShareTable, rows: IntArray, *, later: bool = False, empty: bool = False
+    ) -> None:
         self._table = cards
         self._rows = np.asarray(rows, dtype=np.int64)
         cards.sync_all(self._rows)
@@ -47,16 +49,18 @@ class CardArrays:
 
     # ------------------------------------------------------------------ what does not change
 
-    def _spread(self, name: str, of: Callable[[Card], int], absent: int = 0) -> NDArray[np.int64]:
+    def _spread(self, name: str, of: Callable[[DeviceFacts], int], absent: int = 0) -> NDArray[np.int64]:
         """A fact about each card, looked up once per kind of node."""
         facts = self._table.facts.get(name)
         if facts is None:
-            kits = self._table.kits
+            device_sets = self._table.device_sets
             facts = np.full(
-                (len(kits), max((len(kit.cards) for kit in kits), default=1) or 1), absent, dtype=np.int64
+                (len(device_sets), max((len(kit.cards) for kit in device_sets), default=1) or 1),
+                absent,
+                dtype=np.int64,
             )
-            for kit in kits:
-                facts[kit.code, : len(kit.cards)] = [of(card) for card in kit.cards]
+            for device_set in device_sets:
+                facts[device_set.code, : len(device_set.cards)] = [of(card) for card in device_set.cards]
             self._table.facts[name] = facts
         return facts[self._kits, : self._width]
 
@@ -148,9 +152,11 @@ class CardArrays:
         return self._sums[:, :, SHARES] + self._sums[:, :, SLICES]
 
 
-def _width(cards: CardTable) -> NDArray[np.int64]:
+def _width(cards: ShareTable) -> NDArray[np.int64]:
     """How many cards each kit has."""
     found = cards.facts.get("")
     if found is None:
-        found = cards.facts[""] = np.array([len(kit.cards) for kit in cards.kits], dtype=np.int64)
+        found = cards.facts[""] = np.array(
+            [len(device_set.cards) for device_set in cards.device_sets], dtype=np.int64
+        )
     return found

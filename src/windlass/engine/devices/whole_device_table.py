@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.engine.decision import DeviceShare
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Node
 from windlass.spi.quantities import is_device
 
 WHOLE = 1000
-UNCOUNTED = (CardMode.SLICED, CardMode.NAMED)
+UNCOUNTED = (DeviceMode.SLICED, DeviceMode.NAMED)
 """Cards of these modes count for nothing in their resource."""
 
 
@@ -135,7 +135,7 @@ def _groups(numbers: Mapping[int, int]) -> tuple[int, ...]:
     return tuple(masks.values())
 
 
-class DeviceTable:
+class WholeDeviceTable:
     """The device sets of all rows."""
 
     def __init__(self) -> None:

@@ -6,24 +6,24 @@ card of these nodes has.
 
 from __future__ import annotations
 
-from windlass.engine.devices.need_on_device import wishes
-from windlass.engine.devices.share_table import Card, Kit
+from windlass.engine.devices.need_on_device import needs_on_device
+from windlass.engine.devices.share_table import DeviceFacts, DeviceSet
 from windlass.engine.diagnosis.device_messages import wish
-from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
-from windlass.engine.state.cluster_state import World
+from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.devices import DeviceNeed
 
 _NAMED = 8
 
 
-def advice_on_cards(verdict: NodesVerdict, world: World) -> list[str]:
+def advice_on_devices(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
     """A sentence or two for each need that no matching node's cards serve, even if free."""
     needs = verdict.cls.needs.devices
     if not needs:
         return []
-    cards = world.table.cards
+    cards = state.table.cards
     codes = sorted({code for code in cards.kit_of[verdict.matching].tolist() if code >= 0})
-    kits = [cards.kits[code] for code in codes]
+    kits = [cards.device_sets[code] for code in codes]
     found: list[str] = []
     for need in needs:
         if not need.by_name and not any(_serves(need, kit) for kit in kits):
@@ -32,11 +32,11 @@ def advice_on_cards(verdict: NodesVerdict, world: World) -> list[str]:
     return found
 
 
-def _serves(need: DeviceNeed, kit: Kit) -> bool:
-    return len(wishes(need, kit, ("",) * len(kit.cards))) >= need.count
+def _serves(need: DeviceNeed, device_set: DeviceSet) -> bool:
+    return len(needs_on_device(need, device_set, ("",) * len(device_set.cards))) >= need.count
 
 
-def _instead(need: DeviceNeed, cards: list[Card]) -> list[str]:
+def _instead(need: DeviceNeed, cards: list[DeviceFacts]) -> list[str]:
     """The first thing about the need that no card has."""
     cards = [card for card in cards if not need.resource or card.device.resource == need.resource]
     if not cards:

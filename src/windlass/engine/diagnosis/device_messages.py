@@ -6,51 +6,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.api.reasons import Reason
-from windlass.engine.devices.assignment import Glance
+from windlass.engine.devices.assignment import DeviceSummary
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, Joint
-from windlass.spi.plugins import Finding
+from windlass.spi.devices import DeviceNeed, DeviceOption, Draws, JointDeviceNeed
+from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units
 
 _NAMED = 4
 """So many devices are named one by one."""
 
 
-def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[Finding]:
+def device_blockers(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[NodeBlocker]:
     """The obstacles of cards on these rows: too few cards of the kind, on the empty node too; too little left
     of them now. ``lasting``: the former alone."""
-    needs, seats = cls.needs, cls.seats
+    needs, allocator = cls.needs, cls.allocator
     where = rows.tolist()
-    ever = seats.empty_counts(where, needs) > 0
-    now = seats.counts(where, needs) > 0
+    ever = allocator.empty_counts(where, needs) > 0
+    now = allocator.counts(where, needs) > 0
     blocked = np.flatnonzero(~ever if lasting else ~ever | ~now).tolist()
     lasts: dict[int, list[int]] = {}
-    short: dict[int, list[tuple[int, Glance]]] = {}
+    short: dict[int, list[tuple[int, DeviceSummary]]] = {}
     together: list[int] = []
-    looks: dict[int, list[Glance]] = {}
+    looks: dict[int, list[DeviceSummary]] = {}
     held: list[bool] = ever.tolist()
     for empty in (False, True):
         ats = [at for at in blocked if held[at] != empty]
-        said = seats.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
+        said = allocator.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
         looks.update(zip(ats, said, strict=True))
     for at in blocked:
         told = False
-        for number, glance in enumerate(looks[at]):
-            if glance.taking < glance.need.count:
+        for number, summary in enumerate(looks[at]):
+            if summary.taking < summary.need.count:
                 told = True
                 if ever[at]:
-                    short.setdefault(number, []).append((at, glance))
+                    short.setdefault(number, []).append((at, summary))
                 else:
                     lasts.setdefault(number, []).append(at)
         if not told:
             together.append(at)
     found = [
-        Finding(Reason.NO_SUITABLE_DEVICE, _mask(len(rows), ats), detail=f"needs {wish(needs.devices[n])}")
+        NodeBlocker(
+            Reason.NO_SUITABLE_DEVICE, _mask(len(rows), ats), detail=f"needs {wish(needs.devices[n])}"
+        )
         for n, ats in sorted(lasts.items())
     ]
     found += [
-        Finding(
+        NodeBlocker(
             Reason.DEVICE_SHARES_TAKEN,
             _mask(len(rows), [at for at, _ in glances]),
             detail=f"needs {wish(needs.devices[n])}; {_left([glance for _, glance in glances])}",
@@ -59,7 +61,7 @@ def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> 
     ]
     if together:
         detail = "needs all of it at once" if len(needs.devices) > 1 else "other work is promised the cards"
-        found.append(Finding(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), together), detail=detail))
+        found.append(NodeBlocker(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), together), detail=detail))
     return found
 
 
@@ -69,14 +71,14 @@ def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
     return mask
 
 
-def _left(glances: list[Glance]) -> str:
+def _left(glances: list[DeviceSummary]) -> str:
     """What is left on the freest card of these nodes."""
     need = glances[0].need
     if need.joint is not None:
-        cards = max(glance.cards for glance in glances)
+        cards = max(summary.cards for summary in glances)
         return f"not all of it at once is free beside what others have of the {cards} devices that could serve it"
     if need.count > 1:
-        most = max(glance.taking for glance in glances)
+        most = max(summary.taking for summary in glances)
         return f"at most {most} of {need.count} cards have that"
     if need.profile:
         return "no card has a place for it"
@@ -85,8 +87,8 @@ def _left(glances: list[Glance]) -> str:
         told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
     if need.memory_mib or (need.memory_milli and not need.milli):
         told.append(f"{max(g.mib for g in glances)} MiB")
-    crowded = max(glance.crowded for glance in glances)
-    if crowded and not any(glance.milli or glance.mib for glance in glances):
+    crowded = max(summary.crowded for summary in glances)
+    if crowded and not any(summary.milli or summary.mib for summary in glances):
         return "as many share each card as its device plug-in serves"
     left = f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
     return (
@@ -123,7 +125,7 @@ def wish(need: DeviceNeed, whole: str = "a whole") -> str:
     return f"{need.count} times {text}" if need.count > 1 else text
 
 
-def _joined(joint: Joint) -> str:
+def _joined(joint: JointDeviceNeed) -> str:
     """What claims ask for together."""
     asked = [
         " or else ".join(_option(option) for option in options)

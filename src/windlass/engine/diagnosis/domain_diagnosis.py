@@ -14,11 +14,11 @@ from windlass.api.reasons import Blocker, NearMiss, Reason
 from windlass.engine.diagnosis.node_diagnosis import held_empty
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Part, Step
+from windlass.engine.groups.next_step import MissingSubGroup, NextTasks
 from windlass.engine.nodes.table import PODS
-from windlass.engine.placement.domain_selector import Demand, Nearness, held_rows
-from windlass.engine.placement.topology_domains import DomainSums, Tree
-from windlass.engine.state.cluster_state import World
+from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
+from windlass.engine.placement.topology_domains import DomainSums, DomainTree
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.nodes import IntArray
 from windlass.spi.quantities import from_units
 from windlass.spi.topology import NODE_NAME, TopologyNeed
@@ -28,7 +28,7 @@ NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class DomainsVerdict:
+class DomainDiagnosis:
     """``fitting``: the most that one domain takes now; ``ever``: if it were empty. ``coarser``: the domain of a
     coarser level that would take all of it now, and that level, in words."""
 
@@ -43,13 +43,15 @@ class DomainsVerdict:
     coarser: tuple[str, str] | None = None
 
 
-def judge_domains(world: World, nearness: Nearness, group: GroupEntry, step: Step) -> DomainsVerdict | None:
+def diagnose_domains(
+    state: ClusterState, domain_selector: DomainSelector, group: GroupEntry, step: NextTasks
+) -> DomainDiagnosis | None:
     """Judge what a group's next step asks of domains, and what its parts ask; ``None`` if counts are not in the
     way."""
     need = group.spec.topology
     if need is not None and need.required >= 0:
-        demand = Demand.of(step.runs, max(step.members, 1))
-        found = _Judge(world, nearness, need, demand, held_rows(group)).verdict("")
+        demand = DomainDemand.of(step.batches, max(step.members, 1))
+        found = _Judge(state, domain_selector, need, demand, held_rows(group)).verdict("")
         if found is not None:
             return found
     for part in _lacking(step):
@@ -57,15 +59,15 @@ def judge_domains(world: World, nearness: Nearness, group: GroupEntry, step: Ste
         if below is None or below.required < 0:
             continue
         held = held_rows(group, part.name)
-        found = _Judge(world, nearness, below, Demand.of_part(part), held).verdict(part.name)
+        found = _Judge(state, domain_selector, below, DomainDemand.of_part(part), held).verdict(part.name)
         if found is not None and (step.root is not None or step.options[:1] == [part]):
             return found
     return None
 
 
-def _lacking(step: Step) -> list[Part]:
+def _lacking(step: NextTasks) -> list[MissingSubGroup]:
     """All parts of a step, from the top."""
-    found: list[Part] = []
+    found: list[MissingSubGroup] = []
     left = [step.root] if step.root is not None else list(step.options)
     while left:
         part = left.pop(0)
@@ -77,16 +79,21 @@ def _lacking(step: Step) -> list[Part]:
 
 class _Judge:
     def __init__(
-        self, world: World, nearness: Nearness, need: TopologyNeed, demand: Demand, held: list[int]
+        self,
+        state: ClusterState,
+        domain_selector: DomainSelector,
+        need: TopologyNeed,
+        demand: DomainDemand,
+        held: list[int],
     ) -> None:
-        self._world = world
-        self._nearness = nearness
+        self._state = state
+        self._domain_selector = domain_selector
         self._need = need
         self._demand = demand
         self._held = held
-        self._tree: Tree = nearness.forest.of(need)
+        self._tree: DomainTree = domain_selector.forest.of(need)
 
-    def verdict(self, part: str) -> DomainsVerdict | None:
+    def verdict(self, part: str) -> DomainDiagnosis | None:
         need, demand = self._need, self._demand
         level = need.required
         codes = self._codes(level)
@@ -99,7 +106,7 @@ class _Judge:
         never = most < demand.members + len(self._held)
         code = Reason.EXCEEDS_EVERY_DOMAIN if never else Reason.TOPOLOGY_PLACEMENT_FAILED
         order = codes[np.lexsort((codes, -ever[codes] if never else -room[codes]))][:NAMED]
-        return DomainsVerdict(
+        return DomainDiagnosis(
             code,
             self._sentence(part, codes, order, room, ever, never=never),
             (*self._summary(code, codes, fitting), *self._each(code, order, room, ever)),
@@ -120,7 +127,7 @@ class _Judge:
 
     def _room(self, level: int) -> IntArray:
         """Per domain, how many it takes now; where NUMA zones matter, no more than they would take empty."""
-        room = self._nearness.room(self._tree, level, self._demand)
+        room = self._domain_selector.room(self._tree, level, self._demand)
         if any(
             cls.needs.zones is not None for cls in self._demand.classes
         ):  # counted by amounts alone so far
@@ -141,7 +148,7 @@ class _Judge:
         if len(self._demand.classes) == 1:
             return room
         requests = [dict(cls.needs.node_request) for cls in self._demand.classes]
-        sums = DomainSums(self._world.table, self._tree, level, np.arange(1, len(room), dtype=np.int64))
+        sums = DomainSums(self._state.table, self._tree, level, np.arange(1, len(room), dtype=np.int64))
         found = room.copy()
         for name in set[str](requests[0]).intersection(*requests[1:]):
             units = min(request[name] for request in requests)
@@ -152,11 +159,11 @@ class _Judge:
 
     def _matching(self, cls: TaskClass) -> IntArray:
         cls.refresh()
-        table = self._world.table
+        table = self._state.table
         return np.flatnonzero(table.live[: self._tree.height] & cls.static[: self._tree.height])
 
     def _empty(self, cls: TaskClass) -> IntArray:
-        return held_empty(self._world, cls, self._matching(cls))
+        return held_empty(self._state, cls, self._matching(cls))
 
     # ------------------------------------------------------------------ words
 
@@ -221,7 +228,7 @@ class _Judge:
     def _nearest(self, order: IntArray, room: IntArray) -> NearMiss:
         """The best domain, and what it lacks: amounts where they are short in sum, else room on single nodes."""
         tree, level, code = self._tree, self._need.required, int(order[0])
-        sums = DomainSums(self._world.table, tree, level, np.array([code], dtype=np.int64))
+        sums = DomainSums(self._state.table, tree, level, np.array([code], dtype=np.int64))
         lacks = []
         for name, units in self._demand.request().items():
             short = units - int(sums.allocatable(name)[0] - sums.used(name)[0])

@@ -19,31 +19,31 @@ import numpy as np
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine.backfill.forecast import Forecaster
-from windlass.engine.backfill.start_estimates import Estimates
+from windlass.engine.backfill.start_estimates import StartEstimator
 from windlass.engine.diagnosis import messages
-from windlass.engine.diagnosis.domain_diagnosis import DomainsVerdict, judge_domains
+from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis, diagnose_domains
 from windlass.engine.diagnosis.holders import Holders
-from windlass.engine.diagnosis.node_diagnosis import NodesVerdict, Wanted, judge_nodes
+from windlass.engine.diagnosis.node_diagnosis import DiagnosedRequest, NodeDiagnosis, diagnose_nodes
 from windlass.engine.diagnosis.remedies import of_domains, remedies_for
 from windlass.engine.diagnosis.smallest_change import SmallestChange
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, passing_time, promised
-from windlass.engine.groups.next_step import Shortage, Step, least_in_sum, next_step, whole_step
+from windlass.engine.groups.entries import PENDING, GroupEntry, nominated, passing_time
+from windlass.engine.groups.next_step import NextTasks, Shortage, least_in_sum, next_step, whole_step
 from windlass.engine.nodes.table import RELEASING
 from windlass.engine.nodes.view import TableView
-from windlass.engine.pending.scheduling_queue import Bucket, ParkingLot
-from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
 from windlass.engine.queueing.enqueue import closed_reason
-from windlass.engine.queueing.queue_position import Positions
-from windlass.engine.state.cluster_state import World
+from windlass.engine.queueing.queue_position import QueuePositions
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.engine.victims import budget_blockers
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.spi.quantities import from_units
 
 _ORDER = {reason: position for position, reason in enumerate(Reason)}
-_Verdicts = dict[tuple[int, Wanted], NodesVerdict]
+_Verdicts = dict[tuple[int, DiagnosedRequest], NodeDiagnosis]
 _CLASSES_JUDGED = 8
 """Of a group with more classes than this, the first ones are judged."""
 
@@ -66,22 +66,22 @@ class Obstacle:
 class Diagnosis:
     def __init__(
         self,
-        world: World,
-        lot: ParkingLot,
+        state: ClusterState,
+        scheduling_queue: SchedulingQueue,
         placer: Placer,
-        allocation: Allocation,
+        gang_allocator: GangAllocator,
         statement: Statement,
     ) -> None:
-        self._world = world
-        self._lot = lot
+        self._state = state
+        self._scheduling_queue = scheduling_queue
         self._placer = placer
-        self._allocation = allocation
+        self._gang_allocator = gang_allocator
         self._statement = statement
-        self._positions = Positions(world, _waits)
-        self._who_holds = Holders(world)
-        ungated = Allocation(world.table, world.policies, placer, gated=False)
-        self._changes = SmallestChange(world, placer, allocation, ungated)
-        self._estimates = Estimates(world, Forecaster(world, allocation), self._positions)
+        self._positions = QueuePositions(state, _waits)
+        self._who_holds = Holders(state)
+        ungated = GangAllocator(state.table, state.plugins, placer, gated=False)
+        self._changes = SmallestChange(state, placer, gang_allocator, ungated)
+        self._estimates = StartEstimator(state, Forecaster(state, gang_allocator), self._positions)
         self._verdicts: _Verdicts = {}
         self._plain: dict[tuple[int, int, bool], Explanation] = {}
         """What is said where the nodes alone are in the way: by verdict, of this version of the table."""
@@ -98,28 +98,33 @@ class Diagnosis:
         ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
         needed; otherwise groups of one parked bucket share the explanation made when it was parked.
         """
-        if not (in_full or self._world.config.reports):
+        if not (in_full or self._state.config.reports):
             return None
         if not _waits(group):
             return self.diagnose(group, now, in_full=in_full) if group.bereft() else None
         if in_full:
             return self._completed(group, self.diagnose(group, now, in_full=True), now)
-        bucket = group.bucket
-        if bucket is None or not bucket.parked or bucket.explanation is None or _personal(group, bucket):
+        pending_class = group.bucket
+        if (
+            pending_class is None
+            or not pending_class.parked
+            or pending_class.explanation is None
+            or _personal(group, pending_class)
+        ):
             return self.diagnose(group, now)
-        return bucket.explanation
+        return pending_class.explanation
 
     # ------------------------------------------------------------------ putting it together
 
     def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         """All that keeps a waiting group from its next step."""
-        if promised(group):
+        if nominated(group):
             return self._of_promises(group)
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
-        verdicts: list[NodesVerdict] = []
-        domains: DomainsVerdict | None = None
-        if isinstance(step, Step):
+        verdicts: list[NodeDiagnosis] = []
+        domains: DomainDiagnosis | None = None
+        if isinstance(step, NextTasks):
             obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
             obstacles += self._of_sharing(group, now)
             verdicts = self._verdicts_on_nodes(group, step)
@@ -137,7 +142,7 @@ class Diagnosis:
         elif group.pending:
             verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
             obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
-        if not isinstance(step, Step):
+        if not isinstance(step, NextTasks):
             obstacles += self._of_minimum(group)
         if not obstacles:
             return _not_yet()
@@ -149,7 +154,7 @@ class Diagnosis:
         codes = [o.code for o in obstacles if not o.remedies]
         remedies = (
             *dict.fromkeys(remedy for obstacle in obstacles for remedy in obstacle.remedies),
-            *remedies_for(codes, group, self._world, verdicts, step),
+            *remedies_for(codes, group, self._state, verdicts, step),
             *budget_blockers.remedies(_stopped(group)),
         )
         return Explanation(
@@ -159,11 +164,11 @@ class Diagnosis:
             nearest=nearest,
             holders=self._holders(group, step, verdicts) if in_full else (),
             remedies=remedies if domains is None else (*of_domains(domains, group), *remedies),
-            nodes_considered=int(self._world.table.live.sum()),
+            nodes_considered=int(self._state.table.live.sum()),
         )
 
     def _of_nodes_alone(
-        self, group: GroupEntry, step: Step, verdict: NodesVerdict, obstacle: Obstacle
+        self, group: GroupEntry, step: NextTasks, verdict: NodeDiagnosis, obstacle: Obstacle
     ) -> Explanation:
         """One explanation for all groups that the same verdict on the nodes keeps waiting, and nothing else."""
         key = (id(verdict), group.held_members, group.timed)
@@ -174,8 +179,8 @@ class Diagnosis:
                 message=obstacle.sentence,
                 blockers=tuple(dict.fromkeys(obstacle.blockers)),
                 nearest=NearMiss(*verdict.nearest) if verdict.nearest else None,
-                remedies=remedies_for([obstacle.code], group, self._world, [verdict], step),
-                nodes_considered=int(self._world.table.live.sum()),
+                remedies=remedies_for([obstacle.code], group, self._state, [verdict], step),
+                nodes_considered=int(self._state.table.live.sum()),
             )
         return known
 
@@ -201,9 +206,9 @@ class Diagnosis:
 
     def _of_promises(self, group: GroupEntry) -> Explanation:
         """Room is kept for it on nodes that others are leaving; or others leave what keeps it from them."""
-        table = self._world.table
+        table = self._state.table
         names = table.names
-        tasks = Counter(names[entry.promised] for entry in promised(group))
+        tasks = Counter(names[entry.promised] for entry in nominated(group))
         blockers = tuple(
             Blocker(Reason.WAITING_FOR_VICTIMS, nodes=1, resource="tasks", needed=str(n), detail=name)
             for name, n in sorted(tasks.items())
@@ -212,23 +217,23 @@ class Diagnosis:
             code=Reason.WAITING_FOR_VICTIMS,
             message=messages.promises(
                 sorted(tasks.items()),
-                there=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in promised(group)),
+                there=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in nominated(group)),
             ),
             blockers=blockers,
-            nodes_considered=int(self._world.table.live.sum()),
+            nodes_considered=int(self._state.table.live.sum()),
         )
 
-    def _of_group(self, group: GroupEntry, step: Step | Shortage | None, now: float) -> list[Obstacle]:
+    def _of_group(self, group: GroupEntry, step: NextTasks | Shortage | None, now: float) -> list[Obstacle]:
         spec = group.group
         if spec is None:
             return [_obstacle(Reason.WAITING_FOR_MEMBERS, messages.unknown_group(group.key))]
         found = []
         if spec.held:
             found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
-        refusal = self._world.gate.refusal(group)
-        if refusal is not None:
-            found.append(_refused(refusal))
-        if not group.tasks and (refusal is not None or self._of_queue(group)):
+        rejection = self._state.gate.rejection(group)
+        if rejection is not None:
+            found.append(_refused(rejection))
+        if not group.tasks and (rejection is not None or self._of_queue(group)):
             return found  # nobody creates its pods before it is let in
         if group.refusal is not None:
             found.append(_refused(group.refusal))
@@ -250,19 +255,19 @@ class Diagnosis:
 
     def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
         """That it was suspended for others that share time, or that they lose more by a suspension than it gains."""
-        sharing = self._world.sharing
-        account = sharing.accounts.get(group.key)
-        if account is None or account.started is not None:
+        time_sharing = self._state.time_sharing
+        time_account = time_sharing.accounts.get(group.key)
+        if time_account is None or time_account.started is not None:
             return []
-        if not account.stint.suspensions:
-            spared = sharing.outweighed(account, now)
+        if not time_account.segment.suspensions:
+            spared = time_sharing.outweighed(time_account, now)
             if spared is None:
                 return []
             saved = spared - now if now < spared < inf else None
             return [_obstacle(Reason.TIME_SHARED, messages.outweighed(saved))]
-        turn = sharing.next_turn(account, now)
+        turn = time_sharing.next_turn(time_account, now)
         left = None if turn is None else max(turn - now, 0.0)
-        sentence = messages.suspended(account.stint.suspensions, account.stint.attained, left)
+        sentence = messages.suspended(time_account.segment.suspensions, time_account.segment.attained, left)
         return [_obstacle(Reason.TIME_SHARED, sentence)]
 
     def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
@@ -273,7 +278,9 @@ class Diagnosis:
             return []
         return self._beyond_all(spec.min_resources)
 
-    def _of_sum(self, group: GroupEntry, step: Step, verdicts: Sequence[NodesVerdict]) -> list[Obstacle]:
+    def _of_sum(
+        self, group: GroupEntry, step: NextTasks, verdicts: Sequence[NodeDiagnosis]
+    ) -> list[Obstacle]:
         """A gang of several classes, of each of which the nodes hold a task: whether they hold the whole."""
         if step.extra or len(verdicts) < 2 or any(v.never is not None for v in verdicts):
             return []
@@ -293,7 +300,7 @@ class Diagnosis:
 
     def _there(self, resource: str) -> int:
         """What all nodes have of it, in units."""
-        table = self._world.table
+        table = self._state.table
         if self._counted != table.shape:
             self._totals.clear()
             self._counted = table.shape
@@ -323,15 +330,18 @@ class Diagnosis:
         }[reason]
         return [_obstacle(codes[reason], sentence, detail=missing if "missing" in reason else shut.name)]
 
-    def _of_limits(self, group: GroupEntry, step: Step) -> list[Obstacle]:
+    def _of_limits(self, group: GroupEntry, step: NextTasks) -> list[Obstacle]:
         """What the queues and policies say against the whole step."""
-        return [_refused(refusal) for refusal in self._allocation.refusals_of(group, whole_step(group, step))]
+        return [
+            _refused(rejection)
+            for rejection in self._gang_allocator.refusals_of(group, whole_step(group, step))
+        ]
 
     # ------------------------------------------------------------------ the nodes
 
     def _verdicts_on_nodes(
-        self, group: GroupEntry, step: Step | Shortage | None, *, lasting: bool = False
-    ) -> list[NodesVerdict]:
+        self, group: GroupEntry, step: NextTasks | Shortage | None, *, lasting: bool = False
+    ) -> list[NodeDiagnosis]:
         """One verdict per class that waits, in task order. Of a gang of one class, on all that is missing;
         else on a single task of each. ``lasting``: one that was made since the nodes changed last will do,
         for a gang that is still getting its members and is looked at with each of them."""
@@ -341,17 +351,21 @@ class Diagnosis:
                 classes[entry.cls] = entry.task.role
                 if len(classes) in (len(group.pending_classes), _CLASSES_JUDGED):
                     break
-        if isinstance(step, Step) and len(classes) == 1:
+        if isinstance(step, NextTasks) and len(classes) == 1:
             (cls,) = classes
             held = 0
             if not step.extra:
                 held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
-            return [self._verdict(cls, Wanted(step.members, held))]
+            return [self._verdict(cls, DiagnosedRequest(step.members, held))]
         cache = self._lasting if lasting else self._verdicts
-        return [self._verdict(cls, Wanted(1, 0, role, lasting), cache) for cls, role in classes.items()]
+        return [
+            self._verdict(cls, DiagnosedRequest(1, 0, role, lasting), cache) for cls, role in classes.items()
+        ]
 
-    def _verdict(self, cls: TaskClass, wanted: Wanted, cache: _Verdicts | None = None) -> NodesVerdict:
-        table = self._world.table
+    def _verdict(
+        self, cls: TaskClass, request: DiagnosedRequest, cache: _Verdicts | None = None
+    ) -> NodeDiagnosis:
+        table = self._state.table
         if self._version != table.version:
             self._verdicts.clear()
             self._plain.clear()
@@ -360,13 +374,19 @@ class Diagnosis:
             self._lasting.clear()
             self._shape = table.shape
         cache = self._verdicts if cache is None else cache
-        found = cache.get((cls.number, wanted))
+        found = cache.get((cls.number, request))
         if found is None:
-            found = cache[cls.number, wanted] = judge_nodes(self._world, self._placer, cls, wanted)
+            found = cache[cls.number, request] = diagnose_nodes(self._state, self._placer, cls, request)
         return found
 
     def _of_nodes(
-        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, certain: bool, in_full: bool
+        self,
+        group: GroupEntry,
+        step: NextTasks,
+        verdicts: list[NodeDiagnosis],
+        *,
+        certain: bool,
+        in_full: bool,
     ) -> list[Obstacle]:
         found = []
         for verdict in verdicts:
@@ -377,19 +397,19 @@ class Diagnosis:
             found.append(self._together(group, step, verdicts, in_full=in_full))
         return found
 
-    def _of_domains(self, group: GroupEntry, step: Step) -> DomainsVerdict | None:
+    def _of_domains(self, group: GroupEntry, step: NextTasks) -> DomainDiagnosis | None:
         """What the domains say that it has to lie in."""
         if not group.near:
             return None
-        return judge_domains(self._world, self._allocation.nearness, group, step)
+        return diagnose_domains(self._state, self._gang_allocator.domain_selector, group, step)
 
     def _together(
-        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, in_full: bool
+        self, group: GroupEntry, step: NextTasks, verdicts: list[NodeDiagnosis], *, in_full: bool
     ) -> Obstacle:
         """Every pod fits on its own, all of them do not: say how many do, and ``in_full`` what keeps the next away."""
-        reached = self._allocation.attempt(self._statement, group, step)
+        reached = self._gang_allocator.try_step(self._statement, group, step)
         self._statement.rollback()
-        near = group.near and self._allocation.nearness.requires(group)
+        near = group.near and self._gang_allocator.domain_selector.requires(group)
         code = Reason.TOPOLOGY_PLACEMENT_FAILED if near else Reason.INSUFFICIENT_RESOURCES
         sentence = messages.not_together(reached.reached, step.members, near=near)
         blocker = Blocker(
@@ -406,30 +426,32 @@ class Diagnosis:
         blockers = tuple(b for verdict in verdicts for b in verdict.blockers if b.resource != "tasks")
         return Obstacle(code, sentence, (blocker, *blockers))
 
-    def _beside(self, group: GroupEntry, step: Step, placed: int) -> NodesVerdict | None:
+    def _beside(self, group: GroupEntry, step: NextTasks, placed: int) -> NodeDiagnosis | None:
         """What the nodes say to one more pod of the step where so many are placed; ``None`` if they take it."""
         verdict = None
         if (
             placed
-            and self._allocation.attempt(self._statement, group, Step(list(step.runs), placed, {})).done
+            and self._gang_allocator.try_step(
+                self._statement, group, NextTasks(list(step.batches), placed, {})
+            ).done
         ):
             left = next((entry.cls for entry in group.waiting()), None)
             if left is not None:
-                verdict = judge_nodes(self._world, self._placer, left, Wanted(1))
+                verdict = diagnose_nodes(self._state, self._placer, left, DiagnosedRequest(1))
         self._statement.rollback()
         return verdict if verdict is not None and (verdict.never or verdict.now) else None
 
     def _holders(
-        self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]
+        self, group: GroupEntry, step: NextTasks | Shortage | None, verdicts: list[NodeDiagnosis]
     ) -> tuple[str, ...]:
         """Who holds what is missing."""
-        refusals: list[Refusal] = []
-        if isinstance(step, Step):
-            refusals = self._allocation.refusals_of(group, whole_step(group, step))
-        return self._who_holds.find(group, verdicts, refusals)
+        rejections: list[Rejection] = []
+        if isinstance(step, NextTasks):
+            rejections = self._gang_allocator.refusals_of(group, whole_step(group, step))
+        return self._who_holds.find(group, verdicts, rejections)
 
 
-def _says(verdict: NodesVerdict) -> Obstacle | None:
+def _says(verdict: NodeDiagnosis) -> Obstacle | None:
     return _never(verdict) or _now(verdict)
 
 
@@ -444,15 +466,20 @@ def _waits(group: GroupEntry) -> bool:
     return any(e.state is PENDING for e in group.tasks.values())
 
 
-def _personal(group: GroupEntry, bucket: Bucket) -> bool:
+def _personal(group: GroupEntry, pending_class: PendingClass) -> bool:
     """Whether groups of the bucket wait for reasons of their own."""
-    return bucket.strict or (group.timed and bool(bucket.waits.kept_for))
+    return pending_class.strict or (group.timed and bool(pending_class.waits.kept_for))
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:
     """That the room it could have is kept for somebody else, or that nobody may pass."""
-    bucket = group.bucket
-    if bucket is not None and bucket.strict and (head := bucket.head()) is not None and head is not group:
+    pending_class = group.bucket
+    if (
+        pending_class is not None
+        and pending_class.strict
+        and (head := pending_class.head()) is not None
+        and head is not group
+    ):
         return [_obstacle(Reason.BEHIND_IN_QUEUE, messages.behind(head.key), head.key)]
     kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
     if not kept_for:
@@ -461,12 +488,16 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
     return [_obstacle(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
 
 
-def _stopped(group: GroupEntry) -> list[budget_blockers.Stop]:
+def _stopped(group: GroupEntry) -> list[budget_blockers.BudgetBlocker]:
     """The budgets that alone stopped its claims; in a strict line only the first claims."""
-    bucket = group.bucket
-    if bucket is None or not bucket.stopped or (bucket.strict and bucket.head() is not group):
+    pending_class = group.bucket
+    if (
+        pending_class is None
+        or not pending_class.stopped
+        or (pending_class.strict and pending_class.head() is not group)
+    ):
         return []
-    return budget_blockers.all_stops(bucket.stopped)
+    return budget_blockers.all_stops(pending_class.stopped)
 
 
 def _of_budgets(group: GroupEntry) -> list[Obstacle]:
@@ -490,24 +521,24 @@ def _obstacle(code: Reason, sentence: str, detail: str = "") -> Obstacle:
     return Obstacle(code, sentence, (Blocker(code, detail=detail),))
 
 
-def _refused(refusal: Refusal) -> Obstacle:
-    resource = refusal.resource
-    needed = from_units(resource, refusal.needed) if resource else ""
-    available = from_units(resource, refusal.available) if resource else ""
+def _refused(rejection: Rejection) -> Obstacle:
+    resource = rejection.resource
+    needed = from_units(resource, rejection.needed) if resource else ""
+    available = from_units(resource, rejection.available) if resource else ""
     blocker = Blocker(
-        refusal.code, resource=resource, needed=needed, available=available, detail=refusal.detail
+        rejection.code, resource=resource, needed=needed, available=available, detail=rejection.detail
     )
-    return Obstacle(refusal.code, messages.refusal(refusal), (blocker,), refusal.remedies)
+    return Obstacle(rejection.code, messages.refusal(rejection), (blocker,), rejection.remedies)
 
 
-def _never(verdict: NodesVerdict) -> Obstacle | None:
+def _never(verdict: NodeDiagnosis) -> Obstacle | None:
     """That no waiting helps: the nodes, even empty, do not hold it."""
     if verdict.never is None:
         return None
     return Obstacle(verdict.never, verdict.sentence, verdict.blockers)
 
 
-def _now(verdict: NodesVerdict) -> Obstacle | None:
+def _now(verdict: NodeDiagnosis) -> Obstacle | None:
     if verdict.now is None:
         return None
     return Obstacle(verdict.now, verdict.sentence, verdict.blockers)

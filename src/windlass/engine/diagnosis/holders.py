@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.state.cluster_state import World
-from windlass.spi.plugins import Refusal
+from windlass.engine.state.cluster_state import ClusterState
+from windlass.spi.plugins import Rejection
 
 _TASKS_LOOKED_AT = 512
 
 
 class Holders:
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._in_queues: dict[tuple[str, str], Mapping[str, int]] = {}
         self._stamp = -1
 
     def find(
-        self, group: GroupEntry, verdicts: Sequence[NodesVerdict], refusals: Sequence[Refusal]
+        self, group: GroupEntry, verdicts: Sequence[NodeDiagnosis], rejections: Sequence[Rejection]
     ) -> tuple[str, ...]:
         """The groups that hold what is short, on the nodes and then in the queues; most of it first."""
-        limit = self._world.config.explain_holders
+        limit = self._state.config.explain_holders
         on_nodes = [self._on_nodes(verdict) for verdict in verdicts]
-        in_queues = [self._in_queue(refusal) for refusal in refusals]
+        in_queues = [self._in_queue(rejection) for rejection in rejections]
         found = (*_most(on_nodes, group.key, limit), *_most(in_queues, group.key, limit))
         return tuple(dict.fromkeys(found))[:limit]
 
-    def _on_nodes(self, verdict: NodesVerdict) -> Mapping[str, int]:
+    def _on_nodes(self, verdict: NodeDiagnosis) -> Mapping[str, int]:
         """Group → how much of what is short it holds on nodes that would do otherwise.
 
         At most a few hundred tasks are looked at, node by node in the order of their names.
@@ -43,7 +43,7 @@ class Holders:
         short = _short(verdict)
         if verdict.now is None or not short:
             return held
-        table = self._world.table
+        table = self._state.table
         looked_at = 0
         for row in sorted(verdict.matching.tolist(), key=table.names.__getitem__):
             for entry in table.tasks[row].values():
@@ -55,21 +55,21 @@ class Holders:
                 break
         return held
 
-    def _in_queue(self, refusal: Refusal) -> Mapping[str, int]:
+    def _in_queue(self, rejection: Rejection) -> Mapping[str, int]:
         """Group → how much of the refused resource it holds in the queue that refuses, or below it."""
-        if refusal.permanent or not refusal.resource:
+        if rejection.permanent or not rejection.resource:
             return {}
-        if self._stamp != self._world.stamp:
-            self._stamp = self._world.stamp
+        if self._stamp != self._state.stamp:
+            self._stamp = self._state.stamp
             self._in_queues.clear()
-        key = (refusal.queue, refusal.resource)
+        key = (rejection.queue, rejection.resource)
         if key not in self._in_queues:
-            self._in_queues[key] = self._count(refusal.queue, refusal.resource)
+            self._in_queues[key] = self._count(rejection.queue, rejection.resource)
         return self._in_queues[key]
 
     def _count(self, queue: str, resource: str) -> Mapping[str, int]:
         held = {}
-        for entry in self._world.queues:
+        for entry in self._state.queues:
             if queue not in (ancestor.name for ancestor in entry.path):
                 continue
             for group in entry.groups.values():
@@ -80,7 +80,7 @@ class Holders:
         return held
 
 
-def _short(verdict: NodesVerdict) -> list[str]:
+def _short(verdict: NodeDiagnosis) -> list[str]:
     """What is short on some node, or on all together; pods only if nothing else is."""
     short = dict.fromkeys((*verdict.short, *(name for name, _ in verdict.scarce)))
     return [name for name in short if name != "pods"] or list(short)

@@ -9,11 +9,11 @@ from windlass.api.reasons import FACTS, Blocker, Reason
 from windlass.engine.diagnosis.device_messages import wish
 from windlass.engine.groups.next_step import Shortage
 from windlass.kits import durations
-from windlass.spi.plugins import Finding, Refusal
+from windlass.spi.plugins import NodeBlocker, Rejection
 from windlass.spi.quantities import from_units
 
 if TYPE_CHECKING:
-    from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+    from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
     from windlass.engine.feasibility.task_class import TaskClass
 
 PODS = "pods"
@@ -146,21 +146,21 @@ def minimum(short: Sequence[Blocker]) -> str:
     return f"Together its pods need at least {lacking}."
 
 
-def refusal(refusal: Refusal) -> str:
-    if not refusal.resource:
+def refusal(rejection: Rejection) -> str:
+    if not rejection.resource:
         return (
-            f"{FACTS[refusal.code].meaning.rstrip('.')}: {refusal.detail}."
-            if refusal.detail
-            else (FACTS[refusal.code].meaning)
+            f"{FACTS[rejection.code].meaning.rstrip('.')}: {rejection.detail}."
+            if rejection.detail
+            else (FACTS[rejection.code].meaning)
         )
-    needed = f"{from_units(refusal.resource, refusal.needed)} {refusal.resource}"
-    available = from_units(refusal.resource, refusal.available)
-    if refusal.permanent:
-        return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
-    if not refusal.queue:
+    needed = f"{from_units(rejection.resource, rejection.needed)} {rejection.resource}"
+    available = from_units(rejection.resource, rejection.available)
+    if rejection.permanent:
+        return f"It needs {needed} at once, and queue {rejection.queue} may never hold more than {available}."
+    if not rejection.queue:
         verb = "is" if available == "1" else "are"
-        return f"It needs {needed}, and there {verb} {available} ({refusal.detail})."
-    return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
+        return f"It needs {needed}, and there {verb} {available} ({rejection.detail})."
+    return f"It needs {needed}, and queue {rejection.queue} has {available} left ({rejection.detail})."
 
 
 def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
@@ -185,19 +185,19 @@ def one_more(sentence: str) -> str:
     return f"For one more: {sentence[0].lower()}{sentence[1:]}"
 
 
-def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
+def nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
     """What the nodes say, in one or two sentences; of a group of several roles, which role it is about."""
     sentence = _nodes_sentence(verdict, findings)
     return f"Role {verdict.role}: {sentence[0].lower()}{sentence[1:]}" if verdict.role else sentence
 
 
-def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
+def _nodes_sentence(verdict: NodeDiagnosis, findings: Sequence[NodeBlocker]) -> str:
     each = asked(verdict.cls)
     nodes = count(verdict.nodes, "node")
     if verdict.never is not None and not len(verdict.matching):
         if not verdict.nodes:
             return "The cluster has no nodes."
-        lasting = [finding for finding in findings if not finding.resource]
+        lasting = [blocker for blocker in findings if not blocker.resource]
         return f"None of {nodes} may take it: {obstacles(lasting)}."
     match verdict.never or verdict.now:
         case Reason.EXCEEDS_EVERY_NODE:
@@ -206,7 +206,7 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
                 for (name, units), (_, most) in zip(verdict.cls.node_items, verdict.largest, strict=True)
                 if units > most
             ]
-            unfit = [finding for finding in findings if finding.code is Reason.NO_SUITABLE_DEVICE]
+            unfit = [blocker for blocker in findings if blocker.code is Reason.NO_SUITABLE_DEVICE]
             limit = nowhere_together(verdict) + (_of_zones(findings) if verdict.by_zones else "")
             if unfit and not largest:
                 limit = f"of {nodes}, {obstacles(unfit)}"
@@ -226,38 +226,38 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
     return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
 
 
-def nowhere_together(verdict: NodesVerdict) -> str:
+def nowhere_together(verdict: NodeDiagnosis) -> str:
     """Why no empty node takes a pod, though each has enough of everything."""
     if verdict.by_zones:
         return "no node's NUMA zones would serve it, even empty"
     return "no node has all of it together"
 
 
-def _of_zones(findings: Sequence[Finding]) -> str:
+def _of_zones(findings: Sequence[NodeBlocker]) -> str:
     """`` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than 4)``: of most nodes first."""
     told = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
-    told.sort(key=lambda finding: -int(finding.blocked.sum()))
-    details = dict.fromkeys(finding.detail for finding in told)
+    told.sort(key=lambda blocker: -int(blocker.blocked.sum()))
+    details = dict.fromkeys(blocker.detail for blocker in told)
     return f" ({'; '.join(list(details)[:_ZONES_TOLD])})" if details else ""
 
 
-def obstacles(findings: Sequence[Finding]) -> str:
+def obstacles(findings: Sequence[NodeBlocker]) -> str:
     """``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``: every obstacle with its nodes."""
     told = []
-    for finding in findings:
-        nodes = int(finding.blocked.sum())
+    for blocker in findings:
+        nodes = int(blocker.blocked.sum())
         if not nodes:
             continue
-        if finding.code is Reason.VOLUME_UNAVAILABLE and finding.resource:
-            text = f"attach no more volumes ({finding.resource})"
-        elif finding.resource and finding.resource != PODS and finding.available is not None:
-            needed = from_units(finding.resource, finding.needed)
-            free = from_units(finding.resource, finding.most_available)
-            text = f"lack {finding.resource} ({needed} needed, at most {free} free)"
+        if blocker.code is Reason.VOLUME_UNAVAILABLE and blocker.resource:
+            text = f"attach no more volumes ({blocker.resource})"
+        elif blocker.resource and blocker.resource != PODS and blocker.available is not None:
+            needed = from_units(blocker.resource, blocker.needed)
+            free = from_units(blocker.resource, blocker.most_available)
+            text = f"lack {blocker.resource} ({needed} needed, at most {free} free)"
         else:
-            text = _PER_NODE.get(finding.code, f"have an obstacle: {short_meaning(finding.code)}")
-            if finding.detail:
-                text += f" ({finding.detail})"
+            text = _PER_NODE.get(blocker.code, f"have an obstacle: {short_meaning(blocker.code)}")
+            if blocker.detail:
+                text += f" ({blocker.detail})"
         if nodes == 1:
             verb, _, rest = text.partition(" ")
             text = f"{_SINGULAR[verb]} {rest}"

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.diagnosis import messages
-from windlass.engine.diagnosis.device_messages import card_findings
+from windlass.engine.diagnosis.device_messages import device_blockers
 from windlass.engine.diagnosis.transient_blockers import found_by, returning
 from windlass.engine.feasibility.task_class import UNLIMITED, TaskClass
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import view_of
 from windlass.engine.placement.placer import Placer
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 from windlass.spi.quantities import from_units, is_device
 
 PODS = "pods"
@@ -30,7 +30,7 @@ ASTRIDE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DiagnosedRequest:
     """What is asked of the nodes: ``tasks`` more beside ``held`` that already run; whose role it is.
 
     ``lasting``: only what holds until the nodes change, whatever comes and goes on them.
@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class NodesVerdict:
+class NodeDiagnosis:
     cls: TaskClass
     wanted: int
     held: int
@@ -74,9 +74,11 @@ class NodesVerdict:
     """Kept by ``holders``."""
 
 
-def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) -> NodesVerdict:
+def diagnose_nodes(
+    state: ClusterState, placer: Placer, cls: TaskClass, request: DiagnosedRequest
+) -> NodeDiagnosis:
     """Judge tasks of a class, as if nothing else wanted to be placed."""
-    table = world.table
+    table = state.table
     cls.refresh()
     live = np.flatnonzero(table.live[: table.height])
     view = view_of(table, live)
@@ -84,13 +86,13 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
-    by_amounts = int(room_for(world, cls.needs, matching, empty=True).sum())
-    ever = held_empty(world, cls, matching)
-    verdict = NodesVerdict(
+    by_amounts = int(room_for(state, cls.needs, matching, empty=True).sum())
+    ever = held_empty(state, cls, matching)
+    verdict = NodeDiagnosis(
         cls,
-        wanted.tasks,
-        wanted.held,
-        wanted.role,
+        request.tasks,
+        request.held,
+        request.role,
         nodes=len(live),
         matching=matching,
         fitting=int(count.sum()),
@@ -98,17 +100,17 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
         by_zones=int(ever.sum()) < by_amounts,
         largest=_largest(table, cls, matching),
     )
-    asked = world.policies.static_findings if wanted.lasting else world.policies.findings
+    asked = state.plugins.static_findings if request.lasting else state.plugins.findings
     findings = found_by(asked, cls.needs, view)
     if cls.needs.devices:
-        findings += card_findings(cls, live, lasting=wanted.lasting)
+        findings += device_blockers(cls, live, lasting=request.lasting)
     verdict.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )
     verdict.scarce = _scarce(verdict, table)
     _decide(verdict, table, findings)
     if verdict.never is not None:
-        verdict.never = _what_passes(verdict, world, live) or verdict.never
+        verdict.never = _what_passes(verdict, state, live) or verdict.never
     verdict.blockers = _blockers(verdict, table, findings)
     if verdict.never is not None or verdict.now is not None:
         verdict.nearest = _nearest(table, cls, live, findings)
@@ -116,10 +118,10 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     return verdict
 
 
-def held_empty(world: World, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def held_empty(state: ClusterState, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many tasks of the class each row would hold if it were empty, by amounts and by NUMA zones."""
-    found = room_for(world, cls.needs, rows, empty=True)
-    books = world.policies.zone_books
+    found = room_for(state, cls.needs, rows, empty=True)
+    books = state.plugins.zone_books
     if books is None or cls.needs.zones is None:
         return found
     most = [books.most(cls.number, row) for row in rows.tolist()]
@@ -128,18 +130,18 @@ def held_empty(world: World, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray
 
 
 def room_for(
-    world: World, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
+    state: ClusterState, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
 ) -> NDArray[np.int64]:
     """How many tasks of such needs each row takes, on amounts alone; ``empty``: if nothing ran there."""
-    view = view_of(world.table, rows, empty=empty)
+    view = view_of(state.table, rows, empty=empty)
     count = np.full(len(rows), UNLIMITED, dtype=np.int64)
-    for plugin in world.policies.capacities:
+    for plugin in state.plugins.capacities:
         limit = plugin.capacity(needs, view)
         if limit is not None:
             np.minimum(count, limit, out=count)
     np.maximum(count, 0, out=count)
     if needs.devices:
-        world.classes.seats.limit(count, view, needs)
+        state.classes.allocator.limit(count, view, needs)
     return count
 
 
@@ -150,7 +152,7 @@ def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> t
     return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.node_items)
 
 
-def _scarce(verdict: NodesVerdict, table: NodeTable) -> tuple[tuple[str, int], ...]:
+def _scarce(verdict: NodeDiagnosis, table: NodeTable) -> tuple[tuple[str, int], ...]:
     view = view_of(table, verdict.matching)
     found = []
     for name, units in verdict.cls.node_items:
@@ -160,7 +162,7 @@ def _scarce(verdict: NodesVerdict, table: NodeTable) -> tuple[tuple[str, int], .
     return tuple(found)
 
 
-def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> None:
+def _decide(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> None:
     if not len(verdict.matching):
         verdict.never = Reason.NO_MATCHING_NODE
     elif verdict.ever == 0:
@@ -171,20 +173,20 @@ def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) ->
         verdict.now = _present_reason(verdict, table, findings)
 
 
-def _what_passes(verdict: NodesVerdict, world: World, live: NDArray[np.int64]) -> Reason | None:
+def _what_passes(verdict: NodeDiagnosis, state: ClusterState, live: NDArray[np.int64]) -> Reason | None:
     """What keeps the class waiting if nodes that are cordoned or not ready would do, with those that match."""
     cls, there = verdict.cls, verdict.ever
-    found = found_by(world.policies.static_findings, cls.needs, view_of(world.table, live))
+    found = found_by(state.plugins.static_findings, cls.needs, view_of(state.table, live))
     for code, nodes in returning(found, len(live)):
         if (
             nodes.any()
-            and there + int(held_empty(world, cls, live[nodes]).sum()) >= verdict.wanted + verdict.held
+            and there + int(held_empty(state, cls, live[nodes]).sum()) >= verdict.wanted + verdict.held
         ):
             return code
     return None
 
 
-def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> Reason:
+def _present_reason(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> Reason:
     """The reason of those nodes that could serve: amounts, scattered devices, or other pods."""
     cls = verdict.cls
     if any(f.code is Reason.CLAIM_UNAVAILABLE for f in findings):
@@ -206,7 +208,7 @@ def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Find
     return Reason.INSUFFICIENT_RESOURCES
 
 
-def _scattered(verdict: NodesVerdict, table: NodeTable) -> bool:
+def _scattered(verdict: NodeDiagnosis, table: NodeTable) -> bool:
     """Whether there is enough free of everything in sum, and only devices are short on each node."""
     view = view_of(table, verdict.matching)
     for name, units in verdict.cls.node_items:
@@ -215,24 +217,24 @@ def _scattered(verdict: NodesVerdict, table: NodeTable) -> bool:
     return any(is_device(name) for name in verdict.short)
 
 
-def _blockers(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> tuple[Blocker, ...]:
+def _blockers(verdict: NodeDiagnosis, table: NodeTable, findings: list[NodeBlocker]) -> tuple[Blocker, ...]:
     """The reason as a whole, then each obstacle with the number of nodes it holds on."""
     found = [*_summary(verdict, table)]
     per_node = []
-    for finding in findings:
-        nodes = int(finding.blocked.sum())
+    for blocker in findings:
+        nodes = int(blocker.blocked.sum())
         if not nodes:
             continue
         needed = available = ""
-        if finding.resource and finding.available is not None:
-            needed = from_units(finding.resource, finding.needed)
-            available = from_units(finding.resource, finding.most_available)
-        per_node.append(Blocker(finding.code, nodes, finding.resource, needed, available, finding.detail))
+        if blocker.resource and blocker.available is not None:
+            needed = from_units(blocker.resource, blocker.needed)
+            available = from_units(blocker.resource, blocker.most_available)
+        per_node.append(Blocker(blocker.code, nodes, blocker.resource, needed, available, blocker.detail))
     per_node.sort(key=lambda b: (-b.nodes, b.code, b.resource, b.detail))
     return (*found, *per_node)
 
 
-def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
+def _summary(verdict: NodeDiagnosis, table: NodeTable) -> list[Blocker]:
     code = verdict.never or verdict.now
     if code is None:
         return []
@@ -283,36 +285,36 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
 
 
 def _nearest(
-    table: NodeTable, cls: TaskClass, live: NDArray[np.int64], findings: list[Finding]
+    table: NodeTable, cls: TaskClass, live: NDArray[np.int64], findings: list[NodeBlocker]
 ) -> tuple[str, str] | None:
     """The node that lacks least: fewest obstacles, then the smallest share of the request missing."""
     if not len(live) or not findings:
         return None
     obstacles = np.zeros(len(live))
     missing = np.zeros(len(live))
-    for finding in findings:
-        if finding.resource and finding.available is not None and finding.needed:
-            lack = np.where(finding.blocked, finding.needed - finding.available, 0)
-            missing += lack / finding.needed
-        elif finding.code is Reason.NUMA_ALIGNMENT_FAILED:
-            missing += finding.blocked * ASTRIDE  # the amounts are there, but not in one zone
+    for blocker in findings:
+        if blocker.resource and blocker.available is not None and blocker.needed:
+            lack = np.where(blocker.blocked, blocker.needed - blocker.available, 0)
+            missing += lack / blocker.needed
+        elif blocker.code is Reason.NUMA_ALIGNMENT_FAILED:
+            missing += blocker.blocked * ASTRIDE  # the amounts are there, but not in one zone
         else:
-            obstacles += finding.blocked
+            obstacles += blocker.blocked
     blocked = np.zeros(len(live), dtype=np.bool_)
-    for finding in findings:
-        blocked |= finding.blocked
+    for blocker in findings:
+        blocked |= blocker.blocked
     if not blocked.any():
         return None
     table.ranking.settle()
     order = np.lexsort((-table.ranking.tie[live], missing, obstacles, ~blocked))
     at = int(order[0])
     lacks = []
-    for finding in findings:
-        if not finding.blocked[at]:
+    for blocker in findings:
+        if not blocker.blocked[at]:
             continue
-        if finding.resource and finding.available is not None:
-            short = finding.needed - int(finding.available[at])
-            lacks.append(f"{from_units(finding.resource, short)} {finding.resource}")
+        if blocker.resource and blocker.available is not None:
+            short = blocker.needed - int(blocker.available[at])
+            lacks.append(f"{from_units(blocker.resource, short)} {blocker.resource}")
         else:
-            lacks.append(finding.detail or messages.short_meaning(finding.code))
+            lacks.append(blocker.detail or messages.short_meaning(blocker.code))
     return table.names[int(live[at])], ", ".join(lacks)

@@ -15,30 +15,30 @@ from collections.abc import Iterable, Mapping
 from windlass.api.reasons import Explanation
 from windlass.engine.diagnosis.group_diagnosis import Diagnosis
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import Bucket, ParkingLot, Signature
+from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, Signature
 from windlass.engine.queueing.queue_position import all_hopeless
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 
 PER_CYCLE = 64
 
 
-class Reviews:
-    def __init__(self, world: World, lot: ParkingLot, diagnosis: Diagnosis) -> None:
-        self._world = world
-        self._lot = lot
+class ExplanationRecheck:
+    def __init__(self, state: ClusterState, scheduling_queue: SchedulingQueue, diagnosis: Diagnosis) -> None:
+        self._state = state
+        self._scheduling_queue = scheduling_queue
         self._diagnosis = diagnosis
         self.open: dict[Signature | str, None] = {}
         """Signatures of buckets and keys of groups outside of any, still to be looked at, in order."""
         self.revived = False
         """Whether some that could never run as nodes and queues were can now. Whoever asks resets it."""
 
-    def tell(self, parked: Mapping[Bucket, None], now: float) -> dict[str, GroupEntry]:
+    def tell(self, parked: Mapping[PendingClass, None], now: float) -> dict[str, GroupEntry]:
         """Explain what has just been parked; returns the groups that are to be told."""
         touched: dict[str, GroupEntry] = {}
-        for bucket in parked:
-            if bucket.parked and bucket.members:
-                self._explain(bucket, now, touched)
+        for pending_class in parked:
+            if pending_class.parked and pending_class.members:
+                self._explain(pending_class, now, touched)
         return touched
 
     def note(self, touched: Mapping[str, GroupEntry], reshaped: Iterable[QueueEntry]) -> None:
@@ -48,14 +48,14 @@ class Reviews:
             for group in queue.groups.values():
                 if group.bucket is not None and group.bucket.parked:
                     self.open[group.bucket.signature] = None
-        table = self._world.table
+        table = self._state.table
         if not table.reshaped:
             return
         table.reshaped = False
-        for signature, bucket in self._lot.buckets.items():
-            if bucket.parked:
+        for signature, pending_class in self._scheduling_queue.pending_classes.items():
+            if pending_class.parked:
                 self.open[signature] = None
-        for key, group in self._world.groups.items():
+        for key, group in self._state.groups.items():
             if (
                 group.bucket is None
                 and group.reported is not None
@@ -70,29 +70,29 @@ class Reviews:
         for item in list(self.open)[:PER_CYCLE]:
             del self.open[item]
             if isinstance(item, str):
-                group = self._world.groups.get(item)
+                group = self._state.groups.get(item)
                 if group is not None and group.bucket is None and self._differs(group, now):
                     touched[item] = group
             else:
-                bucket = self._lot.buckets.get(item)
-                if bucket is not None and bucket.parked:
-                    self._explain(bucket, now, touched)
+                pending_class = self._scheduling_queue.pending_classes.get(item)
+                if pending_class is not None and pending_class.parked:
+                    self._explain(pending_class, now, touched)
         return touched
 
-    def _explain(self, bucket: Bucket, now: float, touched: dict[str, GroupEntry]) -> None:
-        head = bucket.head()
+    def _explain(self, pending_class: PendingClass, now: float, touched: dict[str, GroupEntry]) -> None:
+        head = pending_class.head()
         if head is None:
-            raise RuntimeError(f"{bucket!r} is empty")
+            raise RuntimeError(f"{pending_class!r} is empty")
         explanation = self._diagnosis.diagnose(head, now)
-        beyond = all_hopeless(bucket)
+        beyond = all_hopeless(pending_class)
         reasons = " ".join(_reasons(explanation))
-        if reasons != bucket.told:
-            bucket.told = reasons
-            touched.update(bucket.members)
-            bucket.explanation = explanation
-        elif bucket.explanation is None:
-            bucket.explanation = explanation
-        self.revived |= beyond and not all_hopeless(bucket)
+        if reasons != pending_class.told:
+            pending_class.told = reasons
+            touched.update(pending_class.members)
+            pending_class.explanation = explanation
+        elif pending_class.explanation is None:
+            pending_class.explanation = explanation
+        self.revived |= beyond and not all_hopeless(pending_class)
 
     def _differs(self, group: GroupEntry, now: float) -> bool:
         explanation = self._diagnosis.explain(group, now)

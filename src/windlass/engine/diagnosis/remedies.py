@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
-from windlass.engine.diagnosis.device_advice import advice_on_cards
-from windlass.engine.diagnosis.domain_diagnosis import DomainsVerdict
-from windlass.engine.diagnosis.node_diagnosis import NodesVerdict
+from windlass.engine.diagnosis.device_advice import advice_on_devices
+from windlass.engine.diagnosis.domain_diagnosis import DomainDiagnosis
+from windlass.engine.diagnosis.node_diagnosis import NodeDiagnosis
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Shortage, Step
+from windlass.engine.groups.next_step import NextTasks, Shortage
 from windlass.engine.queueing.enqueue import closed_reason
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import Dialect
 from windlass.spi.quantities import from_units
 
@@ -25,15 +25,15 @@ _KAI = "scheduling.run.ai"
 def remedies_for(
     codes: Sequence[Reason],
     group: GroupEntry,
-    world: World,
-    verdicts: Sequence[NodesVerdict],
-    step: Step | Shortage | None,
+    state: ClusterState,
+    verdicts: Sequence[NodeDiagnosis],
+    step: NextTasks | Shortage | None,
 ) -> tuple[str, ...]:
     """One or two remedies per obstacle, in the order of the obstacles."""
     found: list[str] = []
     for code in codes:
-        found += _of_queue(code, group, world)
-        found += _of_nodes(code, group, world, verdicts, able=not _CLOSED.intersection(codes))
+        found += _of_queue(code, group, state)
+        found += _of_nodes(code, group, state, verdicts, able=not _CLOSED.intersection(codes))
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
             if step.part:
@@ -55,7 +55,7 @@ def remedies_for(
     return tuple(dict.fromkeys(found))
 
 
-def of_domains(verdict: DomainsVerdict, group: GroupEntry) -> tuple[str, ...]:
+def of_domains(verdict: DomainDiagnosis, group: GroupEntry) -> tuple[str, ...]:
     """What would do where no domain holds the group."""
     found = []
     level = verdict.need.levels[verdict.need.required].shown
@@ -79,7 +79,7 @@ def of_domains(verdict: DomainsVerdict, group: GroupEntry) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
+def _of_queue(code: Reason, group: GroupEntry, state: ClusterState) -> list[str]:
     queue = group.queue
     if queue is None:
         return []
@@ -87,7 +87,7 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
     match code:
         case Reason.QUEUE_NOT_FOUND:
             missing = next((a.name for a in queue.path if a.missing), queue.name)
-            usable = sorted(e.name for e in world.queues if closed_reason(e) is None)
+            usable = sorted(e.name for e in state.queues if closed_reason(e) is None)
             use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
             how = f"a Queue {_plain(missing)} of {_KAI}/v2" if kai else f"windlass queue create {missing}"
             return [f"Create it: {how}{use}."]
@@ -95,7 +95,7 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
             shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
             return [f"Open the queue: windlass queue set {shut} state=Open."]
         case Reason.QUEUE_NOT_LEAF:
-            leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
+            leaves = sorted(e.name for e in state.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
         case Reason.EXCEEDS_QUEUE_LIMIT:
             how = f"windlass queue set {queue.name} capability.RESOURCE=AMOUNT"
@@ -112,9 +112,9 @@ def _plain(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
+def _on_no_node(verdict: NodeDiagnosis, state: ClusterState) -> list[str]:
     """Of resources that no node of the cluster has at all: a slip of the pen, or a plug-in that is missing."""
-    total, found = world.table.total, []
+    total, found = state.table.total, []
     for name, units in verdict.cls.node_items:
         if units and not total.get(name):
             near = difflib.get_close_matches(
@@ -128,7 +128,7 @@ def _on_no_node(verdict: NodesVerdict, world: World) -> list[str]:
     return found
 
 
-def _of_spread(verdict: NodesVerdict) -> list[str]:
+def _of_spread(verdict: NodeDiagnosis) -> list[str]:
     """Where no node carries a label that the pods are to be spread by."""
     labels = [
         blocker.detail.removeprefix("no label ")
@@ -142,7 +142,7 @@ def _of_spread(verdict: NodesVerdict) -> list[str]:
 
 
 def _of_nodes(
-    code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict], *, able: bool
+    code: Reason, group: GroupEntry, state: ClusterState, verdicts: Sequence[NodeDiagnosis], *, able: bool
 ) -> list[str]:
     """``able``: nodes alone keep it from starting."""
     found = []
@@ -163,9 +163,9 @@ def _of_nodes(
                     found.append(
                         "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
                     )
-                missing = _on_no_node(verdict, world)
+                missing = _on_no_node(verdict, state)
                 found += missing
-                found += advice_on_cards(verdict, world) or (
+                found += advice_on_devices(verdict, state) or (
                     [] if missing else ["Add a node that is large enough."]
                 )
             case Reason.EXCEEDS_CLUSTER:

@@ -9,12 +9,12 @@ from windlass.engine.diagnosis.group_diagnosis import Diagnosis
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.queueing.enqueue import closed_reason
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 
 
-class Reporter:
-    def __init__(self, world: World, diagnosis: Diagnosis) -> None:
-        self._world = world
+class DiagnosisReporter:
+    def __init__(self, state: ClusterState, diagnosis: Diagnosis) -> None:
+        self._state = state
         self._diagnosis = diagnosis
 
     def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
@@ -22,12 +22,12 @@ class Reporter:
         found = []
         explain = self._diagnosis.explain
         for group in touched:
-            spec, tasks, bucket = group.group, len(group.tasks), group.bucket
+            spec, tasks, pending_class = group.group, len(group.tasks), group.bucket
             if spec is None and not tasks:
                 continue
-            if bucket is not None and not bucket.parked:
+            if pending_class is not None and not pending_class.parked:
                 # Its turn has not come in this cycle; the whole bucket is told once it has.
-                bucket.told = ""
+                pending_class.told = ""
                 continue
             placed = tasks and tasks == group.active and tasks >= group.minimum
             status = GroupStatus(
@@ -55,11 +55,11 @@ class Reporter:
             return True
         if spec.held or group.queue is None or closed_reason(group.queue) is not None:
             return False
-        return not self._world.gate.closed(group)
+        return not self._state.gate.closed(group)
 
     def queues(self) -> tuple[QueueUsage, ...]:
         """The figures of the queues that moved."""
-        changed, self._world.queues.changed = self._world.queues.changed, {}
+        changed, self._state.queues.changed = self._state.queues.changed, {}
         found = []
         for name in sorted(changed):
             entry = changed[name]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from windlass.engine.decision import QueueUsage
 from windlass.spi.quantities import from_units, is_device, scale
-from windlass.spi.shares import Cause, Part
+from windlass.spi.shares import ShareCause, SharePart
 
 
 def why(usage: QueueUsage) -> dict[str, str]:
@@ -28,7 +28,7 @@ def why_of(usage: QueueUsage, resource: str) -> str:
     parts = usage.parts.get(resource, ())
     total = f"{from_units(resource, fair)}: "
     made = _parts(resource, parts)
-    if len(parts) == 1 and parts[0].cause is Cause.REST:
+    if len(parts) == 1 and parts[0].cause is ShareCause.REST:
         return total + made
     bound = _bound(usage, resource, fair, asked)
     if not fair:
@@ -36,20 +36,20 @@ def why_of(usage: QueueUsage, resource: str) -> str:
     return total + ", ".join(text for text in (made, bound) if text)
 
 
-def _parts(resource: str, parts: Sequence[Part]) -> str:
-    if len(parts) == 1 and parts[0].cause is Cause.REST:
+def _parts(resource: str, parts: Sequence[SharePart]) -> str:
+    if len(parts) == 1 and parts[0].cause is ShareCause.REST:
         return "what the queues of the other API leave"
     words = []
     for part in parts:
         amount = from_units(resource, part.units)
-        if part.cause is Cause.SURPLUS:
+        if part.cause is ShareCause.SURPLUS:
             words.append(f"{amount} of the surplus by weight {part.weight:g} of {part.weights:g}")
-        elif part.cause is Cause.ROUNDING:
+        elif part.cause is ShareCause.ROUNDING:
             whole = "a whole device" if is_device(resource) else "a whole unit"
             words.append(f"{amount} since the rest goes out as {whole}")
-        elif part.cause is Cause.GUARANTEED:
+        elif part.cause is ShareCause.GUARANTEED:
             words.append(f"{amount} guaranteed")
-        elif part.cause is Cause.DESERVED:
+        elif part.cause is ShareCause.DESERVED:
             words.append(f"{amount} deserved")
     return " + ".join(words)
 
@@ -70,7 +70,7 @@ def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
     text = f"it asks for {from_units(resource, asked)}{beside}"
     if resource in usage.weightless:
         return f"{text}, and its weight 0 gives it no part of the surplus"
-    rounded = any(part.cause is Cause.ROUNDING for part in usage.parts.get(resource, ()))
+    rounded = any(part.cause is ShareCause.ROUNDING for part in usage.parts.get(resource, ()))
     if is_device(resource) and not rounded and asked - fair < scale(resource):
         return f"{text}; shares are whole devices"
     return text
@@ -80,7 +80,7 @@ def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LevelAccount:
     """One queue of a level, for one resource. ``due`` ``None``: any amount; it never borrows, nor lends."""
 
     name: str
@@ -88,7 +88,7 @@ class Account:
     held: int
 
 
-def borrowed(accounts: Iterable[Account], total: int) -> dict[str, dict[str, int]]:
+def borrowed(accounts: Iterable[LevelAccount], total: int) -> dict[str, dict[str, int]]:
     """Queue → lender → units, at one level that has ``total``.
 
     Borrowers are served in the order of their names: the figure says who could give, not whose it was.
@@ -135,7 +135,7 @@ def lending(usages: Sequence[QueueUsage]) -> dict[str, dict[str, dict[str, int]]
                 continue
             top = level if above is None else [above]
             there = sum(_held_or_due(usage, resource) for usage in top)
-            accounts = [Account(u.queue, _due(u, resource), u.allocated.get(resource, 0)) for u in level]
+            accounts = [LevelAccount(u.queue, _due(u, resource), u.allocated.get(resource, 0)) for u in level]
             for queue, lenders in borrowed(accounts, there).items():
                 found.setdefault(queue, {})[resource] = lenders
     return found

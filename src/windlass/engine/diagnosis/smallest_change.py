@@ -17,31 +17,35 @@ import numpy as np
 from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
-from windlass.api.reasons import Change, ChangeKind, Reason
+from windlass.api.reasons import Reason, SuggestedChange, SuggestedChangeKind
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.diagnosis.device_messages import wish
 from windlass.engine.diagnosis.node_diagnosis import held_empty, room_for
 from windlass.engine.diagnosis.transient_blockers import found_by
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Part, Shortage, Step, runs_of, whole_step
+from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, Shortage, runs_of, whole_step
 from windlass.engine.nodes.table import PODS
 from windlass.engine.nodes.view import TableView
-from windlass.engine.placement.gang_allocator import Allocation, Attempt
+from windlass.engine.placement.gang_allocator import GangAllocator, PlacementAttempt
 from windlass.engine.placement.placer import Placer
 from windlass.engine.queueing.enqueue import closed_reason
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Finding, StepView
+from windlass.spi.plugins import NodeBlocker, StepView
 from windlass.spi.quantities import from_units, is_device
 from windlass.spi.topology import TopologyNeed
 
 _LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
-_LIFTED: dict[Reason, tuple[ChangeKind, str, str]] = {
-    Reason.TAINT_NOT_TOLERATED: (ChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
-    Reason.NODE_SELECTOR_MISMATCH: (ChangeKind.SELECTOR, "spec.nodeSelector", "Drop the node selector {}"),
+_LIFTED: dict[Reason, tuple[SuggestedChangeKind, str, str]] = {
+    Reason.TAINT_NOT_TOLERATED: (SuggestedChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
+    Reason.NODE_SELECTOR_MISMATCH: (
+        SuggestedChangeKind.SELECTOR,
+        "spec.nodeSelector",
+        "Drop the node selector {}",
+    ),
 }
 _NAMED = 8
 """At most as many nodes are named in a change."""
@@ -51,26 +55,30 @@ class SmallestChange:
     """``open_allocation`` places as ``allocation`` does, but asks no queue."""
 
     def __init__(
-        self, world: World, placer: Placer, allocation: Allocation, open_allocation: Allocation
+        self,
+        state: ClusterState,
+        placer: Placer,
+        gang_allocator: GangAllocator,
+        open_allocation: GangAllocator,
     ) -> None:
-        self._world = world
+        self._state = state
         self._placer = placer
-        self._allocation = allocation
+        self._gang_allocator = gang_allocator
         self._open = open_allocation
 
     def find(
-        self, statement: Statement, group: GroupEntry, step: Step | Shortage | None
-    ) -> tuple[Change, ...]:
+        self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage | None
+    ) -> tuple[SuggestedChange, ...]:
         """All that help on their own, the smallest first. ``statement`` is used and left as it was."""
         spec = group.group
         if spec is None or spec.held or not group.pending or step is None or group.queue is None:
             return ()
         if closed_reason(group.queue) is not None:
             return ()  # nothing else helps before its queue takes work
-        if isinstance(step, Step) and self._tries(statement, group, step).done:
+        if isinstance(step, NextTasks) and self._tries(statement, group, step).done:
             return ()  # it fits as it is: that room is kept for others, or nobody may pass them
         found = [self._fewer_members(statement, group, step)]
-        if isinstance(step, Step):
+        if isinstance(step, NextTasks):
             found.append(self._higher_limit(statement, group, step))
             found.append(self._coarser_level(statement, group, step))
             found += self._with_nodes(group, step)
@@ -79,7 +87,9 @@ class SmallestChange:
 
     # ------------------------------------------------------------------ the gang
 
-    def _fewer_members(self, statement: Statement, group: GroupEntry, step: Step | Shortage) -> Change | None:
+    def _fewer_members(
+        self, statement: Statement, group: GroupEntry, step: NextTasks | Shortage
+    ) -> SuggestedChange | None:
         """The largest minimum with which the gang would start now.
 
         The minima of roles hold only while the gang's own is at least their sum: where it is just that,
@@ -96,21 +106,21 @@ class SmallestChange:
         elif step.extra:
             return None
         else:
-            runs, missing = step.runs, _members(step)
-            least = self._tries(statement, group, Step(list(runs), missing, {})).reached
+            runs, missing = step.batches, _members(step)
+            least = self._tries(statement, group, NextTasks(list(runs), missing, {})).reached
         while least > 0:
-            attempt = self._tries(statement, group, Step(list(runs), least, {}))
+            attempt = self._tries(statement, group, NextTasks(list(runs), least, {}))
             if attempt.done:
                 break
             least = min(attempt.reached, least - 1)
         if least <= 0:
             return None
-        more = least + 1 < missing and isinstance(step, Step)
-        if more and self._tries(statement, group, Step(list(runs), least + 1, {})).done:
+        more = least + 1 < missing and isinstance(step, NextTasks)
+        if more and self._tries(statement, group, NextTasks(list(runs), least + 1, {})).done:
             return None  # placing is not monotone here: nothing certain can be said
         wanted = group.held_members + least
-        return Change(
-            ChangeKind.MIN_MEMBER,
+        return SuggestedChange(
+            SuggestedChangeKind.MIN_MEMBER,
             group.key,
             "minMember",
             str(spec.min_member),
@@ -119,19 +129,21 @@ class SmallestChange:
             f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
         )
 
-    def _tries(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    def _tries(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         mark = statement.checkpoint()
-        attempt = self._allocation.attempt(statement, group, step)
+        attempt = self._gang_allocator.try_step(statement, group, step)
         statement.rollback(mark)
         return attempt
 
     # ------------------------------------------------------------------ the queue
 
-    def _higher_limit(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+    def _higher_limit(
+        self, statement: Statement, group: GroupEntry, step: NextTasks
+    ) -> SuggestedChange | None:
         """The limits that would have to be raised, if nothing but limits is in the way."""
         view = whole_step(group, step)
-        refusals = self._allocation.refusals_of(group, view)
-        if not refusals or any(refusal.code not in _LIMITS for refusal in refusals):
+        rejections = self._gang_allocator.refusals_of(group, view)
+        if not rejections or any(rejection.code not in _LIMITS for rejection in rejections):
             return None
         over = [
             (queue, resource, limit, queue.allocated.get(resource, 0) + units)
@@ -141,13 +153,13 @@ class SmallestChange:
             and queue.allocated.get(resource, 0) + units > limit
         ]
         mark = statement.checkpoint()
-        fits = self._open.attempt(statement, group, step).done
+        fits = self._open.try_step(statement, group, step).done
         statement.rollback(mark)
         if not over or not fits:
             return None
         words = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in over]
-        return Change(
-            ChangeKind.QUEUE_LIMIT,
+        return SuggestedChange(
+            SuggestedChangeKind.QUEUE_LIMIT,
             ",".join(queue.name for queue, *_ in over),
             ",".join(f"capability[{name}]" for _, name, *_ in over),
             ",".join(from_units(name, limit) for _, name, limit, _ in over),
@@ -158,7 +170,9 @@ class SmallestChange:
 
     # ------------------------------------------------------------------ the topology
 
-    def _coarser_level(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+    def _coarser_level(
+        self, statement: Statement, group: GroupEntry, step: NextTasks
+    ) -> SuggestedChange | None:
         """The finest level that is coarser than the required one and does; else that none is required."""
         spec = group.spec
         need = spec.topology
@@ -176,37 +190,37 @@ class SmallestChange:
 
     # ------------------------------------------------------------------ the nodes
 
-    def _for_parts(self, group: GroupEntry, step: Step) -> list[Change | None]:
+    def _for_parts(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
         """Nodes that would do for a gang of parts, where all of them are needed: then numbers alone count."""
         (cls,) = group.pending_classes
         root = step.root
         if root is None or not _all_needed(root) or any(spec.topology for spec in group.spec.subgroups):
             return []
-        if group.near or self._placer.constraints(cls) or not self._world.policies.countable:
+        if group.near or self._placer.constraints(cls) or not self._state.plugins.countable:
             return []
-        if self._allocation.refusals_of(group, whole_step(group, step)):
+        if self._gang_allocator.refusals_of(group, whole_step(group, step)):
             return []
         cls.refresh()
         lacking = max(step.members, root.least()) - cls.total
         return [self._more_nodes(cls, lacking), *self._lifted(cls, lacking)] if lacking > 0 else []
 
-    def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
+    def _with_nodes(self, group: GroupEntry, step: NextTasks) -> list[SuggestedChange | None]:
         """Changes that rest on counting what each node holds: for one class that may be counted."""
-        world = self._world
+        state = self._state
         if len(group.pending_classes) != 1:
             return []
         if group.spec.subgroups:
             return self._for_parts(group, step)
-        domains = self._allocation.nearness.domains(group) if group.near else None
+        domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
         (cls,) = group.pending_classes
-        if self._placer.constraints(cls) or not world.policies.countable:
+        if self._placer.constraints(cls) or not state.plugins.countable:
             return []
         cls.refresh()
         found = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
         if cls.needs.devices:
             found.append(self._smaller_part(group, cls, step))
         members = _members(step)
-        if self._allocation.refusals_of(group, whole_step(group, step)):
+        if self._gang_allocator.refusals_of(group, whole_step(group, step)):
             return found
         if domains is None:
             if cls.total >= members:
@@ -215,11 +229,13 @@ class SmallestChange:
             return found + self._lifted(cls, members - cls.total)
         return found + self._in_domains(cls, members, domains)
 
-    def _in_domains(self, cls: TaskClass, members: int, domains: NDArray[np.int64]) -> list[Change | None]:
+    def _in_domains(
+        self, cls: TaskClass, members: int, domains: NDArray[np.int64]
+    ) -> list[SuggestedChange | None]:
         """What nodes of one domain would do: of the domain that needs fewest more, and of the first in which
         something can be lifted."""
-        added: list[Change] = []
-        lifted: dict[ChangeKind, Change] = {}
+        added: list[SuggestedChange] = []
+        lifted: dict[SuggestedChangeKind, SuggestedChange] = {}
         for code in range(1, int(domains.max(initial=0)) + 1):
             inside = np.flatnonzero(domains == code)
             there = int(cls.count[inside].sum())
@@ -238,12 +254,12 @@ class SmallestChange:
         added.sort(key=lambda change: (change.size, change.target))
         return [*added[:1], *lifted.values()]
 
-    def _would_do(self, group: GroupEntry, cls: TaskClass, step: Step, needs: Needs) -> bool:
+    def _would_do(self, group: GroupEntry, cls: TaskClass, step: NextTasks, needs: Needs) -> bool:
         """Whether the step would start now if its tasks had other needs, of the same nodes."""
         rows = self._rows(cls)
         members = _members(step)
-        domains = self._allocation.nearness.domains(group) if group.near else None
-        holds = np.minimum(room_for(self._world, needs, rows), members)
+        domains = self._gang_allocator.domain_selector.domains(group) if group.near else None
+        holds = np.minimum(room_for(self._state, needs, rows), members)
         if domains is not None:
             sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
             np.add.at(sums, domains[rows], holds)
@@ -253,9 +269,9 @@ class SmallestChange:
             return False
         whole = {name: each * members for name, each in needs.request}
         view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
-        return not self._allocation.refusals_of(group, view)
+        return not self._gang_allocator.refusals_of(group, view)
 
-    def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: Step) -> Change | None:
+    def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: NextTasks) -> SuggestedChange | None:
         """The largest part of a card with which the step would do, all else as it is: of its compute, and of
         its memory where both are one share; or of its memory where that alone is asked for."""
         need = cls.needs.devices[0]
@@ -281,8 +297,8 @@ class SmallestChange:
         if not most:
             return None
         before, after = wish(need), wish(with_part(most))
-        return Change(
-            ChangeKind.REQUEST,
+        return SuggestedChange(
+            SuggestedChangeKind.REQUEST,
             group.key,
             f"devices[{need.resource}]",
             before,
@@ -291,7 +307,9 @@ class SmallestChange:
             f"With {after} per pod instead of {before} it would start now.",
         )
 
-    def _smaller_request(self, group: GroupEntry, cls: TaskClass, step: Step, resource: str) -> Change | None:
+    def _smaller_request(
+        self, group: GroupEntry, cls: TaskClass, step: NextTasks, resource: str
+    ) -> SuggestedChange | None:
         """The largest request of one resource with which the step would do, all else as it is."""
         units = cls.request[resource]
         unit = WHOLE if is_device(resource) else 1
@@ -307,8 +325,8 @@ class SmallestChange:
         if not most:
             return None
         wanted, now = from_units(resource, most * unit), from_units(resource, units)
-        return Change(
-            ChangeKind.REQUEST,
+        return SuggestedChange(
+            SuggestedChangeKind.REQUEST,
             group.key,
             f"resources.requests[{resource}]",
             now,
@@ -319,7 +337,7 @@ class SmallestChange:
 
     def _more_nodes(
         self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
-    ) -> Change | None:
+    ) -> SuggestedChange | None:
         """How many nodes like the one that holds most pods, when empty, would have to be added. ``inside``: like
         one of these."""
         rows = self._rows(cls)
@@ -327,16 +345,16 @@ class SmallestChange:
             rows = np.intersect1d(rows, inside)
         if not len(rows):
             return None
-        holds = held_empty(self._world, cls, rows)
+        holds = held_empty(self._state, cls, rows)
         each = int(holds.max())
         if each <= 0:
             return None
-        name = min(self._world.table.names[row] for row in rows[holds == each].tolist())
+        name = min(self._state.table.names[row] for row in rows[holds == each].tolist())
         n = -(-lacking // each)
-        live = int(self._world.table.live.sum())
+        live = int(self._state.table.live.sum())
         nodes = f"{n} node" if n == 1 else f"{n} nodes"
-        return Change(
-            ChangeKind.ADD_NODES,
+        return SuggestedChange(
+            SuggestedChangeKind.ADD_NODES,
             name,
             "nodes",
             str(live),
@@ -347,32 +365,32 @@ class SmallestChange:
 
     def _lifted(
         self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
-    ) -> list[Change | None]:
+    ) -> list[SuggestedChange | None]:
         """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector. ``inside``:
         some of these."""
-        world = self._world
-        live = np.flatnonzero(world.table.live[: world.table.height])
+        state = self._state
+        live = np.flatnonzero(state.table.live[: state.table.height])
         if inside is not None:
             live = np.intersect1d(live, inside)
-        view = TableView(world.table, live)
-        findings = found_by(world.policies.static_findings, cls.needs, view)
+        view = TableView(state.table, live)
+        findings = found_by(state.plugins.static_findings, cls.needs, view)
         if not findings:
             return []
         obstacles = np.sum([finding.blocked for finding in findings], axis=0)
-        holds = room_for(world, cls.needs, live)
-        found: list[Change | None] = []
-        for finding in findings:
-            alone = np.flatnonzero(finding.blocked & (obstacles == 1) & (holds > 0))
+        holds = room_for(state, cls.needs, live)
+        found: list[SuggestedChange | None] = []
+        for blocker in findings:
+            alone = np.flatnonzero(blocker.blocked & (obstacles == 1) & (holds > 0))
             if not len(alone) or int(holds[alone].sum()) < lacking:
                 continue
-            if finding.code is Reason.NODE_UNSCHEDULABLE:
+            if blocker.code is Reason.NODE_UNSCHEDULABLE:
                 found.append(self._uncordoned(live[alone], holds[alone], lacking))
-            elif finding.code in _LIFTED:
-                found.append(_dropped(finding))
+            elif blocker.code in _LIFTED:
+                found.append(_dropped(blocker))
         return found
 
-    def _uncordoned(self, rows: NDArray[np.int64], holds: NDArray[np.int64], lacking: int) -> Change:
-        names = self._world.table.names
+    def _uncordoned(self, rows: NDArray[np.int64], holds: NDArray[np.int64], lacking: int) -> SuggestedChange:
+        names = self._state.table.names
         order = sorted(range(len(rows)), key=lambda at: (-int(holds[at]), names[int(rows[at])]))
         chosen, room = [], 0
         for at in order:
@@ -381,31 +399,31 @@ class SmallestChange:
             if room >= lacking:
                 break
         shown = ", ".join(chosen[:_NAMED]) + (" …" if len(chosen) > _NAMED else "")
-        return Change(
-            ChangeKind.UNCORDON,
+        return SuggestedChange(
+            SuggestedChangeKind.UNCORDON,
             ",".join(chosen),
             "spec.unschedulable",
             "true",
             "false",
-            len(chosen) / int(self._world.table.live.sum()),
+            len(chosen) / int(self._state.table.live.sum()),
             f"Uncordon {shown}: windlass node uncordon {chosen[0]}.",
         )
 
     def _rows(self, cls: TaskClass) -> NDArray[np.int64]:
-        live = np.flatnonzero(self._world.table.live[: self._world.table.height])
+        live = np.flatnonzero(self._state.table.live[: self._state.table.height])
         return live[cls.static[live]]
 
 
-def _all_needed(part: Part) -> bool:
+def _all_needed(part: MissingSubGroup) -> bool:
     return part.needed >= len(part.parts) and all(_all_needed(below) for below in part.parts)
 
 
-def _members(step: Step) -> int:
+def _members(step: NextTasks) -> int:
     """How many tasks the step would place at least."""
     return max(step.members, sum(step.roles.values()))
 
 
-def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
+def _coarser(group: str, need: TopologyNeed, level: int) -> SuggestedChange:
     now = need.levels[need.required].shown
     wanted = need.levels[level].shown if level >= 0 else ""
     words = (
@@ -416,8 +434,8 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
     sentence = f"{words} of {need.topology} it would start now."
     if now == need.topology and not wanted:
         sentence = f"If its pods did not have to share one value of {now} it would start now."
-    return Change(
-        ChangeKind.TOPOLOGY,
+    return SuggestedChange(
+        SuggestedChangeKind.TOPOLOGY,
         group,
         "topology",
         now,
@@ -427,10 +445,10 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
     )
 
 
-def _dropped(finding: Finding) -> Change:
-    kind, field, words = _LIFTED[finding.code]
-    sentence = words.format(finding.detail) + ": nodes that have the room differ in nothing else."
-    return Change(kind, finding.detail, field, "", finding.detail, 0.5, sentence)
+def _dropped(blocker: NodeBlocker) -> SuggestedChange:
+    kind, field, words = _LIFTED[blocker.code]
+    sentence = words.format(blocker.detail) + ": nodes that have the room differ in nothing else."
+    return SuggestedChange(kind, blocker.detail, field, "", blocker.detail, 0.5, sentence)
 
 
 def _largest(does: Callable[[int], bool], most: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Finding, Findings
+from windlass.spi.plugins import NodeBlocker, NodeBlockers
 
 PASSING = (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE)
 _SAYS = {
@@ -25,31 +25,31 @@ _KEY = re.compile("[^=:]*")
 """Of a taint in words."""
 
 
-def found_by(plugins: Iterable[Findings], needs: Needs, view: NodeView) -> list[Finding]:
+def found_by(plugins: Iterable[NodeBlockers], needs: Needs, view: NodeView) -> list[NodeBlocker]:
     """What plugins say against nodes. Where a node is cordoned or not ready, the taint that says so is no obstacle of
     its own."""
-    found = [finding for plugin in plugins for finding in plugin.findings(needs, view)]
-    states = {finding.code: finding.blocked for finding in found if finding.code in PASSING}
-    return [_once(finding, states) for finding in found] if states else found
+    found = [blocker for plugin in plugins for blocker in plugin.findings(needs, view)]
+    states = {blocker.code: blocker.blocked for blocker in found if blocker.code in PASSING}
+    return [_once(blocker, states) for blocker in found] if states else found
 
 
-def _once(finding: Finding, states: dict[Reason, BoolArray]) -> Finding:
-    if finding.code is not Reason.TAINT_NOT_TOLERATED:
-        return finding
-    key = _KEY.match(finding.detail)
-    state = states.get(_SAYS.get(key[0] if key else "", finding.code))
-    return finding if state is None else replace(finding, blocked=finding.blocked & ~state)
+def _once(blocker: NodeBlocker, states: dict[Reason, BoolArray]) -> NodeBlocker:
+    if blocker.code is not Reason.TAINT_NOT_TOLERATED:
+        return blocker
+    key = _KEY.match(blocker.detail)
+    state = states.get(_SAYS.get(key[0] if key else "", blocker.code))
+    return blocker if state is None else replace(blocker, blocked=blocker.blocked & ~state)
 
 
-def returning(lasting: Iterable[Finding], size: int) -> tuple[tuple[Reason, BoolArray], ...]:
+def returning(lasting: Iterable[NodeBlocker], size: int) -> tuple[tuple[Reason, BoolArray], ...]:
     """Of ``size`` nodes those that match but for what passes: first those that are only not ready, then those that are
     cordoned as well. ``lasting``: what the static policies say against them."""
     stays, states = np.zeros(size, dtype=np.bool_), dict.fromkeys(PASSING, np.zeros(size, dtype=np.bool_))
-    for finding in lasting:
-        if finding.code in states:
-            states[finding.code] = states[finding.code] | finding.blocked
+    for blocker in lasting:
+        if blocker.code in states:
+            states[blocker.code] = states[blocker.code] | blocker.blocked
         else:
-            stays |= finding.blocked
+            stays |= blocker.blocked
     unready, cordoned = (states[code] for code in PASSING)
     return (
         (Reason.NODE_NOT_READY, unready & ~cordoned & ~stays),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import ManyScores
 
@@ -21,25 +21,25 @@ Kind = tuple[Needs, NDArray[np.int64]]
 """What tasks need, and their request as a row of the table."""
 
 
-def joins(policies: Policies, needs: Needs) -> bool:
+def joins(plugins: PluginSet, needs: Needs) -> bool:
     """Whether tasks of these needs can be judged together with others of their dialect."""
     return (
         not needs.devices
-        and policies.amounts_decide
-        and not policies.other_capacities
-        and not policies.row_filters
-        and all(isinstance(plugin, ManyScores) for plugin in policies.scores(needs.dialect).row)
+        and plugins.amounts_decide
+        and not plugins.other_capacities
+        and not plugins.row_filters
+        and all(isinstance(plugin, ManyScores) for plugin in plugins.scores(needs.dialect).row)
     )
 
 
-def judge_together(
-    kinds: Sequence[Kind], view: TableView, policies: Policies
+def evaluate_together(
+    kinds: Sequence[Kind], view: TableView, plugins: PluginSet
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """How many tasks of each kind, all of one dialect, each row takes by its amounts, and the weighted sum
     of the row scores: kinds × rows. What is static is left out."""
     needs = [need for need, _ in kinds]
     scores = np.zeros((len(kinds), view.size))
-    for plugin in policies.scores(needs[0].dialect).row:
+    for plugin in plugins.scores(needs[0].dialect).row:
         if isinstance(plugin, ManyScores):
             scores += plugin.weight * plugin.score_many(needs, view)
     return _counts([vector for _, vector in kinds], view), scores

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.device_allocation.allocator import DeviceAllocator
 from windlass.engine.feasibility.batch_evaluate import joins
-from windlass.engine.nodes.row_cache import Cells, PlainScores, RowCells, plain_scores
+from windlass.engine.nodes.row_cache import Cells, PlainScores, RowCache, plain_scores
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
@@ -28,17 +28,17 @@ SCORE_UNITS = 1_000_000
 TIE_BITS = 32
 
 
-class Judge:
+class NodeEvaluator:
     """Valid after :meth:`hear`, until the table's ``epoch`` moves."""
 
     __slots__ = (
         "__weakref__",
+        "_allocator",
         "_asked",
         "_cells",
         "_count_cards",
-        "_policies",
+        "_plugins",
         "_request",
-        "_seats",
         "_table",
         "at_once",
         "by_card",
@@ -60,16 +60,16 @@ class Judge:
         needs: Needs,
         request: Mapping[str, int],
         table: NodeTable,
-        policies: Policies,
-        seats: Seats,
-        cells: RowCells,
+        plugins: PluginSet,
+        allocator: DeviceAllocator,
+        cells: RowCache,
     ) -> None:
         """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
         self.needs = needs
         self._request = request
         self._table = table
-        self._policies = policies
-        self._seats = seats
+        self._plugins = plugins
+        self._allocator = allocator
         self._cells = cells
         self.vector = table.request_vector(request)
         """The request as a row of the table, always as wide."""
@@ -80,9 +80,9 @@ class Judge:
 
     def hear(self) -> None:
         """Which scores there are, and how they may be asked."""
-        policies, needs = self._policies, self.needs
-        self.scores = policies.scores(needs.dialect)
-        self.plain: PlainScores | None = plain_scores(policies, needs, self._table)
+        plugins, needs = self._plugins, self.needs
+        self.scores = plugins.scores(needs.dialect)
+        self.plain: PlainScores | None = plain_scores(plugins, needs, self._table)
         """The row scores for one row in plain integers; ``None`` where that cannot be."""
         self.by_cards = any(of is not None for _, _, of in self.plain or ())
         """Whether some of them look at single cards."""
@@ -91,10 +91,10 @@ class Judge:
         cards would have to be looked at."""
         self.by_card = bool(needs.devices) or self.scores.reads_cards
         """Whether the answer depends on the node's single cards."""
-        self._count_cards = self._seats.counter(needs) if needs.devices else None
+        self._count_cards = self._allocator.counter(needs) if needs.devices else None
         self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
         """Whether a row as it will be can be judged in plain integers."""
-        self.joins = joins(policies, needs)
+        self.joins = joins(plugins, needs)
         """Whether it can be judged together with others (:mod:`windlass.engine.feasibility.batch_evaluate`)."""
         self.heard = self._table.epoch
         """When that was, as the table counts."""
@@ -121,7 +121,7 @@ class Judge:
         """What depends on labels, taints and the like alone: which rows are open, and the weighted score."""
         view = TableView(self._table, rows)
         mask = self._table.live[rows]
-        for plugin in self._policies.static_filters:
+        for plugin in self._plugins.static_filters:
             verdict = plugin.filter(self.needs, view)
             if verdict is not None:
                 mask = mask & verdict
@@ -134,22 +134,22 @@ class Judge:
 
     def counts(self, view: TableView) -> IntArray:
         """How many tasks each row takes, what is static left out."""
-        if self._policies.amounts_decide:
+        if self._plugins.amounts_decide:
             asked = self._asked
             count = (view.free(asked) // self.vector[asked]).min(axis=1)
         else:
             count = np.full(view.size, UNLIMITED, dtype=np.int64)
-        for plugin in self._policies.other_capacities:
+        for plugin in self._plugins.other_capacities:
             limit = plugin.capacity(self.needs, view)
             if limit is not None:
                 np.minimum(count, limit, out=count)
-        for plugin in self._policies.row_filters:
+        for plugin in self._plugins.row_filters:
             verdict = plugin.filter(self.needs, view)
             if verdict is not None:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
         if self.needs.devices:
-            self._seats.limit(count, view, self.needs)
+            self._allocator.limit(count, view, self.needs)
         return count
 
     def score(self, view: TableView) -> FloatArray:
@@ -185,7 +185,7 @@ class Judge:
     def _one(self) -> Callable[[int, Cells], tuple[int, float]]:
         """What :attr:`one` is from now on. It is asked more often than anything else: whatever it needs is at hand."""
         asked, scores = tuple(self.plain_asked), tuple(self.plain or ())
-        count_cards, cards_of = self._count_cards, self._seats.cards_of
+        count_cards, cards_of = self._count_cards, self._allocator.cards_of
 
         def one(row: int, cells: Cells) -> tuple[int, float]:
             _, free, allocatable, used, releasing = cells

@@ -16,14 +16,14 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.device_allocation.allocator import Seats
-from windlass.engine.feasibility.batch_evaluate import judge_together
-from windlass.engine.feasibility.evaluate import Judge
-from windlass.engine.nodes.free_rows import OpenRows
-from windlass.engine.nodes.row_cache import Cells, RowCells
+from windlass.engine.device_allocation.allocator import DeviceAllocator
+from windlass.engine.feasibility.batch_evaluate import evaluate_together
+from windlass.engine.feasibility.evaluate import NodeEvaluator
+from windlass.engine.nodes.free_rows import FreeRows
+from windlass.engine.nodes.row_cache import Cells, RowCache
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 
 _FEW = 48
@@ -43,7 +43,7 @@ _NEAR = 16
 """After so few changes nothing is left for later."""
 
 
-class MemoBudget:
+class CacheBudget:
     """How many rows' answers each fit may remember, so that all of them together stay within bounds."""
 
     def __init__(self, total: int = 100_000, most: int = 2_000, least: int = 64) -> None:
@@ -57,23 +57,25 @@ class MemoBudget:
         self.limit = min(self._most, max(self._least, self._total // max(fits, 1)))
 
 
-class Shared:
+class FitContext:
     """What all fits of an engine have in common. ``seats`` is asked only for tasks that need parts of cards."""
 
-    def __init__(self, table: NodeTable, policies: Policies, seats: Seats | None = None) -> None:
-        self.budget = MemoBudget()
-        self.cells = RowCells(table)
-        self.seats = seats or Seats(table, policies)
+    def __init__(
+        self, table: NodeTable, plugins: PluginSet, allocator: DeviceAllocator | None = None
+    ) -> None:
+        self.budget = CacheBudget()
+        self.cells = RowCache(table)
+        self.allocator = allocator or DeviceAllocator(table, plugins)
         self.fits: dict[Needs, NodeFit] = {}
         """By the part of their needs that is about nodes."""
         self._table = table
-        self._open: dict[int, OpenRows] = {}
+        self._open: dict[int, FreeRows] = {}
 
-    def open_rows(self, column: int) -> OpenRows:
+    def open_rows(self, column: int) -> FreeRows:
         """Those of a resource, up to date."""
         found = self._open.get(column)
         if found is None:
-            found = self._open[column] = OpenRows(self._table, column)
+            found = self._open[column] = FreeRows(self._table, column)
         found.sync()
         return found
 
@@ -84,26 +86,26 @@ class NodeFit:
     __slots__ = (
         "_asked_at",
         "_built_epoch",
+        "_context",
         "_luck",
         "_memo",
         "_most_open",
-        "_policies",
+        "_plugins",
         "_seen_amounts",
         "_seen_open",
         "_seen_statics",
-        "_shared",
         "_static_score",
         "_table",
         "_tie_epoch",
         "_top",
         "_top_key",
         "_total",
+        "allocator",
         "built",
         "count",
-        "judge",
+        "evaluator",
         "key",
         "needs",
-        "seats",
         "static",
         "used_at",
         "users",
@@ -114,8 +116,8 @@ class NodeFit:
         needs: Needs,
         request: Mapping[str, int],
         table: NodeTable,
-        policies: Policies,
-        shared: Shared,
+        plugins: PluginSet,
+        context: FitContext,
     ) -> None:
         """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
         self.needs = needs
@@ -123,10 +125,10 @@ class NodeFit:
         """Task classes."""
         self.used_at = 0
         self._table = table
-        self._policies = policies
-        self._shared = shared
-        self.seats = shared.seats
-        self.judge = Judge(needs, request, table, policies, shared.seats, shared.cells)
+        self._plugins = plugins
+        self._context = context
+        self.allocator = context.allocator
+        self.evaluator = NodeEvaluator(needs, request, table, plugins, context.allocator, context.cells)
         self._most_open = _PLAIN_OPEN
         self.drop()
 
@@ -175,7 +177,7 @@ class NodeFit:
         changed = log.since(self._seen_amounts)
         if 2 * len(changed) > table.height > _FEW:
             self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
-        elif self._luck > 0 and len(changed) <= _CLEAR and not self.judge.at_once:
+        elif self._luck > 0 and len(changed) <= _CLEAR and not self.evaluator.at_once:
             self._refresh_few(changed)
         elif not self._refresh_plain(changed) and not self._refresh_together():
             self._refresh_some(changed)
@@ -185,9 +187,9 @@ class NodeFit:
     def _build(self) -> None:
         table = self._table
         table.ranking.settle()
-        if self.judge.heard != table.epoch:
-            self.judge.hear()
-        self._most_open = _CARDS_OPEN if self.judge.by_cards or self.judge.at_once else _PLAIN_OPEN
+        if self.evaluator.heard != table.epoch:
+            self.evaluator.hear()
+        self._most_open = _CARDS_OPEN if self.evaluator.by_cards or self.evaluator.at_once else _PLAIN_OPEN
         old = self.count
         self.static = np.zeros(table.capacity, dtype=np.bool_)
         self.count = np.zeros(table.capacity, dtype=np.int64)
@@ -220,14 +222,14 @@ class NodeFit:
             self._refresh_rows(rows)
 
     def _judge_statics(self, rows: NDArray[np.int64]) -> None:
-        self.static[rows], self._static_score[rows] = self.judge.statics(rows)
+        self.static[rows], self._static_score[rows] = self.evaluator.statics(rows)
 
     def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
         if not len(rows):
             return
         view = TableView(self._table, None if everything else rows)
-        count = self.judge.counts(view)
-        self._take(rows, count, self.judge.score_open(view, count, self.static))
+        count = self.evaluator.counts(view)
+        self._take(rows, count, self.evaluator.score_open(view, count, self.static))
 
     def _take(self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]) -> None:
         """Enter what is known of rows now."""
@@ -245,17 +247,17 @@ class NodeFit:
 
     def _refresh_together(self) -> bool:
         """Bring all that were asked of late up to date at once, if there are a few of them."""
-        if not self.judge.joins:
+        if not self.evaluator.joins:
             return False
         table, mark = self._table, self._table.amounts.mark
         since = 2 * self._seen_amounts - mark  # as long ago again
-        peers = [fit for fit in self._shared.fits.values() if fit._is_peer(self, since)]
+        peers = [fit for fit in self._context.fits.values() if fit._is_peer(self, since)]
         if len(peers) < _TOGETHER:
             return False
         changed = table.amounts.since(min([fit._seen_amounts for fit in peers]))
         rows = np.array(changed, dtype=np.int64)
-        kinds = [(fit.needs, fit.judge.vector) for fit in peers]
-        judged = judge_together(kinds, TableView(table, rows), self._policies)
+        kinds = [(fit.needs, fit.evaluator.vector) for fit in peers]
+        judged = evaluate_together(kinds, TableView(table, rows), self._plugins)
         for fit, count, score in zip(peers, *judged, strict=True):
             fit._take(rows, count, score)
             fit._seen_amounts = mark
@@ -264,10 +266,10 @@ class NodeFit:
     def _is_peer(self, other: NodeFit, since: int) -> bool:
         """Whether the two can be brought up to date together, and this one was asked after ``since``."""
         return self is other or (
-            self.judge.joins
+            self.evaluator.joins
             and self._asked_at > since
             and self._seen_amounts > since
-            and self.judge.scores is other.judge.scores
+            and self.evaluator.scores is other.evaluator.scores
             and self._seen_statics == other._seen_statics
             and self._tie_epoch == other._tie_epoch
             and self._built_epoch == other._built_epoch
@@ -276,13 +278,13 @@ class NodeFit:
     def _keys(
         self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        keys = self.judge.keys(rows, self._static_score[rows], score)
+        keys = self.evaluator.keys(rows, self._static_score[rows], score)
         keys[count <= 0] = -1
         return keys
 
     def _refresh_some(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, the cheapest way."""
-        if len(rows) > _CLEAR and self._policies.amounts_decide:
+        if len(rows) > _CLEAR and self._plugins.amounts_decide:
             rows = self._clear_full(np.fromiter(rows, dtype=np.int64, count=len(rows)))
         if len(rows) <= _FEW:
             self._refresh_few(rows)
@@ -293,7 +295,7 @@ class NodeFit:
         """Close the rows that lack an amount that is asked for; returns the others."""
         planes = self._table.planes[rows]
         kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
-        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self.judge.least).all(axis=1)
+        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self.evaluator.least).all(axis=1)
         self._close(rows[~fits])
         found: list[int] = rows[fits].tolist()
         return found
@@ -310,11 +312,11 @@ class NodeFit:
 
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
-        static, count_of, judge = self.static, self.count.item, self.judge
-        asked = judge.plain_asked
-        if judge.plain is None or len(rows) > _PLAIN:
+        static, count_of, evaluator = self.static, self.count.item, self.evaluator
+        asked = evaluator.plain_asked
+        if evaluator.plain is None or len(rows) > _PLAIN:
             return False
-        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        cells_of, stamps = self._context.cells, self._table.amounts.stamps
         known = cells_of.known()
         if len(rows) > _FEW:
             rows = self._clear_full(np.array(rows, dtype=np.int64))
@@ -343,8 +345,13 @@ class NodeFit:
 
     def _rank_rows(self, rows: Sequence[int]) -> None:
         """As :meth:`_refresh_rows`, row by row in plain integers."""
-        static, scored, one, key_of = self.static, self._static_score.item, self.judge.one, self.judge.key
-        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        static, scored, one, key_of = (
+            self.static,
+            self._static_score.item,
+            self.evaluator.one,
+            self.evaluator.key,
+        )
+        cells_of, stamps = self._context.cells, self._table.amounts.stamps
         known, counts, keys = cells_of.known(), self.count, self.key
         for row in rows:
             if not static[row]:
@@ -361,7 +368,7 @@ class NodeFit:
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
         planes, static, memo = self._table.planes, self.static, self._memo
-        shared = self._policies.shares_rows
+        shared = self._plugins.shares_rows
         unknown: list[tuple[int, bytes]] = []
         for row in rows:
             if not static[row]:
@@ -369,8 +376,8 @@ class NodeFit:
             state = planes[row].tobytes()
             if not shared:
                 state += row.to_bytes(4, "little")
-            if self.judge.by_card:
-                state += self.seats.rows.key(row, self.needs.devices)
+            if self.evaluator.by_card:
+                state += self.allocator.rows.key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
                 unknown.append((row, state))
@@ -378,16 +385,16 @@ class NodeFit:
                 self._set_row(row, known[0], known[1])
         self._luck = min(self._luck + len(rows) - 2 * len(unknown), _LUCK)
         if unknown:
-            if len(memo) > self._shared.budget.limit:
+            if len(memo) > self._context.budget.limit:
                 memo.clear()
-            found = self.judge.few([row for row, _ in unknown], static)
+            found = self.evaluator.few([row for row, _ in unknown], static)
             for (row, state), known in zip(unknown, found, strict=True):
                 memo[state] = known
                 self._set_row(row, *known)
 
     def _set_row(self, row: int, count: int, score: float) -> None:
         self.count[row] = count
-        key = self.key[row] = self.judge.key(row, self._static_score.item(row) + score) if count else -1
+        key = self.key[row] = self.evaluator.key(row, self._static_score.item(row) + score) if count else -1
         if key > self._top_key:
             self._top, self._top_key = row, key
 
@@ -395,7 +402,7 @@ class NodeFit:
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
-        if self.judge.plain_later and len(rows) <= _FEW_LATER:
+        if self.evaluator.plain_later and len(rows) <= _FEW_LATER:
             self.refresh()
             found = [self._future_at(row) for row in rows.tolist()]
             return np.array([n for n, _ in found], dtype=np.int64), np.array(
@@ -406,23 +413,23 @@ class NodeFit:
         open_ = count.nonzero()[0]
         if len(open_):
             some = rows[open_]
-            score = self.judge.score(TableView(self._table, some, future=True))
+            score = self.evaluator.score(TableView(self._table, some, future=True))
             key[open_] = self._keys(some, count[open_], score)
         return count, key
 
     def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first of :meth:`future` alone."""
         self.refresh()
-        if self.judge.plain_later and len(rows) <= _FEW_LATER:
+        if self.evaluator.plain_later and len(rows) <= _FEW_LATER:
             return np.array([self._future_at(row, ranked=False)[0] for row in rows.tolist()], dtype=np.int64)
-        count = self.judge.counts(TableView(self._table, rows, future=True))
+        count = self.evaluator.counts(TableView(self._table, rows, future=True))
         count[~self.static[rows]] = 0
         return count
 
     def takes_any(self, rows: NDArray[np.int64]) -> bool:
         """Whether some of the rows take a task, now or once all that terminates is gone."""
         self.refresh()
-        if len(rows) > _FEW_LATER or not self.judge.plain_later:
+        if len(rows) > _FEW_LATER or not self.evaluator.plain_later:
             return bool((self.count[rows] > 0).any()) or bool((self.future_count(rows) > 0).any())
         count = self.count.item
         return any(count(row) > 0 or self._future_at(row, ranked=False)[0] > 0 for row in rows.tolist())
@@ -437,21 +444,21 @@ class NodeFit:
         """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
         if not self.static[row]:
             return 0, -1
-        count, score = self.judge.later(row, scored=ranked)
+        count, score = self.evaluator.later(row, scored=ranked)
         return self._ranked(row, count, score) if ranked else (count, -1)
 
     def ranked(self, row: int, cells: Cells) -> tuple[int, int]:
         """How many tasks a row would take if it stood like this, and its key then; only where one row can be judged in
         plain integers."""
-        return self._ranked(row, *self.judge.one(row, cells))
+        return self._ranked(row, *self.evaluator.one(row, cells))
 
     def ranked_later(self, row: int, allocatable: list[int], held: list[int]) -> tuple[int, int]:
         """The same of a row on which so much will be held once what terminates is gone and promises are kept."""
-        return self._ranked(row, *self.judge.held(allocatable, held, scored=True))
+        return self._ranked(row, *self.evaluator.held(allocatable, held, scored=True))
 
     def _ranked(self, row: int, count: int, score: float) -> tuple[int, int]:
         """How many tasks the row takes, and its key; ``score``: the row score."""
-        return count, self.judge.key(row, self._static_score.item(row) + score) if count else -1
+        return count, self.evaluator.key(row, self._static_score.item(row) + score) if count else -1
 
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""
@@ -484,17 +491,17 @@ class NodeFit:
 
     def _look_ahead(self) -> NDArray[np.int64] | None:
         """Judge of the changed rows only those that have some of the rarest resource left: enough to tell the best
-        one. Returns which have none (:attr:`OpenRows.shut`); ``None`` if that is not possible, or not worth it."""
-        table, judge, mark = self._table, self.judge, self._table.amounts.mark
+        one. Returns which have none (:attr:`FreeRows.shut`); ``None`` if that is not possible, or not worth it."""
+        table, evaluator, mark = self._table, self.evaluator, self._table.amounts.mark
         if (
-            judge.plain is None
+            evaluator.plain is None
             or self._built_epoch != table.epoch
             or self._seen_statics != table.statics.mark
             or self._tie_epoch != table.ranking.epoch
             or not self.built
         ):
             return None
-        opened = self._shared.open_rows(judge.plain_asked[0][0])
+        opened = self._context.open_rows(evaluator.plain_asked[0][0])
         rows = opened.since(max(self._seen_open, self._seen_amounts), self._most_open)
         if rows is None:
             return None

@@ -2,7 +2,7 @@
 
 Everything is looked at once, at the beginning of a round: which nodes the policies about other pods
 leave open, and how the nodes rank. After each placement only what it touched is looked at again: the
-node's own row, and the domains that a policy names (:class:`~windlass.spi.plugins.Stepwise`); a policy
+node's own row, and the domains that a policy names (:class:`~windlass.spi.plugins.PlacementEffect`); a policy
 that does not say is asked about all nodes. The outcome equals asking everything anew for every task (a
 property test holds it).
 """
@@ -18,8 +18,8 @@ from windlass.engine.feasibility.evaluate import SCORE_UNITS, TIE_BITS
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
-from windlass.spi.plugins import Domain, RelativeScore, Stepwise
+from windlass.engine.plugin_set import PluginSet
+from windlass.spi.plugins import Domain, PlacementEffect, RelativeScore
 
 BoolArray = NDArray[np.bool_]
 Keys = NDArray[np.int64]
@@ -32,16 +32,16 @@ _FINENESS = 1e7
 class Ranks:
     """Keys of nodes combined with the scores that depend on other nodes."""
 
-    def __init__(self, table: NodeTable, policies: Policies) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet) -> None:
         self._table = table
-        self._policies = policies
+        self._plugins = plugins
         self._everything = TableView(table)
-        self._stepwise = {id(p): p for p in policies.domains if isinstance(p, Stepwise)}
+        self._stepwise = {id(p): p for p in plugins.domains if isinstance(p, PlacementEffect)}
 
-    def stepwise(self, plugin: Domain) -> Stepwise | None:
+    def stepwise(self, plugin: Domain) -> PlacementEffect | None:
         """The plugin, if it says what a placement touches."""
         found = self._stepwise.get(id(plugin))
-        return plugin if found is None and isinstance(plugin, Stepwise) else found
+        return plugin if found is None and isinstance(plugin, PlacementEffect) else found
 
     def rankers(self, cls: TaskClass) -> list[RelativeScore]:
         """Those that may prefer one node to another for the class."""
@@ -62,14 +62,14 @@ class Ranks:
 
     def outranked(self, cls: TaskClass) -> bool:
         """Whether a score counts more for the class than that room is free now."""
-        scores = self._policies.scores(cls.needs.dialect)
+        scores = self._plugins.scores(cls.needs.dialect)
         return bool(scores.outranking) or any(
             plugin.opines(cls.number, cls.needs, self._everything) for plugin in scores.outranking_relative
         )
 
     def outranking(self, cls: TaskClass, rivals: BoolArray) -> NDArray[np.float64]:
         """What those scores say about all rows, vacating ones as they will be."""
-        scores = self._policies.scores(cls.needs.dialect)
+        scores = self._plugins.scores(cls.needs.dialect)
         rank = self.relative(cls, scores.outranking_relative, rivals)
         view = TableView(self._table, future=True)
         for plugin in scores.outranking:
@@ -88,14 +88,14 @@ class Ranks:
         if not rankers:
             return row
         rivals = key >= 0
-        points = (key >> TIE_BITS) * (self._policies.scores(cls.needs.dialect).weight / SCORE_UNITS)
+        points = (key >> TIE_BITS) * (self._plugins.scores(cls.needs.dialect).weight / SCORE_UNITS)
         ranks = np.rint((points + self.relative(cls, rankers, rivals)) * _FINENESS)
         ranks[~rivals] = -np.inf
         first = np.flatnonzero(ranks == ranks.max())
         return int(first[(key[first] & _TIE_MASK).argmax()])
 
 
-class Round:
+class PlacementRound:
     """Tasks of one class, placed one by one. Nothing else may be placed while it goes on.
 
     ``later``: rows on which room is promised instead, all being as they will be once what terminates is

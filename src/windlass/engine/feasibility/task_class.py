@@ -13,12 +13,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.device_allocation.allocator import Seats
+from windlass.engine.device_allocation.allocator import DeviceAllocator
 from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.feasibility.evaluate import SCORE_UNITS, TIE_BITS, UNLIMITED
-from windlass.engine.feasibility.node_fit import NodeFit, Shared
+from windlass.engine.feasibility.node_fit import FitContext, NodeFit
 from windlass.engine.nodes.table import PODS, NodeTable
-from windlass.engine.plugin_set import Policies, counts_terminating
+from windlass.engine.plugin_set import PluginSet, counts_terminating
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Domain, RelativeScore
 from windlass.spi.quantities import is_device
@@ -33,15 +33,15 @@ def request_of(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
     return request
 
 
-def _countable(needs: Needs, policies: Policies) -> bool:
-    return policies.countable and policies.rises(needs) and not _ranked(needs, policies)
+def _countable(needs: Needs, plugins: PluginSet) -> bool:
+    return plugins.countable and plugins.rises(needs) and not _ranked(needs, plugins)
 
 
-def _ranked(needs: Needs, policies: Policies) -> bool:
+def _ranked(needs: Needs, plugins: PluginSet) -> bool:
     """Whether policies that look at a whole node choose among its cards, and their choice may bear on how
     many tasks the cards hold."""
     several = len(needs.devices) > 1 or any(need.count > 1 for need in needs.devices)
-    return bool(policies.card_ranks) and several
+    return bool(plugins.card_ranks) and several
 
 
 class TaskClass:
@@ -50,7 +50,7 @@ class TaskClass:
 
     __slots__ = (
         "_domains",
-        "_policies",
+        "_plugins",
         "_rankers",
         "_staying_domains",
         "_told",
@@ -71,7 +71,7 @@ class TaskClass:
     )
 
     def __init__(
-        self, number: int, needs: Needs, table: NodeTable, policies: Policies, fit: NodeFit | None = None
+        self, number: int, needs: Needs, table: NodeTable, plugins: PluginSet, fit: NodeFit | None = None
     ) -> None:
         """``fit``: one to share, of the same :meth:`~windlass.spi.objects.Needs.node_part`."""
         self.number = number
@@ -82,8 +82,8 @@ class TaskClass:
             needs.node_part(),
             request_of(needs.node_request),
             table,
-            policies,
-            Shared(table, policies),
+            plugins,
+            FitContext(table, plugins),
         )
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
@@ -104,12 +104,12 @@ class TaskClass:
         self.ending: dict[int, int] = {}
         """Row → those of them on it that terminate."""
         self.used_at = 0
-        self._policies = policies
+        self._plugins = plugins
         self._told = -1
         self._domains: tuple[Domain, ...] = ()
         self._staying_domains: tuple[Domain, ...] = ()
         self._rankers: tuple[RelativeScore, ...] = ()
-        self.countable = _countable(needs, policies)
+        self.countable = _countable(needs, plugins)
         """Whether filling the best node up equals placing one by one."""
 
     # ------------------------------------------------------------------ in relation to others
@@ -117,21 +117,21 @@ class TaskClass:
     @property
     def domains(self) -> tuple[Domain, ...]:
         """The policies about pods in relation to one another that mind the class: to be told of its tasks."""
-        if self._told != self._policies.told:
+        if self._told != self._plugins.told:
             self._hear()
         return self._domains
 
     @property
     def staying_domains(self) -> tuple[Domain, ...]:
         """Those of :attr:`domains` to whom a task that terminates is gone."""
-        if self._told != self._policies.told:
+        if self._told != self._plugins.told:
             self._hear()
         return self._staying_domains
 
     @property
     def rankers(self) -> tuple[RelativeScore, ...]:
         """The scores by other nodes or pods that may have an opinion on the class."""
-        if self._told != self._policies.told:
+        if self._told != self._plugins.told:
             self._hear()
         return self._rankers
 
@@ -141,18 +141,18 @@ class TaskClass:
         return {row: n for row, n in left.items() if n}
 
     def _hear(self) -> None:
-        policies = self._policies
-        self._told = policies.told
-        self._domains = policies.minding(self.number)
+        plugins = self._plugins
+        self._told = plugins.told
+        self._domains = plugins.minding(self.number)
         self._staying_domains = tuple([p for p in self._domains if not counts_terminating(p)])
-        self._rankers = policies.rankers(self.number, self.needs.dialect)
+        self._rankers = plugins.rankers(self.number, self.needs.dialect)
 
     # ------------------------------------------------------------------ of its fit
 
     @property
     def vector(self) -> NDArray[np.int64]:
         """The request as a row of the table."""
-        return self.fit.judge.vector
+        return self.fit.evaluator.vector
 
     @property
     def built(self) -> bool:
@@ -177,9 +177,9 @@ class TaskClass:
         return self.fit.total
 
     @property
-    def seats(self) -> Seats:
+    def allocator(self) -> DeviceAllocator:
         """For tasks that need parts of cards: who knows of cards."""
-        return self.fit.seats
+        return self.fit.allocator
 
     def refresh(self) -> None:
         """Take in what has changed since the last time."""
@@ -208,13 +208,13 @@ class TaskClass:
 class ClassIndex:
     """All classes by their needs. A class without tasks is kept for a while: its like may come back."""
 
-    def __init__(self, table: NodeTable, policies: Policies, keep: int) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet, keep: int) -> None:
         self._table = table
-        self._policies = policies
+        self._plugins = plugins
         self._keep = keep
         self._by_needs: dict[Needs, TaskClass] = {}
-        self._shared = Shared(table, policies)
-        self.seats = self._shared.seats
+        self._context = FitContext(table, plugins)
+        self.allocator = self._context.allocator
         self._trim_at = keep
         self._by_identity: dict[int, tuple[Needs, TaskClass]] = {}
         self._next = 0
@@ -239,20 +239,20 @@ class ClassIndex:
 
     def restore(self, number: int, needs: Needs) -> TaskClass:
         """Make the class of these needs, which must be new, under a given number."""
-        found = TaskClass(number, needs, self._table, self._policies, self._fit(needs))
+        found = TaskClass(number, needs, self._table, self._plugins, self._fit(needs))
         self._next = max(self._next, number + 1)
-        self._policies.learn(number, needs, self.counted_by)
+        self._plugins.learn(number, needs, self.counted_by)
         self._by_needs[needs] = found
         return found
 
     def _fit(self, needs: Needs) -> NodeFit:
         part = needs.node_part()
-        fit = self._shared.fits.get(part)
+        fit = self._context.fits.get(part)
         if fit is None:
             request = request_of(part.node_request)
-            fit = NodeFit(part, request, self._table, self._policies, self._shared)
-            self._shared.fits[part] = fit
-            self._shared.budget.share(len(self._shared.fits))
+            fit = NodeFit(part, request, self._table, self._plugins, self._context)
+            self._context.fits[part] = fit
+            self._context.budget.share(len(self._context.fits))
         fit.users += 1
         return fit
 
@@ -271,7 +271,7 @@ class ClassIndex:
     def judge_trends(self) -> None:
         """Scores move differently from now on: look again which classes may be placed by counting."""
         for cls in self._by_needs.values():
-            cls.countable = _countable(cls.needs, self._policies)
+            cls.countable = _countable(cls.needs, self._plugins)
 
     def touch(self, cls: TaskClass) -> None:
         """The class was used: it is kept longest."""
@@ -285,17 +285,17 @@ class ClassIndex:
         idle = sorted((c for c in self._by_needs.values() if not c.tasks), key=lambda c: c.used_at)
         gone = idle[: len(self._by_needs) - self._keep]
         for cls in gone:
-            self._policies.forget(cls.number)
+            self._plugins.forget(cls.number)
             del self._by_needs[cls.needs]
             cls.fit.users -= 1
             if not cls.fit.users:
-                del self._shared.fits[cls.fit.needs]
+                del self._context.fits[cls.fit.needs]
         if gone:
             self._by_identity.clear()
-            self._shared.budget.share(len(self._shared.fits))
+            self._context.budget.share(len(self._context.fits))
         kept = {cls.fit for cls in self._by_needs.values() if cls in watched}
         built = sorted(
-            (f for f in self._shared.fits.values() if f.built and f not in kept), key=lambda f: f.used_at
+            (f for f in self._context.fits.values() if f.built and f not in kept), key=lambda f: f.used_at
         )
         for fit in built[: max(0, len(built) - self._keep)]:
             fit.drop()

@@ -17,18 +17,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from windlass.engine.decision import DeviceShare, GroupStatus
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.devices.whole_device_table import Masks
-from windlass.engine.groups.subgroups import PartTree
-from windlass.spi.numa import ZoneHolding
+from windlass.engine.groups.subgroups import SubGroupTree
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import Group, Task, TaskState
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.spi.topology import TopologyNeed
 
 if TYPE_CHECKING:
     from windlass.engine.feasibility.task_class import TaskClass
-    from windlass.engine.groups.next_step import Step
-    from windlass.engine.pending.scheduling_queue import Bucket
+    from windlass.engine.groups.next_step import NextTasks
+    from windlass.engine.pending.scheduling_queue import PendingClass
     from windlass.engine.queues.tree import QueueEntry
 
 PENDING, ASSUMED, BOUND, RUNNING = TaskState.PENDING, TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING
@@ -78,14 +78,14 @@ class TaskEntry:
         self.state = PENDING
         self.row = -1
         self.masks: Masks = ()
-        self.cuts: Cuts = ()
+        self.cuts: TaskShares = ()
         """What it has of cards whose parts are counted one by one."""
         self.devices: tuple[DeviceShare, ...] = ()
-        self.kept: Cuts = ()
+        self.kept: TaskShares = ()
         """What of cards is promised to it."""
-        self.zones: ZoneHolding | None = None
+        self.zones: NumaHolding | None = None
         """What it holds of its node's NUMA zones, where those are known."""
-        self.kept_zones: ZoneHolding | None = None
+        self.kept_zones: NumaHolding | None = None
         """What of zones is promised to it."""
         self.promised = -1
         """The row on which resources being freed are promised to it; -1 for none."""
@@ -165,7 +165,7 @@ class GroupEntry:
         self.roles_enforced: dict[str, int] = _NO_ROLES
         self.active_roles: dict[str, int] = _NO_ROLES
         """Role → active and succeeded tasks; kept only where role minima are enforced."""
-        self.parts: PartTree | None = None
+        self.parts: SubGroupTree | None = None
         self.tallies = False
         """Whether roles or parts are counted."""
         self.apart = False
@@ -184,16 +184,16 @@ class GroupEntry:
         """Whether it opts in to time-sharing: as what, in which queue and version of the tree that was asked."""
         self.shares = False
         """Whether it opted in to time-sharing; kept by
-        :class:`~windlass.engine.timesharing.attained_service.Sharing`."""
-        self.bucket: Bucket | None = None
-        self.step: Step | None = None
+        :class:`~windlass.engine.timesharing.attained_service.TimeSharingState`."""
+        self.bucket: PendingClass | None = None
+        self.step: NextTasks | None = None
         """What it waits for; set while it is in a bucket."""
         self.order_key: Any = None
         self.failures = 0
         self.newly_failed = False
         self.failure = ""
         self.not_before = 0.0
-        self.refusal: Refusal | None = None
+        self.refusal: Rejection | None = None
         """Why what was found for it was not decided when it was last tried."""
         self.claimed_in_part = False
         """Whether others went for a part of its minimum that did not let it start (tiers under ``compatibility``)."""
@@ -214,7 +214,7 @@ class GroupEntry:
         enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
         self.roles_enforced = enforced if group.min_member >= sum(enforced.values()) else {}
         self.active_roles = {}
-        self.parts = PartTree(group) if group.subgroups or group.min_subgroups else None
+        self.parts = SubGroupTree(group) if group.subgroups or group.min_subgroups else None
         self.tallies = bool(self.roles_enforced) or self.parts is not None
         if self.tallies:
             for entry in self.tasks.values():
@@ -432,7 +432,7 @@ class GroupEntry:
         return f"<GroupEntry {self.key} active={self.active} pending={len(self.pending)}>"
 
 
-def promised(group: GroupEntry) -> list[TaskEntry]:
+def nominated(group: GroupEntry) -> list[TaskEntry]:
     """The tasks of the group that room is promised to."""
     return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import PENDING, GroupEntry, TaskEntry, promised
-from windlass.engine.groups.subgroups import PartEntry, PartTree
+from windlass.engine.groups.entries import PENDING, GroupEntry, TaskEntry, nominated
+from windlass.engine.groups.subgroups import SubGroupEntry, SubGroupTree
 from windlass.spi.plugins import StepView
 
 
-class Run(msgspec.Struct):
+class TaskBatch(msgspec.Struct):
     """Neighbouring tasks of a step that are alike: one class, one role."""
 
     cls: TaskClass
@@ -28,13 +28,13 @@ class Run(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Part:
+class MissingSubGroup:
     """What a part of a gang lacks: ``members`` of its own tasks, and ``needed`` of ``parts``."""
 
     name: str
     members: int
-    runs: list[Run]
-    parts: list[Part] = field(default_factory=list)
+    batches: list[TaskBatch]
+    parts: list[MissingSubGroup] = field(default_factory=list)
     needed: int = 0
 
     def least(self) -> int:
@@ -43,11 +43,11 @@ class Part:
 
     def shape(self) -> Hashable:
         """Equal for parts that lack the same."""
-        runs = tuple((run.cls.number, run.role, len(run.entries)) for run in self.runs)
+        runs = tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in self.batches)
         return (self.members, self.needed, runs, tuple(part.shape() for part in self.parts))
 
 
-class Step(msgspec.Struct):
+class NextTasks(msgspec.Struct):
     """A group's next step.
 
     A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many are
@@ -58,21 +58,21 @@ class Step(msgspec.Struct):
     started below its own minimum.
     """
 
-    runs: list[Run]
+    batches: list[TaskBatch]
     members: int
     roles: dict[str, int]
     extra: bool = False
-    root: Part | None = None
-    options: Sequence[Part] = ()
-    pool: Sequence[Part] = ()
+    root: MissingSubGroup | None = None
+    options: Sequence[MissingSubGroup] = ()
+    pool: Sequence[MissingSubGroup] = ()
 
     @property
     def alone(self) -> bool:
         """Whether it asks for one certain task and nothing else."""
-        runs = self.runs
+        batches = self.batches
         return (
-            len(runs) == 1
-            and len(runs[0].entries) == 1
+            len(batches) == 1
+            and len(batches[0].entries) == 1
             and not self.roles
             and self.root is None
             and not self.options
@@ -80,7 +80,7 @@ class Step(msgspec.Struct):
 
     @property
     def single_class(self) -> bool:
-        return len({run.cls for run in self.runs}) == 1
+        return len({batch.cls for batch in self.batches}) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Shortage:
     part: str = ""
 
 
-def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage | None:
+def next_step(group: GroupEntry, *, unpromised: bool = False) -> NextTasks | Shortage | None:
     """What the group asks for next; ``None`` if nothing of it waits.
 
     ``unpromised``: leave out tasks of an elastic group that room is already promised to.
@@ -104,7 +104,7 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
         missing = group.minimum - group.active - group.succeeded
         if missing <= 1:
             (entry,) = pending.values()
-            return Step([Run(entry.cls, "", [entry])], 1, {}, missing <= 0)
+            return NextTasks([TaskBatch(entry.cls, "", [entry])], 1, {}, missing <= 0)
     missing = group.missing
     if group.ready():
         return _extra_step(group, unpromised=unpromised) if pending else _gated_extra(group)
@@ -118,7 +118,7 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
             have = group.roles_enforced[role] - lacking
             return Shortage(role, group.roles_enforced[role], have + there, _gated(group, role=role))
     if group.parts is None:
-        return Step(_runs(group), max(missing, 0), roles)
+        return NextTasks(_runs(group), max(missing, 0), roles)
     return _parted_step(group, group.parts, max(missing, 0), roles)
 
 
@@ -138,48 +138,48 @@ def _gated_extra(group: GroupEntry) -> Shortage | None:
     return Shortage("", group.minimum, group.held_members, gated) if gated else None
 
 
-def _extra_step(group: GroupEntry, *, unpromised: bool) -> Step | None:
+def _extra_step(group: GroupEntry, *, unpromised: bool) -> NextTasks | None:
     """One task: the first that fits of the first of each class."""
     if group.parts is not None:
         return _parted_extra(group, group.parts, unpromised=unpromised)
-    runs: list[Run] = []
+    batches: list[TaskBatch] = []
     seen: set[TaskClass] = set()
     for entry in group.candidates():
         if entry.cls not in seen and not (unpromised and entry.promised >= 0):
             seen.add(entry.cls)
-            runs.append(Run(entry.cls, "", [entry]))
+            batches.append(TaskBatch(entry.cls, "", [entry]))
             if len(seen) == len(group.pending_classes):
                 break
-    return Step(runs, 1, {}, extra=True) if runs else None
+    return NextTasks(batches, 1, {}, extra=True) if batches else None
 
 
-def _runs(group: GroupEntry) -> list[Run]:
+def _runs(group: GroupEntry) -> list[TaskBatch]:
     """What waits of the group in its order, as runs."""
     if len(group.pending_classes) == 1 and not group.roles_enforced and not group.apart:
         (cls,) = group.pending_classes
-        return [Run(cls, "", list(group.waiting()))]
+        return [TaskBatch(cls, "", list(group.waiting()))]
     return runs_of(group.candidates(), by_role=bool(group.roles_enforced))
 
 
-def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[Run]:
+def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[TaskBatch]:
     """Neighbours of one class (and role, if asked for) together."""
-    runs: list[Run] = []
+    batches: list[TaskBatch] = []
     for entry in entries:
         role = entry.task.role if by_role else ""
-        last = runs[-1] if runs else None
+        last = batches[-1] if batches else None
         if last is not None and last.cls is entry.cls and last.role == role:
             last.entries.append(entry)
         else:
-            runs.append(Run(entry.cls, role, [entry]))
-    return runs
+            batches.append(TaskBatch(entry.cls, role, [entry]))
+    return batches
 
 
 # ---------------------------------------------------------------------- groups with parts
 
-_Waiting = dict[PartEntry, list[TaskEntry]]
+_Waiting = dict[SubGroupEntry, list[TaskEntry]]
 
 
-def _by_part(group: GroupEntry, tree: PartTree, *, unpromised: bool = False) -> _Waiting:
+def _by_part(group: GroupEntry, tree: SubGroupTree, *, unpromised: bool = False) -> _Waiting:
     found: _Waiting = {}
     for entry in group.candidates():
         if not (unpromised and entry.promised >= 0):
@@ -187,7 +187,9 @@ def _by_part(group: GroupEntry, tree: PartTree, *, unpromised: bool = False) -> 
     return found
 
 
-def _parted_step(group: GroupEntry, tree: PartTree, missing: int, roles: dict[str, int]) -> Step | Shortage:
+def _parted_step(
+    group: GroupEntry, tree: SubGroupTree, missing: int, roles: dict[str, int]
+) -> NextTasks | Shortage:
     waiting = _by_part(group, tree)
     by_role = bool(group.roles_enforced)
     root = _lack(tree.root, waiting, by_role)
@@ -195,31 +197,31 @@ def _parted_step(group: GroupEntry, tree: PartTree, missing: int, roles: dict[st
         return _short_part(group, tree.root, waiting)
     members = max(missing, sum(roles.values()), root.least())
     pool = [
-        Part(part.name, max(0, part.minimum - part.held), runs_of(own, by_role=by_role))
+        MissingSubGroup(part.name, max(0, part.minimum - part.held), runs_of(own, by_role=by_role))
         for part in tree.root.walk()
         if (own := waiting.get(part))
     ]
-    return Step(runs_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
+    return NextTasks(runs_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
 
 
-def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
+def _lack(part: SubGroupEntry, waiting: _Waiting, by_role: bool) -> MissingSubGroup | None:
     """What the part lacks; ``None`` if the tasks that are there cannot complete it."""
     own = waiting.get(part, [])
     members = max(0, part.minimum - part.held)
     if members > len(own):
         return None
     needed = max(0, part.required - part.completed())
-    children: list[Part] = []
+    children: list[MissingSubGroup] = []
     if needed:
         incomplete = (child for child in part.children if not child.complete())
         children = [lack for child in incomplete if (lack := _lack(child, waiting, by_role)) is not None]
         if len(children) < needed:
             return None
-        children.sort(key=Part.least)
-    return Part(part.name, members, runs_of(own, by_role=by_role), children, needed)
+        children.sort(key=MissingSubGroup.least)
+    return MissingSubGroup(part.name, members, runs_of(own, by_role=by_role), children, needed)
 
 
-def _short_part(group: GroupEntry, root: PartEntry, waiting: _Waiting) -> Shortage:
+def _short_part(group: GroupEntry, root: SubGroupEntry, waiting: _Waiting) -> Shortage:
     """The first part, from the top, of which too few tasks are there."""
     for part in root.walk():
         there = part.held + len(waiting.get(part, ()))
@@ -233,17 +235,17 @@ def _short_part(group: GroupEntry, root: PartEntry, waiting: _Waiting) -> Shorta
     raise RuntimeError(f"nothing is short in {group!r}")
 
 
-def _parted_extra(group: GroupEntry, tree: PartTree, *, unpromised: bool) -> Step | None:
+def _parted_extra(group: GroupEntry, tree: SubGroupTree, *, unpromised: bool) -> NextTasks | None:
     """What may come next of a complete group, best first: parts that are not complete, then the emptiest."""
     waiting = _by_part(group, tree, unpromised=unpromised)
     options = list(_options(tree.root, waiting, bool(group.roles_enforced)))
     if not options:
         return None
-    runs = [run for option in options for run in _all_runs(option)]
-    return Step(runs, min(option.least() for option in options), {}, extra=True, options=options)
+    batches = [batch for option in options for batch in _all_runs(option)]
+    return NextTasks(batches, min(option.least() for option in options), {}, extra=True, options=options)
 
 
-def _options(part: PartEntry, waiting: _Waiting, by_role: bool) -> Iterable[Part]:
+def _options(part: SubGroupEntry, waiting: _Waiting, by_role: bool) -> Iterable[MissingSubGroup]:
     if part.children:
         ranked = sorted(part.children, key=lambda child: (child.complete(), child.fullness(), child.position))
         for child in ranked:
@@ -255,17 +257,19 @@ def _options(part: PartEntry, waiting: _Waiting, by_role: bool) -> Iterable[Part
     for entry in waiting.get(part, ()):
         if entry.cls not in seen:
             seen.add(entry.cls)
-            yield Part(part.name, 1, [Run(entry.cls, entry.task.role if by_role else "", [entry])])
+            yield MissingSubGroup(
+                part.name, 1, [TaskBatch(entry.cls, entry.task.role if by_role else "", [entry])]
+            )
 
 
-def promised_units(group: GroupEntry) -> list[tuple[PartEntry | None, list[TaskEntry]]]:
+def nominated_units(group: GroupEntry) -> list[tuple[SubGroupEntry | None, list[TaskEntry]]]:
     """What a group that holds its minimum is promised beyond it, by what may come without the rest: every task by
     itself, but those that are to complete a part (told with them) together."""
     if group.parts is None:
-        return [(None, [entry]) for entry in promised(group)]
-    alone: list[tuple[PartEntry | None, list[TaskEntry]]] = []
+        return [(None, [entry]) for entry in nominated(group)]
+    alone: list[tuple[SubGroupEntry | None, list[TaskEntry]]] = []
     together: _Waiting = {}
-    for entry in promised(group):
+    for entry in nominated(group):
         lacking = group.parts.of(entry.task.subgroup).outermost_incomplete()
         if lacking is None:
             alone.append((None, [entry]))
@@ -274,37 +278,37 @@ def promised_units(group: GroupEntry) -> list[tuple[PartEntry | None, list[TaskE
     return [*together.items(), *alone]
 
 
-def _all_runs(part: Part) -> Iterable[Run]:
-    yield from part.runs
+def _all_runs(part: MissingSubGroup) -> Iterable[TaskBatch]:
+    yield from part.batches
     for child in part.parts:
         yield from _all_runs(child)
 
 
-def is_promised(group: GroupEntry, step: Step) -> bool:
+def is_nominated(group: GroupEntry, step: NextTasks) -> bool:
     """Whether the group waits for promised room already."""
-    there = len(promised(group))
+    there = len(nominated(group))
     return there >= (len(group.pending) if step.extra else max(step.members, 1))
 
 
 # ---------------------------------------------------------------------- in sum
 
 
-def whole_step(group: GroupEntry, step: Step) -> StepView:
+def whole_step(group: GroupEntry, step: NextTasks) -> StepView:
     """The least that the step asks for in sum: the tasks that would be taken in task order."""
-    if len(step.runs) == 1 and step.root is None and not step.options:
-        run = step.runs[0]
-        n = min(len(run.entries), step.members)
-        request = run.cls.request
+    if len(step.batches) == 1 and step.root is None and not step.options:
+        batch = step.batches[0]
+        n = min(len(batch.entries), step.members)
+        request = batch.cls.request
         if n > 1:
-            request = {name: units * n for name, units in run.cls.items}
-        return StepView(group.spec, request, n, step.extra, needs=(run.cls.needs,))
+            request = {name: units * n for name, units in batch.cls.items}
+        return StepView(group.spec, request, n, step.extra, needs=(batch.cls.needs,))
     taken: dict[str, TaskEntry] = {}
     roles, members = dict(step.roles), step.members
     if step.extra:
         if step.options:
-            _take_part(min(step.options, key=Part.least), taken)
+            _take_part(min(step.options, key=MissingSubGroup.least), taken)
         else:
-            taken[step.runs[0].entries[0].key] = step.runs[0].entries[0]
+            taken[step.batches[0].entries[0].key] = step.batches[0].entries[0]
         return view_of(group, taken.values(), extra=True)
     if step.root is not None:
         _take_part(step.root, taken)
@@ -313,15 +317,15 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
             if roles.get(role, 0):
                 roles[role] -= 1
     members = max(0, members - len(taken))
-    for run in step.runs:
-        lacking = roles.get(run.role, 0)
+    for batch in step.batches:
+        lacking = roles.get(batch.role, 0)
         free = max(0, members - sum(roles.values()))
-        for entry in run.entries:
+        for entry in batch.entries:
             if entry.key in taken:
                 continue
             if lacking:
                 lacking -= 1
-                roles[run.role] -= 1
+                roles[batch.role] -= 1
             elif free:
                 free -= 1
             else:
@@ -331,38 +335,38 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
     return view_of(group, taken.values(), extra=False)
 
 
-def least_in_sum(group: GroupEntry, step: Step) -> dict[str, int]:
+def least_in_sum(group: GroupEntry, step: NextTasks) -> dict[str, int]:
     """Of each resource the least that the gang holds of nodes, in units, once the step is done, whichever of its tasks
     are taken: what it holds already, and the smallest that are missing, of each role as many as it must have."""
     found: Counter[str] = Counter()
     for entry in group.tasks.values():
         if entry.row >= 0:
             found.update(dict(entry.cls.node_items))
-    for name in {name for run in step.runs for name, _ in run.cls.node_items}:
+    for name in {name for batch in step.batches for name, _ in batch.cls.node_items}:
         found[name] += _least_of(step, name)
     return dict(found)
 
 
-def _least_of(step: Step, resource: str) -> int:
+def _least_of(step: NextTasks, resource: str) -> int:
     lacking, total = dict(step.roles), 0
     free = max(0, step.members - sum(lacking.values()))
-    sizes = [(dict(run.cls.node_items).get(resource, 0), run) for run in step.runs]
-    for units, run in sorted(sizes, key=lambda size: size[0]):
-        of_role = min(len(run.entries), lacking.get(run.role, 0))
-        others = min(len(run.entries) - of_role, free)
+    sizes = [(dict(run.cls.node_items).get(resource, 0), run) for run in step.batches]
+    for units, batch in sorted(sizes, key=lambda size: size[0]):
+        of_role = min(len(batch.entries), lacking.get(batch.role, 0))
+        others = min(len(batch.entries) - of_role, free)
         if of_role:
-            lacking[run.role] -= of_role
+            lacking[batch.role] -= of_role
         free -= others
         total += units * (of_role + others)
     return total
 
 
-def _take_part(part: Part, taken: dict[str, TaskEntry]) -> None:
+def _take_part(part: MissingSubGroup, taken: dict[str, TaskEntry]) -> None:
     left = part.members
-    for run in part.runs:
-        for entry in run.entries[:left]:
+    for batch in part.batches:
+        for entry in batch.entries[:left]:
             taken[entry.key] = entry
-        left = max(0, left - len(run.entries))
+        left = max(0, left - len(batch.entries))
     for child in part.parts[: part.needed]:
         _take_part(child, taken)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from windlass.spi.objects import Group, SubGroup
 
 
-class PartEntry:
+class SubGroupEntry:
     """One part, with its count. ``needed``: how many of ``children`` must be complete."""
 
     __slots__ = ("children", "held", "minimum", "name", "needed", "parent", "position")
@@ -23,8 +23,8 @@ class PartEntry:
         """Its place in the group's list: what goes first among equals."""
         self.minimum = max(0, spec.min_members)
         self.needed = spec.min_subgroups
-        self.children: list[PartEntry] = []
-        self.parent: PartEntry | None = None
+        self.children: list[SubGroupEntry] = []
+        self.parent: SubGroupEntry | None = None
         self.held = 0
 
     @property
@@ -43,7 +43,7 @@ class PartEntry:
         """How many of the parts below are complete."""
         return sum(child.complete() for child in self.children)
 
-    def outermost_incomplete(self) -> PartEntry | None:
+    def outermost_incomplete(self) -> SubGroupEntry | None:
         """Of this part and those that it lies in, the outermost that is not complete."""
         part, found = self, None
         while part is not None:
@@ -68,7 +68,7 @@ class PartEntry:
             return self.completed() / max(self.required, 1)
         return self.held / max(self.minimum, 1)
 
-    def walk(self) -> Iterator[PartEntry]:
+    def walk(self) -> Iterator[SubGroupEntry]:
         """This part and all below it."""
         yield self
         for child in self.children:
@@ -78,26 +78,26 @@ class PartEntry:
         return f"<PartEntry {self.name or '(root)'} {self.held} of {self.minimum}>"
 
 
-class PartTree:
+class SubGroupTree:
     """The parts of one group."""
 
     __slots__ = ("by_name", "root")
 
     def __init__(self, group: Group) -> None:
-        self.root = PartEntry(SubGroup("", min_subgroups=group.min_subgroups), -1)
-        self.by_name = {spec.name: PartEntry(spec, at) for at, spec in enumerate(group.subgroups)}
+        self.root = SubGroupEntry(SubGroup("", min_subgroups=group.min_subgroups), -1)
+        self.by_name = {spec.name: SubGroupEntry(spec, at) for at, spec in enumerate(group.subgroups)}
         for spec in group.subgroups:
             part = self.by_name[spec.name]
             parent = self.by_name.get(spec.parent) if spec.parent else self.root
             part.parent = self.root if parent is None or _below(parent, part) else parent
             part.parent.children.append(part)
 
-    def of(self, name: str) -> PartEntry:
+    def of(self, name: str) -> SubGroupEntry:
         """The part of that name; the root if there is none."""
         return self.by_name.get(name, self.root)
 
 
-def _below(part: PartEntry | None, ancestor: PartEntry) -> bool:
+def _below(part: SubGroupEntry | None, ancestor: SubGroupEntry) -> bool:
     while part is not None:
         if part is ancestor:
             return True

@@ -4,7 +4,7 @@ On a busy cluster most of what changes between two turns of a class are nodes th
 need not be judged by each class anew: without any of a resource that it asks for a row takes none of its tasks.
 What is known here is the same for all classes, and is brought up to date once for all of them.
 
-Invariant after :meth:`OpenRows.sync`: every row that changed after :attr:`OpenRows.floor` either is ``shut`` or
+Invariant after :meth:`FreeRows.sync`: every row that changed after :attr:`FreeRows.floor` either is ``shut`` or
 stands in the log.
 """
 
@@ -19,7 +19,7 @@ _MANY = 64
 """After so many changes the log begins anew."""
 
 
-class OpenRows:
+class FreeRows:
     """``column``: of the resource."""
 
     __slots__ = ("_column", "_mark", "_stamps", "_table", "floor", "shut")

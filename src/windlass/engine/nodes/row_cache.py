@@ -7,17 +7,17 @@ magnitude cheaper than arrays; the answers are the same to the last bit (a prope
 from __future__ import annotations
 
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import PlainScore, PlainScorer
-from windlass.spi.scoring import CardScorer, PlainCardScore
+from windlass.spi.scoring import CardScorer, PlainDeviceScore
 
 Cells = tuple[int, list[int], list[int], list[int], list[int]]
 """The change of the row that they show; by column what is free, allocatable, used, releasing."""
 MOST = 4096
 
 
-class RowCells:
+class RowCache:
     """The rows that somebody has looked at since they changed last, for all classes together."""
 
     __slots__ = ("_epoch", "_known", "_table")
@@ -41,11 +41,11 @@ class RowCells:
 
     def read(self, row: int, stamp: int) -> Cells:
         """The row as it is now, noted in :meth:`known`."""
-        cells = self._known[row] = (stamp, *amounts_at(self._table, row))
+        cells = self._known[row] = (stamp, *resources_at(self._table, row))
         return cells
 
 
-def amounts_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list[int], list[int]]:
+def resources_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list[int], list[int]]:
     """By column what is free, allocatable, used, releasing on a row."""
     planes = table.planes[row].tolist()
     allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
@@ -60,19 +60,19 @@ PlainScores = list[tuple[float, PlainScorer | None, CardScorer | None]]
 """Weights, and the scores of one row: by its amounts, or by its cards as well."""
 
 
-def plain_scores(policies: Policies, needs: Needs, table: NodeTable) -> PlainScores | None:
+def plain_scores(plugins: PluginSet, needs: Needs, table: NodeTable) -> PlainScores | None:
     """The row scores for tasks of these needs, asked about one row at a time; ``None`` where a policy can
     only be asked about arrays, and for a resource that no node lists (MIG slices that are carved)."""
-    if not policies.amounts_decide or policies.other_capacities or policies.row_filters:
+    if not plugins.amounts_decide or plugins.other_capacities or plugins.row_filters:
         return None
     if any(resource not in table.resources.values for resource, _ in needs.request):
         return None
     found: PlainScores = []
-    for plugin in policies.scores(needs.dialect).row:
+    for plugin in plugins.scores(needs.dialect).row:
         by_amounts = by_cards = None
         if isinstance(plugin, PlainScore):
             by_amounts = plugin.plain(needs, table.resources.values)
-        elif isinstance(plugin, PlainCardScore):
+        elif isinstance(plugin, PlainDeviceScore):
             by_cards = plugin.plain_cards(needs, table.resources.values)
         else:
             return None

@@ -19,13 +19,13 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.share_table import CardTable
-from windlass.engine.devices.whole_device_table import WHOLE, DeviceTable, slots_of
+from windlass.engine.devices.share_table import ShareTable
+from windlass.engine.devices.whole_device_table import WHOLE, WholeDeviceTable, slots_of
 from windlass.engine.nodes.change_log import ChangeLog
 from windlass.engine.nodes.images import ImageTable
 from windlass.engine.nodes.interning import Interner
 from windlass.engine.nodes.name_order import NameRanking
-from windlass.spi.numa import NodeZones
+from windlass.spi.numa import NumaTopology
 from windlass.spi.objects import Node, Taint, TaskState
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ NO_POD_LIMIT = 1 << 31
 PODS = "pods"
 
 
-class Wide(Protocol):
+class WideRow(Protocol):
     """Keeps a row of the block, or what is as wide."""
 
     def widen(self) -> None:
@@ -70,14 +70,14 @@ class NodeTable:
         self.tasks: list[dict[str, TaskEntry]] = []
         self.expected: dict[int, dict[str, TaskEntry]] = {}
         """Row → the tasks that room is promised to there."""
-        self.devices = DeviceTable()
+        self.devices = WholeDeviceTable()
         self.ailing: set[int] = set()
         """Rows of which some devices are not healthy."""
-        self.zones: dict[int, NodeZones] = {}
+        self.zones: dict[int, NumaTopology] = {}
         """Row → the node's NUMA zones, where they are known."""
         self.on_zones: Callable[[int], None] = _nobody
         """Told of rows whose zones came, went or changed."""
-        self.cards = CardTable(self)
+        self.cards = ShareTable(self)
         self.images = ImageTable()
         self.ranking = NameRanking()
         self.rows: dict[str, int] = {}
@@ -95,7 +95,7 @@ class NodeTable:
         """Rows on which something became possible since the engine last looked."""
         self.epoch = 0
         """Counts the events after which every cached array is void."""
-        self.kept_wide: WeakSet[Wide] = WeakSet()
+        self.kept_wide: WeakSet[WideRow] = WeakSet()
         """Told when the block has become wider, as soon as it has."""
         self._asked_carried: set[str] = set()
         self.relabelled: set[int] = set()

@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.view import CardArrays
+from windlass.engine.devices.view import DeviceArrays
 from windlass.engine.nodes.images import TableImages
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.spi.devices import CardView
+from windlass.spi.devices import DeviceView
 from windlass.spi.nodes import BoolArray, ImageView, IntArray
 from windlass.spi.objects import Taint
 
@@ -140,9 +140,9 @@ class TableView:
             return self._table.names[: self.size]
         return [self._table.names[row] for row in self._rows.tolist()]
 
-    def cards(self) -> CardView:
+    def cards(self) -> DeviceView:
         return cast(
-            CardView, CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
+            DeviceView, DeviceArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
         )  # to checkers a cached property is none
 
     def images(self) -> ImageView:

@@ -3,7 +3,7 @@
 By amounts and by what is fixed about nodes alone. A claim that shares time asks for it, and between two claims only
 a few rows have changed: these are counted anew, not all.
 
-Invariant after :meth:`Outlook.follow`: the figures are those of
+Invariant after :meth:`CapacityAfterTermination.follow`: the figures are those of
 :func:`~windlass.engine.pending.capacity_if_evicted.future_free` as it is now.
 """
 
@@ -19,18 +19,18 @@ import numpy as np
 from windlass.engine.feasibility.task_class import TaskClass
 
 if TYPE_CHECKING:
-    from windlass.engine.pending.capacity_if_evicted import Leftover
+    from windlass.engine.pending.capacity_if_evicted import FutureFree
 
 
-class Outlook:
+class CapacityAfterTermination:
     """Of one class, as long as what is fixed about nodes stays as it is. ``device``: the column of a resource of which
     is asked how much there is at the most on one node, -1 for none."""
 
     __slots__ = ("_device", "_left", "_leftover", "_rows_with", "asked", "columns", "fits", "static", "total")
 
-    def __init__(self, cls: TaskClass, leftover: Leftover, device: int) -> None:
+    def __init__(self, cls: TaskClass, leftover: FutureFree, device: int) -> None:
         """``cls`` has taken in what is fixed about nodes."""
-        asked = cls.fit.judge.plain_asked
+        asked = cls.fit.evaluator.plain_asked
         self.columns = [column for column, _ in asked]
         self.asked = [units for _, units in asked]
         self.static = cls.static.tobytes()

@@ -17,8 +17,8 @@ from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.pending.capacity_after_termination import Outlook
-from windlass.engine.pending.freed_devices import Vacated
+from windlass.engine.pending.capacity_after_termination import CapacityAfterTermination
+from windlass.engine.pending.freed_devices import FreedDevices
 
 _FEW_ROWS = 16
 """So few rows are faster looked at one by one."""
@@ -38,7 +38,7 @@ def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
     return allocatable - used + releasing - kept
 
 
-class Leftover:
+class FutureFree:
     """:func:`future_free`, made once for each state of the table: as an array and as lists, each only for who asks."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -50,7 +50,7 @@ class Leftover:
         self._cells_of: _State | None = None
         self._sums: list[int] | None = None
         """Those of the lists, where somebody has asked."""
-        self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, Outlook]] = {}
+        self._outlooks: dict[tuple[TaskClass, int], tuple[_State, int, CapacityAfterTermination]] = {}
         """Class and column → of which state of the table, and of what is fixed about nodes."""
 
     def free(self) -> NDArray[np.int64]:
@@ -88,9 +88,9 @@ class Leftover:
             found = self._sums = sums
         return found
 
-    def outlook(self, cls: TaskClass, device: int) -> Outlook:
+    def after_termination(self, cls: TaskClass, device: int) -> CapacityAfterTermination:
         """How many tasks of a class, which has taken in what is fixed about nodes, there is room for; see
-        :class:`~windlass.engine.pending.capacity_after_termination.Outlook`."""
+        :class:`~windlass.engine.pending.capacity_after_termination.CapacityAfterTermination`."""
         state, fixed = self._state(), self.table.statics.mark
         known = self._outlooks.get((cls, device))
         if known is not None and known[0] == state and known[1] == fixed:
@@ -104,7 +104,7 @@ class Leftover:
         if found is None:
             if len(self._outlooks) >= _OUTLOOKS:
                 self._outlooks.clear()
-            found = Outlook(cls, self, device)
+            found = CapacityAfterTermination(cls, self, device)
         self._outlooks[cls, device] = state, fixed, found
         return found
 
@@ -143,7 +143,7 @@ def could_hold(table: NodeTable, cls: TaskClass) -> int:
     cls.refresh()
     counts = _counts(table.planes[: table.height, ALLOCATABLE], cls)
     if cls.needs.devices:
-        cls.seats.limit(counts, TableView(table, empty=True), cls.needs)
+        cls.allocator.limit(counts, TableView(table, empty=True), cls.needs)
     return int(counts.sum())
 
 
@@ -158,7 +158,7 @@ def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArra
     missing[never | ~cls.static[: table.height]] = np.inf
     if cls.needs.devices:
         rows = np.flatnonzero(np.isfinite(missing))
-        missing[rows] += cls.seats.lacks(rows.tolist(), cls.needs)
+        missing[rows] += cls.allocator.lacks(rows.tolist(), cls.needs)
     return missing
 
 
@@ -169,7 +169,7 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
     return counts
 
 
-class Room:
+class CapacityIfEvicted:
     """What one class of tasks finds on the nodes as victims go and are spared again."""
 
     def __init__(
@@ -192,8 +192,8 @@ class Room:
         self._static = cls.static[: table.height]
         counts = _counts(free, cls)
         if cls.needs.devices:
-            cls.seats.limit(counts, TableView(table, future=True), cls.needs)
-        self._vacated = Vacated(table)
+            cls.allocator.limit(counts, TableView(table, future=True), cls.needs)
+        self._vacated = FreedDevices(table)
         self._counts: list[int] = counts.tolist()
         self._codes: list[int] | None = None
         self._domains = domains
@@ -273,7 +273,7 @@ class Room:
         left = future_free_at(table, row)
         for key in gone:
             left = left + table.leaves(table.tasks[row][key])
-        return self.cls.seats.count_if(row, self.cls.needs, self._vacated, left)
+        return self.cls.allocator.count_if(row, self.cls.needs, self._vacated, left)
 
 
 def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:

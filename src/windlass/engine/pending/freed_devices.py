@@ -14,7 +14,7 @@ from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import NodeTable
 
 
-class Vacated:
+class FreedDevices:
     """Some tasks are imagined to be gone, one after the other, and back again."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -39,22 +39,22 @@ class Vacated:
         cells = self._cells.get(row)
         if cells is None:
             cells = self._cells[row] = self._table.cards.cells[row].copy()
-        kit = self._table.cards.row(row).kit
+        device_set = self._table.cards.row(row).device_set
         drawn = self._drawn.setdefault(row, Counter())
-        for cut in entry.cuts:
-            for name, units, _ in cut.draws:
+        for share in entry.cuts:
+            for name, units, _ in share.draws:
                 drawn[name] += sign * units
-            if cut.index < 0:
-                change[cut.resource] = change.get(cut.resource, 0) + sign * cut.milli
+            if share.index < 0:
+                change[share.resource] = change.get(share.resource, 0) + sign * share.milli
                 continue
-            slot = kit.slots[cut.resource, cut.index]
-            card = kit.cards[slot]
+            slot = device_set.slots[share.resource, share.index]
+            card = device_set.cards[slot]
             before = _later(cells[slot].tolist())
             part = cells[slot, LEAVING * FIELDS : (LEAVING + 1) * FIELDS]
-            part += sign * card.vector(cut)
+            part += sign * card.vector(share)
             if card.counted and not card.sick:
                 closed = before - _later(cells[slot].tolist())
-                change[cut.resource] = change.get(cut.resource, 0) + closed * WHOLE
+                change[share.resource] = change.get(share.resource, 0) + closed * WHOLE
         freed = self._freed.setdefault(row, {})
         for name, units in change.items():
             freed[name] = freed.get(name, 0) + units

@@ -27,12 +27,12 @@ from windlass.api.reasons import Explanation
 from windlass.engine.feasibility.task_class import NodeFit, TaskClass
 from windlass.engine.groups.entries import GroupEntry, passing_time
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.pending.capacity_if_evicted import Leftover
-from windlass.engine.queues.group_order import Line
+from windlass.engine.pending.capacity_if_evicted import FutureFree
+from windlass.engine.queues.group_order import OrderedGroups
 from windlass.engine.queues.tree import QueueEntry, QueueTree
-from windlass.engine.victims.budget_blockers import Stop
+from windlass.engine.victims.budget_blockers import BudgetBlocker
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import Domain, Overheard
+from windlass.spi.plugins import Domain, Listeners
 
 Signature = tuple[Hashable, ...]
 NOBODY = -1.0
@@ -48,7 +48,7 @@ def line_of(queue: QueueEntry) -> Signature:
 
 
 @dataclass(slots=True)
-class Waits:
+class WakeConditions:
     """What would help; any one of it is reason enough to try again."""
 
     room: dict[TaskClass, int] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Waits:
     """The group for which room is kept that this one could have had."""
 
 
-NOTHING = Waits()
+NOTHING = WakeConditions()
 """Of a bucket that is not parked; nobody writes to it."""
 
 
-class Bucket:
+class PendingClass:
     """Groups of equal next step in one queue, in order."""
 
     __slots__ = (
@@ -96,8 +96,8 @@ class Bucket:
         self.dialect = dialect
         """The API of its groups; ``None`` where they may be of several, in a strict line."""
         self.members: dict[str, GroupEntry] = {}
-        self.line = Line()
-        self.ranked: Line | None = None
+        self.line = OrderedGroups()
+        self.ranked: OrderedGroups | None = None
         """The members by rank, from when somebody has asked for that first (:meth:`by_rank`)."""
         self.limit: float | None = None
         """While the first was found to have to wait for somebody else's room: within how many seconds another
@@ -113,7 +113,7 @@ class Bucket:
         """Shared by all members while they are parked."""
         self.told = ""
         """The reason codes that every member has been told; empty if some have not."""
-        self.stopped: dict[str, tuple[Stop, ...]] = {}
+        self.stopped: dict[str, tuple[BudgetBlocker, ...]] = {}
         """Action → the budgets that alone stopped the last claim of its first group under that name."""
         self.ticket = -1
         """Of its entry among the buckets of its queue; -1 for none. Kept by ``turns``, as is the next."""
@@ -144,10 +144,10 @@ class Bucket:
         if self.ranked is not None:
             self.ranked.leave(group.key)
 
-    def by_rank(self) -> Line:
+    def by_rank(self) -> OrderedGroups:
         """The members by rank, whatever policies say of their order."""
         if self.ranked is None:
-            self.ranked = Line()
+            self.ranked = OrderedGroups()
             for group in sorted(self.members.values(), key=_rank):
                 self.ranked.enter(group.rank, group.key, None)
         return self.ranked
@@ -199,21 +199,21 @@ class Bucket:
         return f"<Bucket {self.queue.name} {len(self.members)} {'parked' if self.parked else 'active'}>"
 
 
-class ParkingLot:
+class SchedulingQueue:
     def __init__(self, table: NodeTable, queues: QueueTree, domains: list[Domain]) -> None:
         self._table = table
-        self.leftover = Leftover(table)
+        self.leftover = FutureFree(table)
         """What is free once all that terminates is gone, for whoever asks about single rows."""
         self._queues = queues
         self._domains = domains
-        self.buckets: dict[Signature, Bucket] = {}
-        self.by_class: dict[TaskClass, dict[Bucket, None]] = {}
-        self.by_queue: dict[str, dict[Bucket, None]] = {}
-        self.by_domain: dict[TaskClass, dict[Bucket, None]] = {}
+        self.pending_classes: dict[Signature, PendingClass] = {}
+        self.by_class: dict[TaskClass, dict[PendingClass, None]] = {}
+        self.by_queue: dict[str, dict[PendingClass, None]] = {}
+        self.by_domain: dict[TaskClass, dict[PendingClass, None]] = {}
         self._by_number: dict[int, TaskClass] = {}
         """The classes of ``by_domain``."""
-        self.by_anything: dict[Bucket, None] = {}
-        self.by_row: dict[int, dict[Bucket, None]] = {}
+        self.by_anything: dict[PendingClass, None] = {}
+        self.by_row: dict[int, dict[PendingClass, None]] = {}
         self.holds: Callable[[GroupEntry], bool] = lambda group: True
         """Whether, by counting, some domain would hold the step of a group that has to be in one."""
         self._matrix: NDArray[np.int64] | None = None
@@ -223,73 +223,73 @@ class ParkingLot:
 
     # ------------------------------------------------------------------ membership
 
-    def enter(self, signature: Signature, queue: QueueEntry, group: GroupEntry) -> Bucket:
+    def enter(self, signature: Signature, queue: QueueEntry, group: GroupEntry) -> PendingClass:
         """Put a group, its order key set, into the bucket of its signature."""
-        bucket = self.buckets.get(signature)
-        if bucket is None:
+        pending_class = self.pending_classes.get(signature)
+        if pending_class is None:
             dialect = None if len(signature) == 1 or group.group is None else group.group.dialect
-            bucket = self.buckets[signature] = Bucket(signature, queue, dialect)
-        bucket.add(group)
-        return bucket
+            pending_class = self.pending_classes[signature] = PendingClass(signature, queue, dialect)
+        pending_class.add(group)
+        return pending_class
 
     def leave(self, group: GroupEntry) -> None:
-        bucket = group.bucket
-        if bucket is None:
+        pending_class = group.bucket
+        if pending_class is None:
             return
-        bucket.drop(group)
-        if not bucket.members:
-            if bucket.parked:
-                self._forget(bucket)
-            del self.buckets[bucket.signature]
+        pending_class.drop(group)
+        if not pending_class.members:
+            if pending_class.parked:
+                self._forget(pending_class)
+            del self.pending_classes[pending_class.signature]
 
     # ------------------------------------------------------------------ parking and waking
 
-    def park(self, bucket: Bucket, waits: Waits) -> None:
-        bucket.parked = True
-        bucket.let_nobody_pass()
-        bucket.waits = waits
+    def park(self, pending_class: PendingClass, waits: WakeConditions) -> None:
+        pending_class.parked = True
+        pending_class.let_nobody_pass()
+        pending_class.waits = waits
         for cls in (*waits.room, *waits.any_room):
             if cls not in self.by_class:
                 self.by_class[cls] = {}
                 self._matrix = None
-            self.by_class[cls][bucket] = None
+            self.by_class[cls][pending_class] = None
         for name in waits.queues:
-            self.by_queue.setdefault(name, {})[bucket] = None
+            self.by_queue.setdefault(name, {})[pending_class] = None
         for cls in waits.domains:
-            self.by_domain.setdefault(cls, {})[bucket] = None
+            self.by_domain.setdefault(cls, {})[pending_class] = None
             self._by_number[cls.number] = cls
         for row in waits.rows:
-            self.by_row.setdefault(row, {})[bucket] = None
+            self.by_row.setdefault(row, {})[pending_class] = None
         if waits.anything:
-            self.by_anything[bucket] = None
+            self.by_anything[pending_class] = None
 
-    def unpark(self, bucket: Bucket) -> None:
-        self._forget(bucket)
-        bucket.parked = False
-        bucket.waits = NOTHING
-        bucket.explanation = None
+    def unpark(self, pending_class: PendingClass) -> None:
+        self._forget(pending_class)
+        pending_class.parked = False
+        pending_class.waits = NOTHING
+        pending_class.explanation = None
 
-    def _forget(self, bucket: Bucket) -> None:
-        waits = bucket.waits
+    def _forget(self, pending_class: PendingClass) -> None:
+        waits = pending_class.waits
         for cls in {*waits.room, *waits.any_room}:
-            self._drop(self.by_class, cls, bucket)
+            self._drop(self.by_class, cls, pending_class)
             if cls not in self.by_class:
                 self._matrix = None
         for name in waits.queues:
-            self._drop(self.by_queue, name, bucket)
+            self._drop(self.by_queue, name, pending_class)
         for cls in waits.domains:
-            self._drop(self.by_domain, cls, bucket)
+            self._drop(self.by_domain, cls, pending_class)
             if cls not in self.by_domain:
                 del self._by_number[cls.number]
         for row in waits.rows:
-            self._drop(self.by_row, row, bucket)
-        self.by_anything.pop(bucket, None)
+            self._drop(self.by_row, row, pending_class)
+        self.by_anything.pop(pending_class, None)
 
     @staticmethod
-    def _drop(index: dict[Any, dict[Bucket, None]], key: Any, bucket: Bucket) -> None:
+    def _drop(index: dict[Any, dict[PendingClass, None]], key: Any, pending_class: PendingClass) -> None:
         entries = index.get(key)
         if entries is not None:
-            entries.pop(bucket, None)
+            entries.pop(pending_class, None)
             if not entries:
                 del index[key]
 
@@ -299,14 +299,14 @@ class ParkingLot:
             return False
         return not (moved and self.by_domain) and not (self._queues.freed and self.by_queue)
 
-    def wake(self, moved: set[int]) -> list[Bucket]:
+    def wake(self, moved: set[int]) -> list[PendingClass]:
         """The parked buckets that what has happened since the last call may help; now active.
 
         ``moved``: classes of which tasks came or went.
         """
         improved, self._table.improved = self._table.improved, set()
         freed, self._queues.freed = self._queues.freed, {}
-        woken: dict[Bucket, None] = {}
+        woken: dict[PendingClass, None] = {}
         if improved and self.by_class:
             self._wake_by_room(improved, woken)
         if self.by_row:
@@ -318,11 +318,11 @@ class ParkingLot:
             self._wake_by_domain(moved, woken)
         if self.by_anything and (improved or freed or moved):
             woken.update(self.by_anything)
-        for bucket in woken:
-            self.unpark(bucket)
+        for pending_class in woken:
+            self.unpark(pending_class)
         return list(woken)
 
-    def _wake_by_room(self, improved: set[int], woken: dict[Bucket, None]) -> None:
+    def _wake_by_room(self, improved: set[int], woken: dict[PendingClass, None]) -> None:
         rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
         here: dict[NodeFit, bool] = {}
         for cls in self._candidates(rows):
@@ -332,18 +332,18 @@ class ParkingLot:
             if not fits:
                 continue
             total = -1  # room that is being vacated can be promised
-            for bucket in self.by_class[cls]:
-                if cls not in bucket.waits.any_room:
-                    needed = bucket.waits.room.get(cls)
+            for pending_class in self.by_class[cls]:
+                if cls not in pending_class.waits.any_room:
+                    needed = pending_class.waits.room.get(cls)
                     if needed is None:
                         continue
                     if needed > 1:
                         total = cls.future_total() if total < 0 else total
                         if total < needed:
                             continue
-                head = bucket.head()
+                head = pending_class.head()
                 if head is None or not head.near or self.holds(head):
-                    woken[bucket] = None
+                    woken[pending_class] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
         """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once
@@ -381,9 +381,9 @@ class ParkingLot:
                 found.append(cls)
         return found
 
-    def _wake_by_domain(self, moved: set[int], woken: dict[Bucket, None]) -> None:
+    def _wake_by_domain(self, moved: set[int], woken: dict[PendingClass, None]) -> None:
         for plugin in self._domains:
-            if isinstance(plugin, Overheard):
+            if isinstance(plugin, Listeners):
                 heard = {number for mover in moved for number in plugin.heard_by(mover)}
                 classes = [cls for number in heard if (cls := self._by_number.get(number)) is not None]
             else:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import ACTIVE, GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import Part, Run, Step
+from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, TaskBatch
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.placement.topology_domains import DomainSums, Forest, Scope, Tree
+from windlass.engine.placement.topology_domains import DomainRows, DomainSums, DomainTree, DomainTrees
 from windlass.spi.nodes import IntArray
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import DomainScore
@@ -36,28 +36,28 @@ _NONE_KEPT: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
-class Demand:
+class DomainDemand:
     """What has to find room in one domain: ``members`` tasks, of each class at most so many."""
 
     members: int
     classes: dict[TaskClass, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(runs: Iterable[Run], members: int) -> Demand:
-        demand = Demand(members)
-        for run in runs:
-            demand.classes[run.cls] = demand.classes.get(run.cls, 0) + len(run.entries)
+    def of(batches: Iterable[TaskBatch], members: int) -> DomainDemand:
+        demand = DomainDemand(members)
+        for batch in batches:
+            demand.classes[batch.cls] = demand.classes.get(batch.cls, 0) + len(batch.entries)
         return demand
 
     @staticmethod
-    def of_part(part: Part) -> Demand:
-        demand = Demand(part.least())
+    def of_part(part: MissingSubGroup) -> DomainDemand:
+        demand = DomainDemand(part.least())
         demand._gather(part)
         return demand
 
-    def _gather(self, part: Part) -> None:
-        for run in part.runs:
-            self.classes[run.cls] = self.classes.get(run.cls, 0) + len(run.entries)
+    def _gather(self, part: MissingSubGroup) -> None:
+        for batch in part.batches:
+            self.classes[batch.cls] = self.classes.get(batch.cls, 0) + len(batch.entries)
         for below in part.parts:
             self._gather(below)
 
@@ -73,12 +73,12 @@ class Demand:
         return found
 
 
-class Nearness:
+class DomainSelector:
     """Domains for groups and their parts."""
 
     def __init__(self, table: NodeTable, plugins: Sequence[object]) -> None:
         self._table = table
-        self.forest = Forest(table)
+        self.forest = DomainTrees(table)
         self._scores: dict[Dialect, DomainScore] = {}
         for plugin in plugins:
             if isinstance(plugin, DomainScore):
@@ -87,24 +87,28 @@ class Nearness:
 
     # ------------------------------------------------------------------ candidates
 
-    def of_step(self, group: GroupEntry, step: Step, *, future: bool) -> Iterator[Scope]:
+    def of_step(self, group: GroupEntry, step: NextTasks, *, future: bool) -> Iterator[DomainRows]:
         """Where a group's step may be placed, best first."""
         need = group.spec.topology
         if need is None:
             raise ValueError(f"{group.key} asks for no topology")
         if step.extra and len(step.options) > 1:
-            demand = Demand.of(step.runs, min(option.least() for option in step.options))
+            demand = DomainDemand.of(step.batches, min(option.least() for option in step.options))
         else:
-            demand = Demand.of(step.runs, max(step.members, 1))
+            demand = DomainDemand.of(step.batches, max(step.members, 1))
         held = held_rows(group) if group.active or group.promises else []
         return self.scopes(need, demand, held, None, future=future)
 
-    def of_part(self, group: GroupEntry, part: Part, outer: Scope | None, *, future: bool) -> Iterator[Scope]:
+    def of_part(
+        self, group: GroupEntry, part: MissingSubGroup, outer: DomainRows | None, *, future: bool
+    ) -> Iterator[DomainRows]:
         """Where what a part lacks may be placed inside ``outer``, best first."""
         need = group.near_parts[part.name]
-        return self.scopes(need, Demand.of_part(part), held_rows(group, part.name), outer, future=future)
+        return self.scopes(
+            need, DomainDemand.of_part(part), held_rows(group, part.name), outer, future=future
+        )
 
-    def first(self, need: TopologyNeed, cls: TaskClass, n: int) -> Scope | None:
+    def first(self, need: TopologyNeed, cls: TaskClass, n: int) -> DomainRows | None:
         """The best candidate for ``n`` tasks of one class, if counts alone say which it is."""
         if need.anchor or self._scores or need.required < 0:
             return None
@@ -122,12 +126,12 @@ class Nearness:
     def scopes(
         self,
         need: TopologyNeed,
-        demand: Demand,
+        demand: DomainDemand,
         held: Sequence[int],
-        outer: Scope | None,
+        outer: DomainRows | None,
         *,
         future: bool = False,
-    ) -> Iterator[Scope]:
+    ) -> Iterator[DomainRows]:
         """Candidates that might hold ``demand`` beside what is on the rows ``held``."""
         tree = self.forest.of(need)
         for level in need.tried():
@@ -147,11 +151,17 @@ class Nearness:
                     scope = self._gathered(tree, level, need, demand, held, scope)
                 yield scope
         if need.required < 0:
-            everywhere = outer or Scope(np.flatnonzero(self._table.live[: tree.height]), tree.height)
+            everywhere = outer or DomainRows(np.flatnonzero(self._table.live[: tree.height]), tree.height)
             yield self._gathered(tree, -1, need, demand, held, everywhere)
 
     def room(
-        self, tree: Tree, level: int, demand: Demand, outer: Scope | None = None, *, future: bool = False
+        self,
+        tree: DomainTree,
+        level: int,
+        demand: DomainDemand,
+        outer: DomainRows | None = None,
+        *,
+        future: bool = False,
     ) -> IntArray:
         """Per domain, at most how many of the tasks it takes: exact for one class that no policy ties to others."""
         if len(demand.classes) == 1:
@@ -162,7 +172,9 @@ class Nearness:
             found += np.minimum(self._room(tree, level, cls, outer, future=future), there)
         return found
 
-    def _room(self, tree: Tree, level: int, cls: TaskClass, outer: Scope | None, *, future: bool) -> IntArray:
+    def _room(
+        self, tree: DomainTree, level: int, cls: TaskClass, outer: DomainRows | None, *, future: bool
+    ) -> IntArray:
         if outer is None:
             return tree.future_totals(cls, level) if future else tree.totals(cls, level)
         cls.refresh()
@@ -178,13 +190,13 @@ class Nearness:
 
     def _ranked(
         self,
-        tree: Tree,
+        tree: DomainTree,
         level: int,
         codes: IntArray,
         room: IntArray,
         need: TopologyNeed,
-        demand: Demand,
-        outer: Scope | None,
+        demand: DomainDemand,
+        outer: DomainRows | None,
     ) -> Iterator[int]:
         """The codes in the order in which they are tried."""
         if len(codes) == 1:
@@ -207,13 +219,13 @@ class Nearness:
         for at in order.tolist():
             yield int(codes[at])
 
-    def _scorer(self, demand: Demand) -> DomainScore | None:
+    def _scorer(self, demand: DomainDemand) -> DomainScore | None:
         if not self._scores:
             return None
         return self._scores.get(next(iter(demand.classes)).needs.dialect)
 
     @staticmethod
-    def _kept(tree: Tree, level: int, anchor: str) -> frozenset[int] | set[int]:
+    def _kept(tree: DomainTree, level: int, anchor: str) -> frozenset[int] | set[int]:
         """The domains of a level that lie in the named one, or around it."""
         found = tree.code_of(anchor) if anchor else None
         if found is None:
@@ -223,13 +235,13 @@ class Nearness:
 
     def _gathered(
         self,
-        tree: Tree,
+        tree: DomainTree,
         level: int,
         need: TopologyNeed,
-        demand: Demand,
+        demand: DomainDemand,
         held: Sequence[int],
-        scope: Scope,
-    ) -> Scope:
+        scope: DomainRows,
+    ) -> DomainRows:
         """The same rows in portions: what lies next to the members first, then where there is most room."""
         rows = scope.rows
         keys: list[NDArray[np.int64]] = []
@@ -250,9 +262,9 @@ class Nearness:
         last = np.stack([key[order] for key in keys])
         cuts = np.flatnonzero((last[:, 1:] != last[:, :-1]).any(axis=0)) + 1
         portions = tuple(
-            Scope(np.sort(part), scope.height) for part in np.split(sorted_rows, cuts) if len(part)
+            DomainRows(np.sort(part), scope.height) for part in np.split(sorted_rows, cuts) if len(part)
         )
-        return Scope(
+        return DomainRows(
             rows, scope.height, level=scope.level, code=scope.code, name=scope.name, nearest=portions
         )
 
@@ -271,7 +283,9 @@ class Nearness:
         common = self.forest.of(need).common(need.required, held)
         return np.where(codes == (common or _NOWHERE), codes, 0)
 
-    def allowed(self, group: GroupEntry, part: str = "", outer: Scope | None = None) -> Scope | None:
+    def allowed(
+        self, group: GroupEntry, part: str = "", outer: DomainRows | None = None
+    ) -> DomainRows | None:
         """Where one more task of the group (or of a part of it) may be beside those that hold or are promised
         room; ``None`` for everywhere."""
         scope = outer
@@ -284,7 +298,7 @@ class Nearness:
             if held:
                 found = tree.scope(need.required, tree.common(need.required, held) or _NOWHERE)
             else:
-                found = Scope(np.flatnonzero(tree.codes[need.required] > 0), tree.height)
+                found = DomainRows(np.flatnonzero(tree.codes[need.required] > 0), tree.height)
             scope = found.inside(scope)
         return scope
 
@@ -309,13 +323,13 @@ class Nearness:
             return True
         return self.most(group, step, future=True) >= step.members
 
-    def most(self, group: GroupEntry, step: Step, *, future: bool) -> int:
+    def most(self, group: GroupEntry, step: NextTasks, *, future: bool) -> int:
         """At most so many of a step's members fit into one domain of the level that is required."""
         need = group.spec.topology
         if need is None or need.required < 0:
             return 0
         tree = self.forest.of(need)
-        room = self.room(tree, need.required, Demand.of(step.runs, step.members), future=future)
+        room = self.room(tree, need.required, DomainDemand.of(step.batches, step.members), future=future)
         held = held_rows(group)
         codes = [tree.common(need.required, held)] if held else range(1, len(room))
         return min(step.members, max((int(room[code]) for code in codes if code), default=0))

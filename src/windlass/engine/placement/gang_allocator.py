@@ -14,80 +14,87 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from windlass.engine.feasibility.task_class import TaskClass
-from windlass.engine.groups.entries import GroupEntry, TaskEntry, promised
-from windlass.engine.groups.next_step import Run, Step, next_step, promised_units, view_of, whole_step
+from windlass.engine.groups.entries import GroupEntry, TaskEntry, nominated
+from windlass.engine.groups.next_step import (
+    NextTasks,
+    TaskBatch,
+    next_step,
+    nominated_units,
+    view_of,
+    whole_step,
+)
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.pending.scheduling_queue import Waits
-from windlass.engine.placement.domain_selector import Nearness
-from windlass.engine.placement.gang_filler import Attempt, Filling
+from windlass.engine.pending.scheduling_queue import WakeConditions
+from windlass.engine.placement.domain_selector import DomainSelector
+from windlass.engine.placement.gang_filler import GangFiller, PlacementAttempt
 from windlass.engine.placement.placer import Placer
-from windlass.engine.placement.topology_domains import Scope
-from windlass.engine.plugin_set import Policies
+from windlass.engine.placement.topology_domains import DomainRows
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.state.statement import Statement
-from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.plugins import Rejection, StepView
 
-__all__ = ["Allocation", "Attempt", "waits_for"]
+__all__ = ["GangAllocator", "PlacementAttempt", "waits_for"]
 
 
-class Allocation:
+class GangAllocator:
     """``gated`` is false for a trial that asks no queue and no policy for its consent."""
 
-    def __init__(self, table: NodeTable, policies: Policies, placer: Placer, *, gated: bool = True) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet, placer: Placer, *, gated: bool = True) -> None:
         self._placer = placer
-        self.nearness = Nearness(table, policies.plugins)
-        self._filling = Filling(table, policies.admissions if gated else [], placer, self.nearness)
+        self.domain_selector = DomainSelector(table, plugins.plugins)
+        self._filler = GangFiller(table, plugins.admissions if gated else [], placer, self.domain_selector)
 
-    def advance(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    def allocate_step(self, statement: Statement, group: GroupEntry, step: NextTasks) -> PlacementAttempt:
         """Let a group have its step now, or else promise it room that is being vacated.
 
         Promises that it has and that still hold are left alone; those that do not are given up.
         """
         if not group.promises:
             if group.near:
-                if self._filling.near(statement, group, step):
-                    return Attempt(True, step.members)
+                if self._filler.place_within_domain(statement, group, step):
+                    return PlacementAttempt(True, step.members)
             elif step.alone:
-                found = self._filling.alone(statement, group, step)
+                found = self._filler.place_single_task(statement, group, step)
                 if found is not None and (found.done or not statement.leaving):
                     return found
-        attempt = self.attempt(statement, group, step)
+        attempt = self.try_step(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
             return attempt
-        mine = promised(group)
-        if not step.extra and mine and self._gang_as_promised(statement, group, step, mine):
-            return Attempt(True, len(mine))
+        mine = nominated(group)
+        if not step.extra and mine and self._gang_as_nominated(statement, group, step, mine):
+            return PlacementAttempt(True, len(mine))
         self._give_up_broken(statement, mine)
         if not statement.leaving:
             return attempt
         if not step.extra:
-            kept = promised(group)
+            kept = nominated(group)
             if kept and len(kept) >= step.members:
                 return attempt
             for entry in kept:
-                statement.unpromise(entry)
-        later = self.attempt(statement, group, step, future=True)
+                statement.withdraw_nomination(entry)
+        later = self.try_step(statement, group, step, future=True)
         if not later.done:
             return attempt
-        later.refusals += attempt.refusals  # it may wait for them rather than for its nodes
+        later.rejections += attempt.rejections  # it may wait for them rather than for its nodes
         return later
 
-    def redeem(self, statement: Statement, group: GroupEntry, step: Step) -> list[Refusal]:
+    def redeem(self, statement: Statement, group: GroupEntry, step: NextTasks) -> list[Rejection]:
         """Let a group have what it is promised and nothing else, as far as that is free by now; what does not hold
         is given up. Returns what policies say against what is free."""
-        refusals: list[Refusal] = []
+        rejections: list[Rejection] = []
         if not step.extra:
-            self._gang_as_promised(statement, group, step, promised(group), refusals)
+            self._gang_as_nominated(statement, group, step, nominated(group), rejections)
         else:
-            for part, entries in promised_units(group):
+            for part, entries in nominated_units(group):
                 view = view_of(group, entries, extra=True)
                 complete = group.ready if part is None else part.complete
-                self._as_promised(statement, group, view, entries, complete, refusals)
-        self._give_up_broken(statement, promised(group))
-        return refusals
+                self._as_nominated(statement, group, view, entries, complete, rejections)
+        self._give_up_broken(statement, nominated(group))
+        return rejections
 
-    def attempt(
-        self, statement: Statement, group: GroupEntry, step: Step, *, future: bool = False
-    ) -> Attempt:
+    def try_step(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, *, future: bool = False
+    ) -> PlacementAttempt:
         """Try a group's step. On failure the statement is as it was before.
 
         What is promised to the group's own tasks is theirs to use. ``future``: room that is being vacated
@@ -95,109 +102,111 @@ class Allocation:
         bound; of an elastic group one more task, beside those that are promised room already.
         """
         mark = statement.checkpoint()
-        mine = [] if future and step.extra else promised(group)
+        mine = [] if future and step.extra else nominated(group)
         for entry in mine:
-            statement.unpromise(entry)
+            statement.withdraw_nomination(entry)
         if future and step.extra and group.promises:
             other = next_step(group, unpromised=True)
-            if not isinstance(other, Step):
-                return Attempt(False)
+            if not isinstance(other, NextTasks):
+                return PlacementAttempt(False)
             step = other
         start = statement.checkpoint()
         found = (
-            None if future or group.near or not step.alone else self._filling.alone(statement, group, step)
+            None
+            if future or group.near or not step.alone
+            else self._filler.place_single_task(statement, group, step)
         )
-        attempt = found or self._attempt(statement, group, step, future)
+        attempt = found or self._try_in_domains(statement, group, step, future)
         if not attempt.done:
             statement.rollback(mark)
             return attempt
         if future and (attempt.pipelined or statement.pipelined(start)):
             if statement.placed(start):
-                self._promise_all(statement, start)
+                self._nominate_all(statement, start)
             attempt.pipelined = True
         elif step.extra and mine:
-            self._promise_again(statement, mine)
+            self._nominate_again(statement, mine)
         return attempt
 
-    def promise_at(self, statement: Statement, group: GroupEntry, step: Step, row: int) -> bool:
-        """:meth:`attempt` with ``future`` of one task, on a row that is the only one to take it once all that
+    def nominate_at(self, statement: Statement, group: GroupEntry, step: NextTasks, row: int) -> bool:
+        """:meth:`try_step` with ``future`` of one task, on a row that is the only one to take it once all that
         terminates is gone, without the ceremony. Not done is not a no."""
-        if step.members != 1 or not self.by_amounts(group, step) or not step.runs[0].cls.fit.opens(row):
+        if step.members != 1 or not self.by_amounts(group, step) or not step.batches[0].cls.fit.opens(row):
             return False
-        statement.pipeline(step.runs[0].entries[0], row)
+        statement.pipeline(step.batches[0].entries[0], row)
         return True
 
-    def by_amounts(self, group: GroupEntry, step: Step) -> bool:
+    def by_amounts(self, group: GroupEntry, step: NextTasks) -> bool:
         """Whether nothing but what nodes have left decides where and when the step goes: tasks of one class, of which
         no other pod, no domain, no card and no queue has a say."""
-        if len(step.runs) != 1 or step.extra or step.roles or step.options or step.root is not None:
+        if len(step.batches) != 1 or step.extra or step.roles or step.options or step.root is not None:
             return False
-        cls = step.runs[0].cls
+        cls = step.batches[0].cls
         return (
             not group.near
             and not group.promises
-            and cls.fit.judge.plain_later
+            and cls.fit.evaluator.plain_later
             and self._placer.by_amounts(group, cls)
-            and not self._filling.asked(group.queue)
+            and not self._filler.asked(group.queue)
         )
 
-    def _gang_as_promised(
+    def _gang_as_nominated(
         self,
         statement: Statement,
         group: GroupEntry,
-        step: Step,
+        step: NextTasks,
         mine: Sequence[TaskEntry],
-        refusals: list[Refusal] | None = None,
+        rejections: list[Rejection] | None = None,
     ) -> bool:
         """Place what a gang lacks exactly where it was promised room, if all of it is free by now."""
         view = whole_step(group, step)
-        return len(mine) >= step.members and self._as_promised(
-            statement, group, view, mine, group.ready, refusals
+        return len(mine) >= step.members and self._as_nominated(
+            statement, group, view, mine, group.ready, rejections
         )
 
-    def _as_promised(
+    def _as_nominated(
         self,
         statement: Statement,
         group: GroupEntry,
         view: StepView,
         mine: Sequence[TaskEntry],
         complete: Callable[[], bool],
-        refusals: list[Refusal] | None = None,
+        rejections: list[Rejection] | None = None,
     ) -> bool:
         """Place tasks exactly where they were promised room, if all of it is free by now and they make ``complete``
         what needs them. What policies say against it is added to ``refusals``."""
         mark = statement.checkpoint()
         rows = [(entry, entry.promised, entry.kept) for entry in mine]
         for entry in mine:
-            statement.unpromise(entry)
-        said = self._filling.refusals_of(group, view)
+            statement.withdraw_nomination(entry)
+        said = self._filler.refusals_of(group, view)
         done = (
             not said
             and all(self._placer.place_at(statement, group, entry, row, cuts) for entry, row, cuts in rows)
             and complete()
-            and self.nearness.keeps(group)
+            and self.domain_selector.keeps(group)
         )
         if not done:
             statement.rollback(mark)
-        if refusals is not None:
-            refusals += said
+        if rejections is not None:
+            rejections += said
         return done
 
     def _give_up_broken(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
         """Take those promises back that will not be kept."""
         for entry in entries:
             if not (statement.leaving and self._placer.holds(statement, entry)):
-                statement.unpromise(entry)
+                statement.withdraw_nomination(entry)
 
     @staticmethod
-    def _promise_all(statement: Statement, start: int) -> None:
+    def _nominate_all(statement: Statement, start: int) -> None:
         """Turn what was placed since ``start`` into promises of the same room."""
-        seats = statement.seats(start)
+        seats = statement.device_placements(start)
         statement.rollback(start)
         for entry, row, cuts in seats:
             statement.pipeline(entry, row, cuts)
 
-    def _promise_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
+    def _nominate_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
         """One of several elastic tasks got a place: the others keep waiting for what is being vacated."""
         left: dict[tuple[TaskClass, str], list[TaskEntry]] = {}
         for entry in entries:
@@ -207,71 +216,77 @@ class Allocation:
         for (cls, part), waiting in left.items():
             group = waiting[0].group
             near = group is not None and group.near
-            scope = self.nearness.allowed(group, part) if group is not None and near else None
+            scope = self.domain_selector.allowed(group, part) if group is not None and near else None
             with self._placer.within(scope):
-                self._placer.promise(statement, cls, waiting)
+                self._placer.nominate(statement, cls, waiting)
 
-    def _attempt(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+    def _try_in_domains(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
+    ) -> PlacementAttempt:
         """The step, in the best domain that takes it where one is asked for."""
         if not group.near:
-            return self._in_scope(statement, group, step, future)
-        best = Attempt(False)
+            return self._try_in_domain(statement, group, step, future)
+        best = PlacementAttempt(False)
         for scope in self._scopes(group, step, future):
             mark = statement.checkpoint()
             with self._placer.within(scope):
-                found = self._in_scope(statement, group, step, future)
-            if found.done and (not group.near_parts or self.nearness.keeps(group)):
+                found = self._try_in_domain(statement, group, step, future)
+            if found.done and (not group.near_parts or self.domain_selector.keeps(group)):
                 return found
             statement.rollback(mark)
-            if found.reached > best.reached or (found.refusals and not best.refusals):
-                best = Attempt(False, max(found.reached, best.reached), found.refusals or best.refusals)
-            if found.refusals:
+            if found.reached > best.reached or (found.rejections and not best.rejections):
+                best = PlacementAttempt(
+                    False, max(found.reached, best.reached), found.rejections or best.rejections
+                )
+            if found.rejections:
                 return best  # the queues say the same everywhere
         if not best.reached:
-            best.reached = self.nearness.most(group, step, future=future)
+            best.reached = self.domain_selector.most(group, step, future=future)
         return best
 
-    def _scopes(self, group: GroupEntry, step: Step, future: bool) -> Iterable[Scope | None]:
+    def _scopes(self, group: GroupEntry, step: NextTasks, future: bool) -> Iterable[DomainRows | None]:
         if group.spec.topology is None:
             return (None,)
-        return self.nearness.of_step(group, step, future=future)
+        return self.domain_selector.of_step(group, step, future=future)
 
-    def _in_scope(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
-        filling = self._filling
+    def _try_in_domain(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
+    ) -> PlacementAttempt:
+        filler = self._filler
         if step.options:
-            return filling.options(statement, group, step, future)
-        simple = step.members == 1 and len(step.runs) == 1 and not step.roles and step.root is None
+            return filler.options(statement, group, step, future)
+        simple = step.members == 1 and len(step.batches) == 1 and not step.roles and step.root is None
         if step.extra or simple:
-            return filling.one(statement, group, step, future)
-        if len(step.runs) == 1:
-            room = self._room(step.runs[0].cls, future)
+            return filler.place_task(statement, group, step, future)
+        if len(step.batches) == 1:
+            room = self._room(step.batches[0].cls, future)
             if room < step.members:
-                refusals = filling.refusals(group, step.runs[0], step.members, step, future)
-                return Attempt(False, min(room, step.members), refusals)
+                rejections = filler.rejections(group, step.batches[0], step.members, step, future)
+                return PlacementAttempt(False, min(room, step.members), rejections)
         mark = statement.checkpoint()
-        first = filling.gang(statement, group, step, step.runs, future)
+        first = filler.place_gang(statement, group, step, step.batches, future)
         if first.done:
             return first
         statement.rollback(mark)
         for order in self._other_orders(step):
-            other = filling.gang(statement, group, step, order, future)
+            other = filler.place_gang(statement, group, step, order, future)
             if other.done:
                 return other
             statement.rollback(mark)
             first.reached = max(first.reached, other.reached)
         return first
 
-    def _other_orders(self, step: Step) -> list[list[Run]]:
+    def _other_orders(self, step: NextTasks) -> list[list[TaskBatch]]:
         """Orders of a gang's runs, beside task order, in which it may fit where it else would not."""
         if step.single_class:
             return []
-        for run in step.runs:
-            run.cls.refresh()
-        scarcest = sorted(step.runs, key=lambda run: run.cls.total)
+        for batch in step.batches:
+            batch.cls.refresh()
+        scarcest = sorted(step.batches, key=lambda run: run.cls.total)
         dependent_last = sorted(scarcest, key=lambda run: bool(self._placer.constraints(run.cls)))
-        found: list[list[Run]] = []
+        found: list[list[TaskBatch]] = []
         for order in (scarcest, dependent_last):
-            if order != step.runs and order not in found:
+            if order != step.batches and order not in found:
                 found.append(order)
         return found
 
@@ -282,16 +297,18 @@ class Allocation:
         cls.refresh()
         return cls.total
 
-    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
+    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
         """What the policies say against a step, the queues being as they are."""
-        return self._filling.refusals_of(group, view)
+        return self._filler.refusals_of(group, view)
 
 
-def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
+def waits_for(
+    group: GroupEntry, step: NextTasks, rejections: Sequence[Rejection], placer: Placer
+) -> WakeConditions:
     """What would help a step that failed, and in a strict line those behind it to what is promised to them."""
-    waits = Waits(rows={entry.promised for entry in promised(group)})
+    waits = WakeConditions(rows={entry.promised for entry in nominated(group)})
     for other in group.bucket.promised.values() if group.bucket is not None else ():
-        for entry in promised(other):
+        for entry in nominated(other):
             waits.rows.add(entry.promised)
             if placer.constraints(entry.cls):
                 waits.domains.add(entry.cls)
@@ -301,17 +318,17 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
     if group.queue is not None:
         waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
         waits.queues |= group.queue.tree.due_by_model.keys()  # what is kept for them
-    for refusal in refusals:
-        if refusal.queue:
-            waits.queues.add(refusal.queue)
-        if refusal.elsewhere or not (refusal.queue or refusal.permanent):
+    for rejection in rejections:
+        if rejection.queue:
+            waits.queues.add(rejection.queue)
+        if rejection.elsewhere or not (rejection.queue or rejection.permanent):
             waits.anything = True
-    classes = {run.cls for run in step.runs}
+    classes = {batch.cls for batch in step.batches}
     for cls in classes:
         if placer.constraints(cls):
             waits.domains.add(cls)
     (first, *others) = classes
-    if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not refusals):
+    if others or not classes.isdisjoint(waits.domains) or (step.members == 1 and not rejections):
         waits.any_room |= (
             classes  # for a single task the same as room for one: nobody needs to count how much there is
         )
@@ -319,6 +336,6 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
     first.refresh()
     if first.total < step.members:
         waits.room[first] = step.members
-    elif not refusals:
+    elif not rejections:
         waits.any_room |= classes
     return waits

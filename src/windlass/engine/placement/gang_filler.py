@@ -13,20 +13,20 @@ import msgspec
 from msgspec.structs import replace as altered
 
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.engine.groups.next_step import Part, Run, Step
+from windlass.engine.groups.next_step import MissingSubGroup, NextTasks, TaskBatch
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.placement.domain_selector import Nearness
+from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
-from windlass.engine.placement.subgroup_filler import Nesting
-from windlass.engine.placement.topology_domains import Scope
+from windlass.engine.placement.subgroup_filler import SubGroupFiller
+from windlass.engine.placement.topology_domains import DomainRows
 from windlass.engine.queues.queue import QueueEntry
 from windlass.engine.state.statement import Statement
-from windlass.spi.plugins import Admits, Concerns, Refusal, StepView
+from windlass.spi.plugins import Admit, AdmitUnconditionally, Rejection, StepView
 from windlass.spi.topology import TopologyNeed
 
 
-class Attempt(msgspec.Struct):
+class PlacementAttempt(msgspec.Struct):
     """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
 
     ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
@@ -35,7 +35,7 @@ class Attempt(msgspec.Struct):
 
     done: bool
     reached: int = 0
-    refusals: list[Refusal] = msgspec.field(default_factory=list)
+    rejections: list[Rejection] = msgspec.field(default_factory=list)
     pipelined: bool = False
 
 
@@ -68,10 +68,10 @@ class _Trial:
 
     statement: Statement
     group: GroupEntry
-    step: Step
+    step: NextTasks
     future: bool
     want: _Want
-    result: Attempt
+    result: PlacementAttempt
     placed: dict[str, int] = field(default_factory=dict)
     """Part → tasks of it that were placed."""
 
@@ -90,49 +90,53 @@ class _Trial:
 _Mark = tuple[int, _Want, int, dict[str, int]]
 
 
-class Filling:
+class GangFiller:
     def __init__(
-        self, table: NodeTable, admissions: Sequence[Admits], placer: Placer, nearness: Nearness
+        self, table: NodeTable, admissions: Sequence[Admit], placer: Placer, domain_selector: DomainSelector
     ) -> None:
         self._placer = placer
-        self._nearness = nearness
-        self._nesting = Nesting[_Trial](placer, nearness, self._run)
+        self._domain_selector = domain_selector
+        self._subgroup_filler = SubGroupFiller[_Trial](placer, domain_selector, self._place_batch)
         self._admissions = [
-            (plugin, plugin if isinstance(plugin, Concerns) else None) for plugin in admissions
+            (plugin, plugin if isinstance(plugin, AdmitUnconditionally) else None) for plugin in admissions
         ]
-        self._concerned: dict[str, tuple[int, list[Admits]]] = {}
+        self._concerned: dict[str, tuple[int, list[Admit]]] = {}
         """Queue → the version of the queue tree, and the policies that may have something against a step."""
         self._nodes = TableView(table)
 
-    def one(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+    def place_task(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
+    ) -> PlacementAttempt:
         """Place one task: of the first run that is admitted and fits."""
-        refusals: list[Refusal] = []
-        for run in step.runs:
-            refused = self.refusals(group, run, 1, step, future)
+        rejections: list[Rejection] = []
+        for batch in step.batches:
+            refused = self.rejections(group, batch, 1, step, future)
             if refused:
-                refusals += refused
+                rejections += refused
                 continue
-            later = future and bool(self.refusals(group, run, 1, step, False))
-            if self._placer.place(statement, group, run.cls, _first(run.entries, 1), future=future):
-                return Attempt(True, 1, pipelined=later)
-        return Attempt(False, 0, refusals)
+            later = future and bool(self.rejections(group, batch, 1, step, False))
+            if self._placer.place_class(statement, group, batch.cls, _first(batch.entries, 1), future=future):
+                return PlacementAttempt(True, 1, pipelined=later)
+        return PlacementAttempt(False, 0, rejections)
 
-    def alone(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt | None:
-        """:meth:`one` for a step of a single task, if policies and nodes by themselves decide: what most steps of a
-        busy cluster are, without the ceremony. ``None`` if more has to be asked."""
-        run = step.runs[0]
+    def place_single_task(
+        self, statement: Statement, group: GroupEntry, step: NextTasks
+    ) -> PlacementAttempt | None:
+        """:meth:`place_task` for a step of a single task, if policies and nodes by themselves decide: what most steps
+        of a busy cluster are, without the ceremony. ``None`` if more has to be asked."""
+        batch = step.batches[0]
         queue = group.queue
         if queue is not None and group.group is not None and (concerned := self.asked(queue)):
-            view = StepView(group.group, run.cls.request, 1, step.extra, False, (run.cls.needs,))
+            view = StepView(group.group, batch.cls.request, 1, step.extra, False, (batch.cls.needs,))
             path, nodes = queue.path, self._nodes
             found = [no for plugin in concerned if (no := plugin.admits(view, path, nodes)) is not None]
             if found:
-                return Attempt(False, 0, found)
-        placed = self._placer.place_plain(statement, group, run.cls, run.entries)
-        return None if placed is None else Attempt(placed, int(placed))
+                return PlacementAttempt(False, 0, found)
+        placed = self._placer.place_plain(statement, group, batch.cls, batch.entries)
+        return None if placed is None else PlacementAttempt(placed, int(placed))
 
-    def near(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
-        """:meth:`gang` for one of one class without members yet, in the best domain by the counts, if nothing
+    def place_within_domain(self, statement: Statement, group: GroupEntry, step: NextTasks) -> bool:
+        """:meth:`place_gang` for one of one class without members yet, in the best domain by the counts, if nothing
         else decides: what most gangs are that have to be near, without the ceremony. Not done is not a no."""
         need = group.spec.topology
         if (
@@ -144,21 +148,23 @@ class Filling:
             or step.root is not None
         ):
             return False
-        run, n = step.runs[0], step.members
-        scope = self._nearness.first(need, run.cls, n) if len(step.runs) == 1 else None
-        if scope is None or self.refusals(group, run, n, step, False):
+        batch, n = step.batches[0], step.members
+        scope = self._domain_selector.first(need, batch.cls, n) if len(step.batches) == 1 else None
+        if scope is None or self.rejections(group, batch, n, step, False):
             return False
         mark = statement.checkpoint()
-        if self._placer.fill_plain(statement, group, run.cls, _first(run.entries, n), scope):
+        if self._placer.fill_plain(statement, group, batch.cls, _first(batch.entries, n), scope):
             return True
         statement.rollback(mark)
         return False
 
-    def options(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+    def options(
+        self, statement: Statement, group: GroupEntry, step: NextTasks, future: bool
+    ) -> PlacementAttempt:
         """Complete the first of the step's options that can be."""
-        refusals: list[Refusal] = []
+        rejections: list[Rejection] = []
         for option in step.options:
-            trial = _Trial(statement, group, step, future, _Want(0, {}), Attempt(False))
+            trial = _Trial(statement, group, step, future, _Want(0, {}), PlacementAttempt(False))
             mark = statement.checkpoint()
             with self._placer.within(self._beside(group, option.name)):
                 done = self._part(trial, option)
@@ -166,52 +172,59 @@ class Filling:
                 trial.result.done = True
                 return trial.result
             statement.rollback(mark)
-            refusals += trial.result.refusals
-        return Attempt(False, 0, refusals)
+            rejections += trial.result.rejections
+        return PlacementAttempt(False, 0, rejections)
 
-    def gang(
-        self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run], future: bool
-    ) -> Attempt:
+    def place_gang(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        step: NextTasks,
+        batches: Sequence[TaskBatch],
+        future: bool,
+    ) -> PlacementAttempt:
         """Place until the minimum is reached: what parts and roles lack, and any task for the rest."""
-        trial = _Trial(statement, group, step, future, _Want(step.members, dict(step.roles)), Attempt(False))
+        trial = _Trial(
+            statement, group, step, future, _Want(step.members, dict(step.roles)), PlacementAttempt(False)
+        )
         if step.root is not None:
             trial.want.members = max(0, group.missing)
-            root = _ordered(step.root, runs)
+            root = _ordered(step.root, batches)
             if not self._part(trial, _tightest_first(root, group.near_parts) if group.near_parts else root):
                 return trial.result
             self._from_pool(trial, step.pool)
         else:
-            self._from_runs(trial, runs)
+            self._place_batches(trial, batches)
         trial.result.done = trial.want.met
         return trial.result
 
     # ------------------------------------------------------------------ pieces
 
-    def _from_runs(self, trial: _Trial, runs: Sequence[Run], part: str = "") -> None:
+    def _place_batches(self, trial: _Trial, batches: Sequence[TaskBatch], part: str = "") -> None:
         """Place what is still lacking from these runs."""
-        for run in runs:
+        for batch in batches:
             if trial.want.met:
                 return
-            wanted = min(len(run.entries), trial.want.of(run.role))
+            wanted = min(len(batch.entries), trial.want.of(batch.role))
             if wanted > 0:
-                self._run(trial, run, wanted, part)
+                self._place_batch(trial, batch, wanted, part)
 
-    def _from_pool(self, trial: _Trial, pool: Sequence[Part]) -> None:
+    def _from_pool(self, trial: _Trial, pool: Sequence[MissingSubGroup]) -> None:
         """Place what is still lacking beyond the parts: of parts that are complete first, then whole parts."""
         for started in (True, False):
             for part in pool:
                 if trial.want.met:
                     return
                 lacks = part.members - trial.placed.get(part.name, 0)
-                rest = [altered(run, entries=_unplaced(run.entries)) for run in part.runs]
+                rest = [altered(batch, entries=_unplaced(batch.entries)) for batch in part.batches]
                 if started is (lacks <= 0) and (
-                    lacks <= 0 or self._unit(trial, Part(part.name, lacks, rest))
+                    lacks <= 0 or self._unit(trial, MissingSubGroup(part.name, lacks, rest))
                 ):
-                    rest = [altered(run, entries=_unplaced(run.entries)) for run in rest]
+                    rest = [altered(batch, entries=_unplaced(batch.entries)) for batch in rest]
                     with self._placer.within(self._beside(trial.group, part.name)):
-                        self._from_runs(trial, rest, part.name)
+                        self._place_batches(trial, rest, part.name)
 
-    def _unit(self, trial: _Trial, part: Part) -> bool:
+    def _unit(self, trial: _Trial, part: MissingSubGroup) -> bool:
         """Complete a part, or leave everything as it was."""
         mark = trial.mark()
         if self._part(trial, part):
@@ -219,36 +232,36 @@ class Filling:
         trial.undo(mark)
         return False
 
-    def _beside(self, group: GroupEntry, part: str) -> Scope | None:
+    def _beside(self, group: GroupEntry, part: str) -> DomainRows | None:
         """Where tasks of a part may be, by what is required of it and of those that it lies in."""
         scope = self._placer.scope
-        return self._nearness.allowed(group, part, scope) if group.near_parts else scope
+        return self._domain_selector.allowed(group, part, scope) if group.near_parts else scope
 
-    def _run(self, trial: _Trial, run: Run, wanted: int, part: str) -> int:
+    def _place_batch(self, trial: _Trial, batch: TaskBatch, wanted: int, part: str) -> int:
         """Place up to ``wanted`` tasks of a run, as far as they are admitted and fit."""
         group, step, future = trial.group, trial.step, trial.future
-        refused = self.refusals(group, run, wanted, step, future)
+        refused = self.rejections(group, batch, wanted, step, future)
         if refused:
-            trial.result.refusals += refused
-            wanted = self._admitted(group, run, wanted, step, future)
-        elif future and self.refusals(group, run, wanted, step, False):
+            trial.result.rejections += refused
+            wanted = self._admitted(group, batch, wanted, step, future)
+        elif future and self.rejections(group, batch, wanted, step, False):
             trial.result.pipelined = True
-        entries = _first(run.entries, wanted)
-        placed = self._placer.place(trial.statement, group, run.cls, entries, future=future)
+        entries = _first(batch.entries, wanted)
+        placed = self._placer.place_class(trial.statement, group, batch.cls, entries, future=future)
         trial.result.reached += placed
-        trial.want.booked(run.role, placed)
+        trial.want.booked(batch.role, placed)
         trial.placed[part] = trial.placed.get(part, 0) + placed
         return placed
 
-    def _part(self, trial: _Trial, part: Part) -> bool:
+    def _part(self, trial: _Trial, part: MissingSubGroup) -> bool:
         """Complete a part: its own tasks, then as many of the parts below as it needs."""
         if trial.group.near_parts:
-            return self._nesting.complete(trial, part)
+            return self._subgroup_filler.complete(trial, part)
         left = part.members
-        for run in part.runs:
+        for batch in part.batches:
             if not left:
                 break
-            left -= self._run(trial, run, min(left, len(run.entries)), part.name)
+            left -= self._place_batch(trial, batch, min(left, len(batch.entries)), part.name)
         if left:
             return False
         done = 0
@@ -260,30 +273,32 @@ class Filling:
 
     # ------------------------------------------------------------------ admission
 
-    def refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
+    def rejections(
+        self, group: GroupEntry, batch: TaskBatch, n: int, step: NextTasks, future: bool
+    ) -> list[Rejection]:
         """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
         if group.queue is None or group.group is None or not self.asked(group.queue):
             return []
-        request = run.cls.request
+        request = batch.cls.request
         if n > 1:
-            request = {name: units * n for name, units in run.cls.items}
+            request = {name: units * n for name, units in batch.cls.items}
         return self.refusals_of(
-            group, StepView(group.group, request, n, step.extra, future, (run.cls.needs,))
+            group, StepView(group.group, request, n, step.extra, future, (batch.cls.needs,))
         )
 
-    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
+    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Rejection]:
         """What the policies say against a step, the queues being as they are."""
         if group.queue is None:
             return []
         path = group.queue.path
         found = []
         for plugin in self.asked(group.queue):
-            refusal = plugin.admits(view, path, self._nodes)
-            if refusal is not None:
-                found.append(refusal)
+            rejection = plugin.admits(view, path, self._nodes)
+            if rejection is not None:
+                found.append(rejection)
         return found
 
-    def asked(self, queue: QueueEntry | None) -> list[Admits]:
+    def asked(self, queue: QueueEntry | None) -> list[Admit]:
         """The policies that may have something against a step of a group of the queue."""
         if queue is None:
             return []
@@ -295,12 +310,14 @@ class Filling:
         self._concerned[queue.name] = version, concerned
         return concerned
 
-    def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:
+    def _admitted(
+        self, group: GroupEntry, batch: TaskBatch, refused: int, step: NextTasks, future: bool
+    ) -> int:
         """The largest number below ``refused`` that is admitted."""
         low, high = 0, refused
         while high - low > 1:
             middle = (low + high) // 2
-            if self.refusals(group, run, middle, step, future):
+            if self.rejections(group, batch, middle, step, future):
                 high = middle
             else:
                 low = middle
@@ -315,15 +332,15 @@ def _unplaced(entries: list[TaskEntry]) -> list[TaskEntry]:
     return [entry for entry in entries if entry.row < 0 and entry.promised < 0]
 
 
-def _ordered(part: Part, runs: Sequence[Run]) -> Part:
+def _ordered(part: MissingSubGroup, batches: Sequence[TaskBatch]) -> MissingSubGroup:
     """The part with its runs, and the parts below it, in the order in which their classes come in ``runs``."""
     rank: dict[int, int] = {}
-    for at, run in enumerate(runs):
-        rank.setdefault(run.cls.number, at)
+    for at, batch in enumerate(batches):
+        rank.setdefault(batch.cls.number, at)
     return _ranked(part, rank)
 
 
-def _tightest_first(part: Part, needs: Mapping[str, TopologyNeed]) -> Part:
+def _tightest_first(part: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> MissingSubGroup:
     """The parts below in the order in which domains are best given away: where all are needed, those bound to
     the finest level first, then the largest."""
     children = [_tightest_first(child, needs) for child in part.parts]
@@ -332,14 +349,16 @@ def _tightest_first(part: Part, needs: Mapping[str, TopologyNeed]) -> Part:
     return replace(part, parts=children)
 
 
-def _fineness(part: Part, needs: Mapping[str, TopologyNeed]) -> int:
+def _fineness(part: MissingSubGroup, needs: Mapping[str, TopologyNeed]) -> int:
     """The number of the finest level that it, or one below it, has to be in one domain of; -1 for none."""
     own = needs[part.name].required if part.name in needs else -1
     return max([own, *(_fineness(below, needs) for below in part.parts)])
 
 
-def _ranked(part: Part, rank: dict[int, int]) -> Part:
+def _ranked(part: MissingSubGroup, rank: dict[int, int]) -> MissingSubGroup:
     children = [_ranked(child, rank) for child in part.parts]
     if part.needed == len(children):  # all of them are needed: those of the first classes go first
-        children.sort(key=lambda child: min((rank[run.cls.number] for run in child.runs), default=len(rank)))
-    return replace(part, runs=sorted(part.runs, key=lambda run: rank[run.cls.number]), parts=children)
+        children.sort(
+            key=lambda child: min((rank[batch.cls.number] for batch in child.batches), default=len(rank))
+        )
+    return replace(part, batches=sorted(part.batches, key=lambda batch: rank[batch.cls.number]), parts=children)

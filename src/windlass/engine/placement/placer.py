@@ -22,27 +22,27 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices.share_table import Cuts
-from windlass.engine.domain_bound import Bound
-from windlass.engine.feasibility.one_by_one import Ranks, Round
+from windlass.engine.devices.share_table import TaskShares
+from windlass.engine.domain_bound import DomainBound
+from windlass.engine.feasibility.one_by_one import PlacementRound, Ranks
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.placement.topology_domains import Scope
-from windlass.engine.plugin_set import Policies, counts_terminating
+from windlass.engine.placement.topology_domains import DomainRows
+from windlass.engine.plugin_set import PluginSet, counts_terminating
 from windlass.engine.queues.flavors import FlavorBound, bound_of
 from windlass.engine.state.statement import Statement
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.plugins import Domain
 
 
-class _Within(Bound):
+class _Within(DomainBound):
     """Closes the nodes outside of a scope: a domain policy for as long as it is in force."""
 
     name = "scope"
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: DomainRows) -> None:
         self._mask = scope.mask
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
@@ -54,18 +54,18 @@ class _Within(Bound):
 
 
 class Placer:
-    def __init__(self, table: NodeTable, policies: Policies) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet) -> None:
         self._table = table
-        self._until_gone = [plugin for plugin in policies.domains if counts_terminating(plugin)]
+        self._until_gone = [plugin for plugin in plugins.domains if counts_terminating(plugin)]
         """The policies about other pods to whom what terminates is there until it is gone."""
-        self._ranks = Ranks(table, policies)
+        self._ranks = Ranks(table, plugins)
         self._everything = TableView(table)
         self._bound: FlavorBound | None = None
-        self.scope: Scope | None = None
+        self.scope: DomainRows | None = None
         """The rows to which everything is confined; ``None``: all."""
 
     @contextmanager
-    def within(self, scope: Scope | None) -> Iterator[None]:
+    def within(self, scope: DomainRows | None) -> Iterator[None]:
         """Confine what happens inside to a scope."""
         before, self.scope = self.scope, scope
         try:
@@ -73,7 +73,7 @@ class Placer:
         finally:
             self.scope = before
 
-    def place(
+    def place_class(
         self,
         statement: Statement,
         group: GroupEntry,
@@ -89,7 +89,7 @@ class Placer:
         """
         self._bound = bound_of(group, cls, future=False)
         try:
-            return self._place(statement, group, cls, entries, future)
+            return self._place_class(statement, group, cls, entries, future)
         finally:
             self._bound = None
 
@@ -112,7 +112,7 @@ class Placer:
         group: GroupEntry,
         cls: TaskClass,
         entries: Sequence[TaskEntry],
-        scope: Scope,
+        scope: DomainRows,
     ) -> bool:
         """Place tasks on the rows of a scope, which by the counts hold them, if nothing but counts decides."""
         return (
@@ -135,7 +135,7 @@ class Placer:
         queue = group.queue
         return queue is None or not queue.tree.flavors or bound_of(group, cls, future=False) is None
 
-    def _place(
+    def _place_class(
         self,
         statement: Statement,
         group: GroupEntry,
@@ -148,14 +148,14 @@ class Placer:
         if self.scope is not None and self.scope.nearest:
             placed = self._gather(statement, group, cls, entries, self.scope)
         else:
-            placed = self._place_now(statement, group, cls, entries)
+            placed = self._place_class_now(statement, group, cls, entries)
         if future and placed < len(entries) and statement.leaving:
             if self._bound is not None:
                 self._bound.future = True  # only what is promised counts on what leaves
-            placed += self.promise(statement, cls, entries[placed:])
+            placed += self.nominate(statement, cls, entries[placed:])
         return placed
 
-    def _place_now(
+    def _place_class_now(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         if self._related(cls) or self._ranks.rankers(cls):
@@ -163,7 +163,7 @@ class Placer:
         if cls.countable and self.scope is not None:
             return self._fill_scope(statement, group, cls, entries, self.scope)
         if cls.countable:
-            return self._fill(statement, group, cls, entries)
+            return self._fill_nodes(statement, group, cls, entries)
         return self._one_by_one(statement, group, cls, entries)
 
     def _gather(
@@ -172,13 +172,13 @@ class Placer:
         group: GroupEntry,
         cls: TaskClass,
         entries: Sequence[TaskEntry],
-        scope: Scope,
+        scope: DomainRows,
     ) -> int:
         """Use up the portions of a scope, one after the other."""
         placed = 0
         for portion in scope.nearest:
             with self.within(portion):
-                placed += self._place_now(statement, group, cls, entries[placed:])
+                placed += self._place_class_now(statement, group, cls, entries[placed:])
             if placed == len(entries):
                 break
         return placed
@@ -207,7 +207,7 @@ class Placer:
                 mask = verdict if mask is None else mask & verdict
         return mask
 
-    def _fill(
+    def _fill_nodes(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         wanted = len(entries)
@@ -237,9 +237,9 @@ class Placer:
         group: GroupEntry,
         cls: TaskClass,
         entries: Sequence[TaskEntry],
-        scope: Scope,
+        scope: DomainRows,
     ) -> int:
-        """:meth:`_fill` on the rows of a scope. A node is filled at once, and what stands on one moves no
+        """:meth:`_fill_nodes` on the rows of a scope. A node is filled at once, and what stands on one moves no
         other, so one look at all of them will do; what is left over is looked for once more."""
         cls.refresh()
         rows, key = scope.rows, cls.key[scope.rows]
@@ -263,7 +263,9 @@ class Placer:
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         """One by one, where each placement bears on the next."""
-        current = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls))
+        current = PlacementRound(
+            self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)
+        )
         for placed, entry in enumerate(entries, start=1):
             row = current.best()
             if row < 0:
@@ -275,15 +277,15 @@ class Placer:
 
     # ------------------------------------------------------------------ room that is being vacated
 
-    def promise(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
+    def nominate(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
         """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
         if cls.countable and not self._related(cls) and not self._ranks.rankers(cls):
-            return self._promise_by_counting(statement, cls, entries)
+            return self._nominate_by_counting(statement, cls, entries)
         with self.vacated(statement):
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
             everywhere = np.arange(self._table.height, dtype=np.int64)
             rows = everywhere if domains or rankers else self._table.vacating()
-            current = Round(self._table, self._ranks, cls, domains, rankers, later=rows)
+            current = PlacementRound(self._table, self._ranks, cls, domains, rankers, later=rows)
             for done, entry in enumerate(entries, start=1):
                 row = current.best()
                 if row < 0:
@@ -312,7 +314,7 @@ class Placer:
         group: GroupEntry,
         entry: TaskEntry,
         row: int,
-        cuts: Cuts | None = None,
+        cuts: TaskShares | None = None,
     ) -> bool:
         """Place one task on the given node, if it may go there now; on these cards, if that can be."""
         cls = entry.cls
@@ -327,7 +329,9 @@ class Placer:
         statement.allocate(group, cls, row, (entry,), kept)
         return True
 
-    def _promise_by_counting(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
+    def _nominate_by_counting(
+        self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]
+    ) -> int:
         rows = self._table.vacating()
         if self.scope is not None:
             rows = rows[self.scope.mask[rows]]
@@ -407,7 +411,7 @@ class Placer:
                     plugin.add(number, row, n)
 
 
-def _best_of(cls: TaskClass, scope: Scope) -> int:
+def _best_of(cls: TaskClass, scope: DomainRows) -> int:
     """The best row of a scope that takes a task of the class now; -1 if none."""
     cls.refresh()
     key = cls.key[scope.rows]

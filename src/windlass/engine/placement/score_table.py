@@ -12,7 +12,7 @@ from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
 from windlass.engine.placement.placer import Placer
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.spi.plugins import RelativeScore, Score
 from windlass.spi.scoring import ScoreParts
 
@@ -52,7 +52,7 @@ class ScoreTable:
 
 
 def score_table(
-    table: NodeTable, policies: Policies, placer: Placer, cls: TaskClass, pods: int
+    table: NodeTable, plugins: PluginSet, placer: Placer, cls: TaskClass, pods: int
 ) -> ScoreTable:
     """The table for one more task of ``cls``, the cluster being as it is."""
     cls.refresh()
@@ -63,7 +63,7 @@ def score_table(
     open_ = cls.key[: table.height][rows] >= 0
     if mask is not None:
         open_ = open_ & mask[rows]
-    columns, points = _opinions(policies, cls, view, open_, table)
+    columns, points = _opinions(plugins, cls, view, open_, table)
     weights = np.array([column.weight for column in columns])
     total = points @ weights if columns else np.zeros(len(rows))
     order = np.lexsort((-table.ranking.tie[rows], -np.round(total, 6), ~open_))
@@ -80,9 +80,9 @@ def score_table(
 
 
 def _opinions(
-    policies: Policies, cls: TaskClass, view: TableView, rivals: NDArray[np.bool_], table: NodeTable
+    plugins: PluginSet, cls: TaskClass, view: TableView, rivals: NDArray[np.bool_], table: NodeTable
 ) -> tuple[list[ScoreColumn], NDArray[np.float64]]:
-    scores = policies.scores(cls.needs.dialect)
+    scores = plugins.scores(cls.needs.dialect)
     found: list[tuple[ScoreColumn, NDArray[np.float64]]] = []
     for plugin in (*scores.static, *scores.row):
         found += _of(plugin, cls, view)

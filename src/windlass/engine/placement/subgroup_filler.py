@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Part, Run
-from windlass.engine.placement.domain_selector import Nearness
+from windlass.engine.groups.next_step import MissingSubGroup, TaskBatch
+from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
-from windlass.engine.placement.topology_domains import Scope
+from windlass.engine.placement.topology_domains import DomainRows
 
 SECOND_THOUGHTS = 128
 """How many placements are taken back for one step."""
@@ -24,7 +24,7 @@ MANY = 64
 Then = Callable[[], bool]
 
 
-class Trial(Protocol):
+class SubGroupTrial(Protocol):
     """The try of a step, as far as it concerns parts."""
 
     @property
@@ -42,35 +42,37 @@ class Trial(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Trial)
+T = TypeVar("T", bound=SubGroupTrial)
 
 
-class Nesting(Generic[T]):
+class SubGroupFiller(Generic[T]):
     """``place`` places up to so many tasks of a run for a part."""
 
-    def __init__(self, placer: Placer, nearness: Nearness, place: Callable[[T, Run, int, str], int]) -> None:
+    def __init__(
+        self, placer: Placer, domain_selector: DomainSelector, place: Callable[[T, TaskBatch, int, str], int]
+    ) -> None:
         self._placer = placer
-        self._nearness = nearness
+        self._domain_selector = domain_selector
         self._place = place
         self._left = 0
 
-    def complete(self, trial: T, part: Part) -> bool:
+    def complete(self, trial: T, part: MissingSubGroup) -> bool:
         """Complete a part with what it needs below it. On failure the try is left as it was."""
         self._left = SECOND_THOUGHTS
         if _parts(part) > MANY:
             return self._each(trial, part)
         return self._nest(trial, part, _yes)
 
-    def _scopes(self, trial: T, part: Part) -> Iterator[Scope | None]:
+    def _scopes(self, trial: T, part: MissingSubGroup) -> Iterator[DomainRows | None]:
         outer = self._placer.scope
         if part.name not in trial.group.near_parts:
             yield outer
             return
-        yield from self._nearness.of_part(trial.group, part, outer, future=trial.future)
+        yield from self._domain_selector.of_part(trial.group, part, outer, future=trial.future)
 
     # ------------------------------------------------------------------ with second thoughts
 
-    def _nest(self, trial: T, part: Part, then: Then) -> bool:
+    def _nest(self, trial: T, part: MissingSubGroup, then: Then) -> bool:
         """Complete a part and go on with ``then``, which is for what comes after it."""
         outer = self._placer.scope
         for scope in self._scopes(trial, part):
@@ -85,7 +87,7 @@ class Nesting(Generic[T]):
                 return False
         return False
 
-    def _below(self, trial: T, part: Part, at: int, done: int, then: Then) -> bool:
+    def _below(self, trial: T, part: MissingSubGroup, at: int, done: int, then: Then) -> bool:
         """Complete as many of the parts below as are needed, from the ``at``-th on, ``done`` being complete."""
         if done == part.needed:
             return then()
@@ -95,7 +97,7 @@ class Nesting(Generic[T]):
             return True
         return self._below(trial, part, at + 1, done, then)
 
-    def _outside(self, outer: Scope | None, then: Then) -> Then:
+    def _outside(self, outer: DomainRows | None, then: Then) -> Then:
         def go_on() -> bool:
             with self._placer.within(outer):
                 return then()
@@ -104,7 +106,7 @@ class Nesting(Generic[T]):
 
     # ------------------------------------------------------------------ without
 
-    def _each(self, trial: T, part: Part) -> bool:
+    def _each(self, trial: T, part: MissingSubGroup) -> bool:
         for scope in self._scopes(trial, part):
             mark = trial.mark()
             with self._placer.within(scope):
@@ -113,7 +115,7 @@ class Nesting(Generic[T]):
             trial.undo(mark)
         return False
 
-    def _children(self, trial: T, part: Part) -> bool:
+    def _children(self, trial: T, part: MissingSubGroup) -> bool:
         done = 0
         for child in part.parts:
             if done == part.needed:
@@ -121,12 +123,12 @@ class Nesting(Generic[T]):
             done += self._each(trial, child)
         return done == part.needed
 
-    def _own(self, trial: T, part: Part) -> bool:
+    def _own(self, trial: T, part: MissingSubGroup) -> bool:
         left = part.members
-        for run in part.runs:
+        for batch in part.batches:
             if not left:
                 break
-            left -= self._place(trial, run, min(left, len(run.entries)), part.name)
+            left -= self._place(trial, batch, min(left, len(batch.entries)), part.name)
         return not left
 
 
@@ -134,5 +136,5 @@ def _yes() -> bool:
     return True
 
 
-def _parts(part: Part) -> int:
+def _parts(part: MissingSubGroup) -> int:
     return 1 + sum(_parts(below) for below in part.parts)

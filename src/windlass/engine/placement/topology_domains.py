@@ -1,6 +1,6 @@
 """The domains of topologies: which node lies in which, and what each could take.
 
-A :class:`Tree` numbers the domains of every level, in the order of their names; 0 stands for none. How many
+A :class:`DomainTree` numbers the domains of every level, in the order of their names; 0 stands for none. How many
 tasks of a class each domain takes is kept beside it and brought up to date from the table's change log, so that
 a bind costs one entry per level.
 """
@@ -34,7 +34,7 @@ class _Totals:
     by_level: list[IntArray]
 
 
-class Scope:
+class DomainRows:
     """Some rows: those of one domain, or of one domain inside another. ``nearest``: the same rows in smaller
     portions, which are used up one after the other. ``level`` and ``code`` say which domain of its tree it is
     (or lies in); -1 and 0 for a portion or the whole cluster."""
@@ -49,7 +49,7 @@ class Scope:
         level: int = -1,
         code: int = 0,
         name: str = "",
-        nearest: tuple[Scope, ...] = (),
+        nearest: tuple[DomainRows, ...] = (),
     ) -> None:
         self.rows = rows
         self.height = height
@@ -67,17 +67,17 @@ class Scope:
             self._mask[self.rows] = True
         return self._mask
 
-    def inside(self, outer: Scope | None) -> Scope:
+    def inside(self, outer: DomainRows | None) -> DomainRows:
         """What of it lies in ``outer``."""
         if outer is None or outer.rows is self.rows:
             return self
         rows = self.rows[outer.mask[self.rows]]
         if len(rows) == len(self.rows):
             return self
-        return Scope(rows, self.height, level=self.level, code=self.code, name=self.name)
+        return DomainRows(rows, self.height, level=self.level, code=self.code, name=self.name)
 
 
-class Tree:
+class DomainTree:
     """One topology over the nodes as they are; made anew when they change."""
 
     def __init__(self, table: NodeTable, levels: Sequence[Level], *, nested: bool) -> None:
@@ -89,7 +89,7 @@ class Tree:
         """Per level and row: the domain's number."""
         self.names: list[list[str]] = []
         """Per level: number → name. A nested domain's name has those of the domains that it lies in before it."""
-        self._rows: dict[tuple[int, int], Scope] = {}
+        self._rows: dict[tuple[int, int], DomainRows] = {}
         self._totals: dict[NodeFit, _Totals] = {}
         live = table.live[: table.height]
         outer: tuple[IntArray, list[str]] | None = None
@@ -123,13 +123,13 @@ class Tree:
 
     # ------------------------------------------------------------------ domains
 
-    def scope(self, level: int, code: int) -> Scope:
+    def scope(self, level: int, code: int) -> DomainRows:
         """The nodes of one domain."""
         found = self._rows.get((level, code))
         if found is None:
             rows = np.flatnonzero(self.codes[level] == code)
             name = self.names[level][code] if code > 0 else ""
-            found = Scope(rows, self.height, level=level, code=code, name=name)
+            found = DomainRows(rows, self.height, level=level, code=code, name=name)
             self._rows[level, code] = found
         return found
 
@@ -230,15 +230,15 @@ def _inside(
     return found, ["", *names]
 
 
-class Forest:
+class DomainTrees:
     """The trees that groups ask for."""
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._trees: dict[tuple[tuple[Level, ...], bool], Tree] = {}
-        self._last: tuple[TopologyNeed | None, Tree | None] = (None, None)
+        self._trees: dict[tuple[tuple[Level, ...], bool], DomainTree] = {}
+        self._last: tuple[TopologyNeed | None, DomainTree | None] = (None, None)
 
-    def of(self, need: TopologyNeed) -> Tree:
+    def of(self, need: TopologyNeed) -> DomainTree:
         """The tree of what is asked for, over the nodes as they are."""
         table = self._table
         last, tree = self._last
@@ -249,7 +249,7 @@ class Forest:
         if found is None or found.version != table.statics.mark:
             if len(self._trees) > 64:
                 self._trees.clear()
-            found = self._trees[key] = Tree(table, need.levels, nested=need.nested)
+            found = self._trees[key] = DomainTree(table, need.levels, nested=need.nested)
         self._last = (need, found)
         return found
 
@@ -259,7 +259,7 @@ class DomainSums:
     """What :class:`~windlass.spi.plugins.DomainsView` shows of some domains of one level."""
 
     table: NodeTable
-    tree: Tree
+    tree: DomainTree
     level: int
     codes: IntArray
     within: IntArray | None = None

@@ -1,4 +1,4 @@
-"""Moving pods off nodes that a policy wants relieved (:class:`~windlass.spi.tiers.Relieves`).
+"""Moving pods off nodes that a policy wants relieved (:class:`~windlass.spi.tiers.RelievesLoad`).
 
 Nobody goes unless another node takes him, by every rule of placing and by the policy's own, and somebody makes him
 anew. A gang gives what it has beyond its minimum pod by pod; its minimum goes whole, if all of it is to leave, or not
@@ -14,44 +14,44 @@ from numpy.typing import NDArray
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import RUNNING, TaskEntry
-from windlass.engine.placement.domain_selector import Nearness
+from windlass.engine.placement.domain_selector import DomainSelector
 from windlass.engine.placement.placer import Placer
-from windlass.engine.preemption.relocation import Mover
-from windlass.engine.queueing.tier_views import TaskLook
-from windlass.engine.state.cluster_state import World
+from windlass.engine.preemption.relocation import Relocator
+from windlass.engine.queueing.tier_views import EngineTaskView
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
 from windlass.engine.victims.budget_blockers import stops_of
-from windlass.engine.victims.victim_sets import going_with
-from windlass.spi.tiers import Relief
+from windlass.engine.victims.victim_sets import evicted_with
+from windlass.spi.tiers import LoadRelief
 
 
-class Reliever(Mover):
+class LoadRescheduler(Relocator):
     """One relief. ``looks``: what may be asked to go, by key; all of it runs."""
 
     def __init__(
         self,
-        world: World,
+        state: ClusterState,
         placer: Placer,
         statement: Statement,
-        nearness: Nearness,
-        relief: Relief,
-        looks: Mapping[str, TaskLook],
+        domain_selector: DomainSelector,
+        relief: LoadRelief,
+        looks: Mapping[str, EngineTaskView],
     ) -> None:
-        super().__init__(world, placer, statement, nearness)
+        super().__init__(state, placer, statement, domain_selector)
         self._relief = relief
         self._looks = looks
         self._begun = 0
         """Where the moves of those that are just being tried begin in the statement."""
 
-    def relieve(self, look: TaskLook, action: str) -> bool:
+    def relieve(self, look: EngineTaskView, action: str) -> bool:
         """Have a pod go, with those that have to go with it, if that is wanted and all of them have a place. What is
         done stands in the statement."""
         group = look.entry.group
         if group is None or look.entry.state is not RUNNING or not self._relief.why(look):
             return False
-        entries = going_with(group, look.entry)
+        entries = evicted_with(group, look.entry)
         whys = {entry.key: self._why(entry) for entry in entries}
-        if not all(whys.values()) or stops_of(self._world.budgets, entries):
+        if not all(whys.values()) or stops_of(self._state.budgets, entries):
             return False
         self._begun = self._statement.checkpoint()
         for entry in entries:

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import ALLOCATABLE, PROMISED, RELEASING, USED
-from windlass.engine.placement.domain_selector import Demand, Nearness, held_rows
+from windlass.engine.placement.domain_selector import DomainDemand, DomainSelector, held_rows
 from windlass.engine.placement.placer import Placer
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
-from windlass.engine.victims.victim_pool import Unit
+from windlass.engine.victims.victim_pool import PooledVictimSet
 
 ANYWHERE: Mapping[str, str] = {}
 
 
-class Strategy(StrEnum):
+class RelocationStrategy(StrEnum):
     """In what order victims get places, and which."""
 
     DEAREST_STAY = "dearest-stay"
@@ -37,12 +37,18 @@ class Strategy(StrEnum):
     """In the order in which they went, where a policy named who goes."""
 
 
-class Mover:
-    strategies = (Strategy.DEAREST_STAY, Strategy.LARGEST_STAY, Strategy.LARGEST_PACKED)
+class Relocator:
+    strategies = (
+        RelocationStrategy.DEAREST_STAY,
+        RelocationStrategy.LARGEST_STAY,
+        RelocationStrategy.LARGEST_PACKED,
+    )
 
-    def __init__(self, world: World, placer: Placer, statement: Statement, nearness: Nearness) -> None:
-        self._world = world
-        self._nearness = nearness
+    def __init__(
+        self, state: ClusterState, placer: Placer, statement: Statement, domain_selector: DomainSelector
+    ) -> None:
+        self._state = state
+        self._domain_selector = domain_selector
         self._placer = placer
         self._statement = statement
         self._full: set[TaskClass] = set()
@@ -50,14 +56,14 @@ class Mover:
 
     def spare(
         self,
-        units: Sequence[Unit],
+        units: Sequence[PooledVictimSet],
         *,
         move: bool,
-        strategy: Strategy = Strategy.DEAREST_STAY,
+        strategy: RelocationStrategy = RelocationStrategy.DEAREST_STAY,
         needless: bool = False,
         places: Mapping[str, str] = ANYWHERE,
         whole: bool = False,
-    ) -> tuple[set[Unit], set[Unit]]:
+    ) -> tuple[set[PooledVictimSet], set[PooledVictimSet]]:
         """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
         those of which some task moves.
 
@@ -65,8 +71,8 @@ class Mover:
         before any other is moved to their place. ``places``: by group, the node to which its only task goes if it has
         room there. ``whole``: all or nobody; it ends with the first that has no place.
         """
-        stay: set[Unit] = self.spare(units, move=False)[0] if needless and move else set()
-        moved: set[Unit] = set()
+        stay: set[PooledVictimSet] = self.spare(units, move=False)[0] if needless and move else set()
+        moved: set[PooledVictimSet] = set()
         lost: set[str] = set()
         """Groups whose core goes for good: their extras go with it."""
         self._full.clear()
@@ -74,9 +80,13 @@ class Mover:
             if unit.group.key in lost or unit in stay:
                 continue
             mark = self._statement.checkpoint()
-            to = self._world.table.rows.get(places.get(unit.group.key, ""), -1)
+            to = self._state.table.rows.get(places.get(unit.group.key, ""), -1)
             where = self._place(
-                unit.group, unit.entries, move=move, packed=strategy is Strategy.LARGEST_PACKED, to=to
+                unit.group,
+                unit.entries,
+                move=move,
+                packed=strategy is RelocationStrategy.LARGEST_PACKED,
+                to=to,
             )
             if where is None:
                 self._statement.rollback(mark)
@@ -90,14 +100,16 @@ class Mover:
                 stay.add(unit)
         return stay, moved
 
-    def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+    def _sorted(
+        self, units: Sequence[PooledVictimSet], strategy: RelocationStrategy
+    ) -> list[PooledVictimSet]:
         """Units in the order in which they get a place; of one group the core first."""
-        if strategy is Strategy.IN_TURN:
+        if strategy is RelocationStrategy.IN_TURN:
             return list(units)
         dearest = list(reversed(units))
-        if strategy is Strategy.DEAREST_STAY:
+        if strategy is RelocationStrategy.DEAREST_STAY:
             return dearest
-        total = self._world.table.total
+        total = self._state.table.total
         size: dict[str, float] = {}
         for unit in dearest:
             for entry in unit.entries:
@@ -117,9 +129,9 @@ class Mover:
         moves = False
         homeless: list[TaskEntry] = []
         for entry in entries:
-            fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry)
+            fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.allocator.could_stay(entry)
             if fits and (not group.near or self._is_allowed(entry)):
-                self._statement.spare(entry)
+                self._statement.withdraw_eviction(entry)
             else:
                 homeless.append(entry)
         if homeless and not move:
@@ -133,8 +145,8 @@ class Mover:
                 if only is not None:
                     self._full.add(entry.cls)
                 return None
-            if row == entry.row and entry.cls.seats.could_stay(entry):
-                self._statement.spare(entry)
+            if row == entry.row and entry.cls.allocator.could_stay(entry):
+                self._statement.withdraw_eviction(entry)
             else:  # to another node, or to another card of its own
                 self._statement.pipeline(entry, row)
                 moves = True
@@ -143,7 +155,7 @@ class Mover:
     def _fits(self, cls: TaskClass, row: int) -> bool:
         """Whether a task of the class will have room on the row."""
         cls.refresh()
-        plane = self._world.table.planes[row]
+        plane = self._state.table.planes[row]
         asked = cls.vector > 0
         free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[PROMISED]
         if not cls.static[row] or (free < cls.vector)[asked].any():
@@ -160,20 +172,20 @@ class Mover:
         group = entry.group
         if group is None:
             return True
-        scope = self._nearness.allowed(group, entry.task.subgroup)
+        scope = self._domain_selector.allowed(group, entry.task.subgroup)
         return scope is None or bool(scope.mask[entry.row])
 
     def _best_near(self, group: GroupEntry, homeless: Sequence[TaskEntry]) -> int:
         """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
         entry = homeless[0]
-        scope = self._nearness.allowed(group, entry.task.subgroup)
+        scope = self._domain_selector.allowed(group, entry.task.subgroup)
         need = group.spec.topology
         if need is not None and need.required >= 0 and not held_rows(group):
-            demand = Demand(len(homeless))
+            demand = DomainDemand(len(homeless))
             for one in homeless:
                 demand.classes[one.cls] = demand.classes.get(one.cls, 0) + 1
-            home = self._nearness.home(group, need)
-            scope = next(self._nearness.scopes(home, demand, (), scope, future=True), None)
+            home = self._domain_selector.home(group, need)
+            scope = next(self._domain_selector.scopes(home, demand, (), scope, future=True), None)
             if scope is None:
                 return -1
         with self._placer.within(scope):
@@ -197,5 +209,5 @@ class Mover:
     def _keys(self, cls: TaskClass) -> NDArray[np.int64]:
         """How good each row is for one more task of the class once all promises are kept; below 0 where it takes
         none."""
-        rows = np.arange(self._world.table.height, dtype=np.int64)
+        rows = np.arange(self._state.table.height, dtype=np.int64)
         return cls.future(rows)[1]

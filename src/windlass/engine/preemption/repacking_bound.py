@@ -41,7 +41,7 @@ class _Resource:
         return found
 
 
-class Repacking:
+class RepackingBound:
     """``cells``: what is free by row and column once all that terminates is gone and every promise kept."""
 
     def __init__(self, cells: Sequence[Sequence[int]], movable: Iterable[TaskEntry]) -> None:

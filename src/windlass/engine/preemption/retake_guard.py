@@ -15,35 +15,35 @@ from numpy.typing import NDArray
 
 from windlass.engine.nodes.table import PROMISED, NodeTable
 from windlass.engine.pending.capacity_if_evicted import future_free
-from windlass.spi.victims import Claim, Rival
+from windlass.spi.victims import CompetingGroup, Preemption
 
 
-class Rivals:
-    """Who may take back what a claimer gets (:attr:`Claim.rivals`)."""
+class CompetingGroups:
+    """Who may take back what a claimer gets (:attr:`Preemption.rivals`)."""
 
-    def __init__(self, found: Iterable[Rival]) -> None:
+    def __init__(self, found: Iterable[CompetingGroup]) -> None:
         self._found = found
-        self._known: list[Rival] | None = None
+        self._known: list[CompetingGroup] | None = None
 
     @property
     def asked(self) -> bool:
         """Whether a policy wanted to know: some set of units would have had the claimer's queue grow too much."""
         return self._known is not None
 
-    def __call__(self) -> list[Rival]:
+    def __call__(self) -> list[CompetingGroup]:
         if self._known is None:
             self._known = list(self._found)
         return self._known
 
 
-def beyond(claim: Claim) -> list[str]:
+def beyond(preemption: Preemption) -> list[str]:
     """Of what the queue of the claimer, or one above it, would have more than its fair share with all that is asked."""
     return [
         name
-        for name, units in claim.request.items()
+        for name, units in preemption.request.items()
         if any(
-            name in queue.fair_share and claim.held(queue).get(name, 0) + units > queue.fair_share[name]
-            for queue in claim.path
+            name in queue.fair_share and preemption.held(queue).get(name, 0) + units > queue.fair_share[name]
+            for queue in preemption.path
         )
     ]
 

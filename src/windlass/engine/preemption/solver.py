@@ -19,20 +19,20 @@ from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Step, whole_step
+from windlass.engine.groups.next_step import NextTasks, whole_step
 from windlass.engine.nodes.table import PODS, NodeTable
-from windlass.engine.pending.capacity_if_evicted import Leftover, Room, lacking
-from windlass.engine.placement.gang_allocator import Allocation
+from windlass.engine.pending.capacity_if_evicted import CapacityIfEvicted, FutureFree, lacking
+from windlass.engine.placement.gang_allocator import GangAllocator
 from windlass.engine.placement.placer import Placer
-from windlass.engine.plugin_set import Policies
-from windlass.engine.preemption.relocation import Mover
-from windlass.engine.preemption.repacking_bound import Repacking
-from windlass.engine.preemption.victim_candidates import Candidates
-from windlass.engine.preemption.victim_search import Order, Search, Tools
-from windlass.engine.state.cluster_state import World
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.preemption.relocation import Relocator
+from windlass.engine.preemption.repacking_bound import RepackingBound
+from windlass.engine.preemption.victim_candidates import VictimCandidates
+from windlass.engine.preemption.victim_search import LazyVictimOrder, SearchContext, VictimSearch
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.engine.state.statement import Statement
-from windlass.engine.victims.victim_pool import Unit
-from windlass.spi.victims import Claim, Move, Terms
+from windlass.engine.victims.victim_pool import PooledVictimSet
+from windlass.spi.victims import Preemption, PreemptionTerms, RelocationMode
 
 NODES = 64
 """From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
@@ -42,11 +42,11 @@ Wants = tuple[tuple[int, tuple[int, ...]], ...]
 """By column what each of some tasks asks for."""
 
 
-class Lacking(msgspec.Struct, frozen=True):
+class InsufficientTotal(msgspec.Struct, frozen=True):
     """All nodes together have too little left of a resource, of which no card is parted."""
 
     table: NodeTable
-    leftover: Leftover
+    leftover: FutureFree
     name: str
     units: int
 
@@ -57,13 +57,13 @@ class Lacking(msgspec.Struct, frozen=True):
         return self.leftover.sums()[table.resources.codes[self.name]] < self.units
 
 
-class Scattered:
+class Fragmented:
     """Too little that hangs together: what is left on nodes makes no room for the step by moving the first groups."""
 
     def __init__(
         self,
-        solver: Solver,
-        candidates: Candidates,
+        solver: PreemptionSolver,
+        candidates: VictimCandidates,
         limit: int,
         wanted: int,
         wants: Wants,
@@ -77,7 +77,7 @@ class Scattered:
         """By column, what the step takes at the least."""
         self._key = (limit, wanted, wants, *candidates.kind)
 
-    def now(self, candidates: Candidates) -> bool:
+    def now(self, candidates: VictimCandidates) -> bool:
         """Whether that is so for these."""
         repacking, until = self._solver.repack(candidates, self._limit)
         candidates.note_wake(until)
@@ -93,75 +93,89 @@ class Scattered:
         repacking, until = self._solver.repack(self._candidates.anew(self._solver.time), self._limit)
         return until is None and self._is_too_little(repacking)
 
-    def _is_too_little(self, repacking: Repacking) -> bool:
+    def _is_too_little(self, repacking: RepackingBound) -> bool:
         wanted, wants = self._what
         return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scattered) and self._key == other._key
+        return isinstance(other, Fragmented) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
-class Solver:
+class PreemptionSolver:
     def __init__(
-        self, world: World, policies: Policies, placer: Placer, allocation: Allocation, statement: Statement
+        self,
+        state: ClusterState,
+        plugins: PluginSet,
+        placer: Placer,
+        gang_allocator: GangAllocator,
+        statement: Statement,
     ) -> None:
-        self._world = world
-        self._policies = policies
+        self._state = state
+        self._plugins = plugins
         self._placer = placer
-        self._allocation = allocation
+        self._gang_allocator = gang_allocator
         self._statement = statement
-        self._leftover = Leftover(world.table)
-        self._repacking: tuple[tuple[object, ...], Repacking, float | None] | None = None
+        self._leftover = FutureFree(state.table)
+        self._repacking: tuple[tuple[object, ...], RepackingBound, float | None] | None = None
         """What it was made of, the last one, and until when it holds."""
         self.time = 0.0
         """Unix seconds."""
         self.obstacle: Callable[[], bool] | None = None
         """Where there was no way the last time, and that is easily seen: as long as it says yes, there is none, for
         any claim for the same on the same terms."""
-        self._tools = Tools(
-            world, policies, allocation, statement, Mover(world, placer, statement, allocation.nearness)
+        self._tools = SearchContext(
+            state,
+            plugins,
+            gang_allocator,
+            statement,
+            Relocator(state, placer, statement, gang_allocator.domain_selector),
         )
 
     def solve(
-        self, claim: Claim, terms: Terms, candidates: Candidates, group: GroupEntry, step: Step
-    ) -> list[Unit] | None:
+        self,
+        preemption: Preemption,
+        terms: PreemptionTerms,
+        candidates: VictimCandidates,
+        group: GroupEntry,
+        step: NextTasks,
+    ) -> list[PooledVictimSet] | None:
         """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
         where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
         self.obstacle = None
-        if terms.move is Move.MUST:
-            short = self._short_of(claim, step)
+        if terms.move is RelocationMode.MUST:
+            short = self._short_of(preemption, step)
             if short is not None:
                 self.obstacle = self.lacking(*short)
                 return None
             if terms.only is not None:
                 candidates.look_only_at(self._named(terms.only))
-            elif self._world.table.height > NODES + step.members:
+            elif self._state.table.height > NODES + step.members:
                 candidates.look_only_at(self._nearby(step))
             if terms.groups and not self._packs(candidates, terms.groups, group, step):
                 return None
         elif not candidates.queues():
             self.obstacle = candidates.nobody
-            if self._short_of(claim, step) is not None:
+            if self._short_of(preemption, step) is not None:
                 return None  # nobody is asked anything
-        bound = bool(self._allocation.refusals_of(group, altered(whole_step(group, step), future=True)))
+        bound = bool(self._gang_allocator.refusals_of(group, altered(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
-        attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
-        alone = counted and terms.move is not Move.MUST
+        attempt = VictimSearch(self._tools, preemption, terms, group, step, counted=counted, spares=not bound)
+        alone = counted and terms.move is not RelocationMode.MUST
         possible = partial(self._possible, candidates, group, step, alone=alone)
-        if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
+        if (terms.move is RelocationMode.MUST or not counted or candidates.unsorted) and not possible():
             return None
         attempt.possible = possible
-        if terms.move is Move.MUST and not group.promises:
+        if terms.move is RelocationMode.MUST and not group.promises:
             attempt.packs = partial(self._repack_these, self._wants(step))
         if attempt.without_victims():
             return []
-        if bound and terms.move is Move.MUST:
+        if bound and terms.move is RelocationMode.MUST:
             return None
         found = self._searched(attempt, terms, candidates, bound=bound)
-        if found is None and terms.move is not Move.MUST and self._budgeted:
+        if found is None and terms.move is not RelocationMode.MUST and self._budgeted:
             found = self._around_budgets(attempt, candidates, step)
         return found
 
@@ -172,55 +186,59 @@ class Solver:
     @property
     def parted(self) -> bool:
         """Whether somebody has a part of a card."""
-        return self._world.table.cards.parted
+        return self._state.table.cards.parted
 
     @property
     def _budgeted(self) -> bool:
-        return self._policies.heeds_budgets and self._world.budgets.any
+        return self._plugins.heeds_budgets and self._state.budgets.any
 
     def _searched(
-        self, attempt: Search, terms: Terms, candidates: Candidates, *, bound: bool
-    ) -> list[Unit] | None:
+        self, attempt: VictimSearch, terms: PreemptionTerms, candidates: VictimCandidates, *, bound: bool
+    ) -> list[PooledVictimSet] | None:
         """The cheapest units within the terms, as far as they may go together."""
-        if bound or terms.move is Move.NEVER:
-            return attempt.plain(Order(candidates.in_order(only_allowed=True)))
-        everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
-        if terms.move is Move.MUST:
+        if bound or terms.move is RelocationMode.NEVER:
+            return attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True)))
+        everyone = LazyVictimOrder(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
+        if terms.move is RelocationMode.MUST:
             singly = candidates.one_by_one(everyone.source)
             if terms.only is not None:
                 turn = {key: at for at, key in enumerate(terms.only)}
                 singly = iter(sorted(singly, key=lambda unit: turn.get(unit.group.key, len(turn))))
-            return attempt.moving(Order(self._within_budgets(singly) if self._budgeted else singly), LONGER)
+            return attempt.moving(
+                LazyVictimOrder(self._within_budgets(singly) if self._budgeted else singly), LONGER
+            )
         found = attempt.moving(everyone, 1)
         if found is None:
-            found = attempt.plain(Order(candidates.in_order(only_allowed=True)))
+            found = attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True)))
         if found is None:
             found = attempt.moving(everyone, LONGER)
         for without in _omissions(everyone.units) if found is None else ():
-            found = attempt.plain(Order(candidates.in_order(only_allowed=True, without=without)))
+            found = attempt.plain(LazyVictimOrder(candidates.in_order(only_allowed=True, without=without)))
             if found is not None:
                 return found
         return found
 
-    def _around_budgets(self, attempt: Search, candidates: Candidates, step: Step) -> list[Unit] | None:
+    def _around_budgets(
+        self, attempt: VictimSearch, candidates: VictimCandidates, step: NextTasks
+    ) -> list[PooledVictimSet] | None:
         """Where budgets do not let the cheapest units go together: those that they let, in their order; then
         those on one node alone, of the nodes that lack least."""
         free = self._leftover.free()
         rows: dict[int, None] = {}
-        for cls in dict.fromkeys(run.cls for run in step.runs):
-            lacks = lacking(self._world.table, free, cls)
+        for cls in dict.fromkeys(batch.cls for batch in step.batches):
+            lacks = lacking(self._state.table, free, cls)
             rows.update(dict.fromkeys(np.argsort(lacks, kind="stable")[:LONGER].tolist()))
         forbidden: set[str] = set()
         for row in (None, *rows):
             units = self._within_budgets(candidates.in_order(only_allowed=True), row, forbidden)
-            found = attempt.plain(Order(units))
+            found = attempt.plain(LazyVictimOrder(units))
             if found is not None or not forbidden:
                 return found
         return None
 
     def _within_budgets(
-        self, units: Iterator[Unit], row: int | None = None, forbidden: set[str] | None = None
-    ) -> Iterator[Unit]:
+        self, units: Iterator[PooledVictimSet], row: int | None = None, forbidden: set[str] | None = None
+    ) -> Iterator[PooledVictimSet]:
         """Without those that budgets do not let go after the ones before. ``row``: only what is there, if only
         in part. ``forbidden`` gathers the groups of those that budgets keep."""
         left: dict[str, int] = {}
@@ -233,7 +251,7 @@ class Solver:
                 continue
             asked = Counter(key for entry in unit.entries for key in entry.task.budgets)
             for key in asked:
-                if key not in left and (allowed := self._world.budgets.left(key)) is not None:
+                if key not in left and (allowed := self._state.budgets.left(key)) is not None:
                     left[key] = allowed
             if all(n <= left.get(key, n) for key, n in asked.items()):
                 for key in asked.keys() & left.keys():
@@ -245,16 +263,16 @@ class Solver:
                     forbidden.add(unit.group.key)
 
     def _named(self, keys: Sequence[str]) -> list[GroupEntry]:
-        groups = self._world.groups
+        groups = self._state.groups
         return [groups[key] for key in keys if key in groups]
 
-    def _nearby(self, step: Step) -> list[GroupEntry]:
+    def _nearby(self, step: NextTasks) -> list[GroupEntry]:
         """The groups on the nodes that lack least for a task of the step: work is moved from those only.
         All of them on a cluster of a few dozen nodes."""
-        table = self._world.table
+        table = self._state.table
         found: dict[str, GroupEntry] = {}
         free = self._leftover.free()
-        for cls in dict.fromkeys(run.cls for run in step.runs):
+        for cls in dict.fromkeys(batch.cls for batch in step.batches):
             lacks = lacking(table, free, cls)
             rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
             for row in rows.tolist():
@@ -264,35 +282,35 @@ class Solver:
 
     # ------------------------------------------------------------------ necessary conditions
 
-    def _countable(self, group: GroupEntry, step: Step) -> bool:
+    def _countable(self, group: GroupEntry, step: NextTasks) -> bool:
         """Whether counting room tells exactly if the step fits."""
-        if len(step.runs) != 1 or group.near_parts:
+        if len(step.batches) != 1 or group.near_parts:
             return False
-        cls = step.runs[0].cls
-        return self._policies.countable and not self._placer.constraints(cls)
+        cls = step.batches[0].cls
+        return self._plugins.countable and not self._placer.constraints(cls)
 
-    def _short_of(self, claim: Claim, step: Step) -> tuple[str, int] | None:
+    def _short_of(self, preemption: Preemption, step: NextTasks) -> tuple[str, int] | None:
         """Of what the nodes have too little left in sum, wherever it is, and how much is needed: moving cannot put
         more together. What is counted by card is left out: there, and of cards of which somebody has a part, moving
         puts parts on fewer cards."""
-        table = self._world.table
+        table = self._state.table
         columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
-        for name, units in claim.request.items():
+        for name, units in preemption.request.items():
             if name in columns and name not in by_card and left[columns[name]] < units:
                 return name, units
         return None
 
-    def _by_card(self, step: Step) -> set[str]:
+    def _by_card(self, step: NextTasks) -> set[str]:
         """The resources of which sums by node do not tell what moving can put together."""
-        cards, found = self._world.table.cards, set[str]()
-        for run in step.runs:
-            if run.cls.needs.devices:
-                found |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
+        cards, found = self._state.table.cards, set[str]()
+        for batch in step.batches:
+            if batch.cls.needs.devices:
+                found |= set(batch.cls.request) - {name for name, _ in batch.cls.needs.node_request}
         if cards.parted:
             found |= set(cards.resources)
         return found
 
-    def _packs(self, candidates: Candidates, limit: int, group: GroupEntry, step: Step) -> bool:
+    def _packs(self, candidates: VictimCandidates, limit: int, group: GroupEntry, step: NextTasks) -> bool:
         """Whether the step, and those of the first groups that may be moved for it, could all have a place:
         by each resource alone, so that most searches in vain are not begun."""
         if group.promises:
@@ -304,17 +322,17 @@ class Solver:
             self.obstacle = scattered
         return False
 
-    def scattered(self, candidates: Candidates, limit: int, step: Step) -> Scattered:
+    def scattered(self, candidates: VictimCandidates, limit: int, step: NextTasks) -> Fragmented:
         """What may be in the way of a step that makes room by moving the first groups."""
-        return Scattered(self, candidates, limit, *self._wants(step))
+        return Fragmented(self, candidates, limit, *self._wants(step))
 
-    def _wants(self, step: Step) -> tuple[int, Wants]:
+    def _wants(self, step: NextTasks) -> tuple[int, Wants]:
         """How many tasks of a step have to have room, and what each asks for, as far as amounts tell."""
-        table, asked = self._world.table, dict[str, list[int]]()
-        for run in step.runs:
-            for name, units in run.cls.items:
-                asked.setdefault(name, []).extend([units] * len(run.entries))
-        tasks, uncounted = sum([len(run.entries) for run in step.runs]), self._by_card(step)
+        table, asked = self._state.table, dict[str, list[int]]()
+        for batch in step.batches:
+            for name, units in batch.cls.items:
+                asked.setdefault(name, []).extend([units] * len(batch.entries))
+        tasks, uncounted = sum([len(run.entries) for run in step.batches]), self._by_card(step)
         wants = tuple(
             [
                 (column, (*amounts, *[0] * (tasks - len(amounts))))
@@ -326,43 +344,47 @@ class Solver:
         )
         return 1 if step.extra else step.members, wants
 
-    def _repack_these(self, asked: tuple[int, Wants], units: Sequence[Unit]) -> bool:
+    def _repack_these(self, asked: tuple[int, Wants], units: Sequence[PooledVictimSet]) -> bool:
         """Whether what is asked for, and these units once they are gone, could have room, by each resource alone."""
         wanted, wants = asked
-        repacking = Repacking(self._leftover.cells(), [entry for unit in units for entry in unit.entries])
+        repacking = RepackingBound(
+            self._leftover.cells(), [entry for unit in units for entry in unit.entries]
+        )
         return all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
 
-    def lacking(self, name: str, units: int) -> Lacking:
+    def lacking(self, name: str, units: int) -> InsufficientTotal:
         """As long as all nodes together have less left than that."""
-        return Lacking(self._world.table, self._leftover, name, units)
+        return InsufficientTotal(self._state.table, self._leftover, name, units)
 
-    def repack(self, candidates: Candidates, limit: int) -> tuple[Repacking, float | None]:
+    def repack(self, candidates: VictimCandidates, limit: int) -> tuple[RepackingBound, float | None]:
         """What moving the first groups could put together, made once for all claims to which the same are offered;
         and when time alone changes who may be moved."""
         state = (self._leftover.free(), limit, *candidates.standing()) if candidates.common else ()
         known = self._repacking
         if known is not None and state and _same(known[0], state):
             return known[1], known[2]
-        found = Repacking(self._leftover.cells(), candidates.leading(limit))
+        found = RepackingBound(self._leftover.cells(), candidates.leading(limit))
         self._repacking = (state, found, candidates.wake_at)
         return found, candidates.wake_at
 
-    def _possible(self, candidates: Candidates, group: GroupEntry, step: Step, *, alone: bool) -> bool:
+    def _possible(
+        self, candidates: VictimCandidates, group: GroupEntry, step: NextTasks, *, alone: bool
+    ) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone. ``alone``: also where nobody
         may."""
-        table = self._world.table
+        table = self._state.table
         everyone = list(candidates.everyone())
         if not everyone and not alone:
             return False
-        missing = {run.cls for run in step.runs}
+        missing = {batch.cls for batch in step.batches}
         domains, free = self._domains(group), self._leftover.free()
-        best = {cls: Room(table, cls, free, domains).at_best(everyone) for cls in missing}
+        best = {cls: CapacityIfEvicted(table, cls, free, domains).at_best(everyone) for cls in missing}
         if len(missing) == 1 and not step.extra:
             return all(room >= step.members for room in best.values())
         return any(room > 0 for room in best.values())
 
     def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
-        return self._allocation.nearness.domains(group) if group.near else None
+        return self._gang_allocator.domain_selector.domains(group) if group.near else None
 
 
 def _same(first: Sequence[object], second: Sequence[object]) -> bool:
@@ -375,7 +397,7 @@ def _same(first: Sequence[object], second: Sequence[object]) -> bool:
     )
 
 
-def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:
+def _omissions(units: Sequence[PooledVictimSet]) -> Iterator[set[str]]:
     """Groups to leave out: where the rules let no further unit go after the first ones, others may go
     instead of these. The first ones together, then each one alone; none if there are many."""
     groups = list(dict.fromkeys(unit.group.key for unit in units))
@@ -387,7 +409,7 @@ def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:
         yield {key}
 
 
-def _of_groups(units: Iterator[Unit], limit: int) -> Iterator[Unit]:
+def _of_groups(units: Iterator[PooledVictimSet], limit: int) -> Iterator[PooledVictimSet]:
     """The units of the first ``limit`` groups (0: of all)."""
     seen: set[str] = set()
     for unit in units:

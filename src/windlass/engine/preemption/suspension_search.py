@@ -16,13 +16,13 @@ from operator import add, ge, sub
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TERMINATING, TaskEntry
-from windlass.engine.pending.capacity_if_evicted import Leftover
-from windlass.engine.timesharing.attained_service import Account
+from windlass.engine.pending.capacity_if_evicted import FutureFree
+from windlass.engine.timesharing.attained_service import TimeAccount
 
 _Cost = tuple[float, float, float]
 """Accelerators that stop, groups, and the worst rank among them, negative."""
 _ANY = float("inf")
-Able = Callable[[float, float], Iterable[Account]]
+Able = Callable[[float, float], Iterable[TimeAccount]]
 """Who may be stopped of those with more than so many and at the most so many accelerators, worst rank first."""
 NextSize = Callable[[float], float | None]
 """How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has, or there are too
@@ -39,10 +39,10 @@ class _Row:
     """How many tasks fit there now."""
     most: list[int]
     """What would be free if all of ``there`` went."""
-    there: list[tuple[Account, list[int]]] = field(default_factory=list)
+    there: list[tuple[TimeAccount, list[int]]] = field(default_factory=list)
 
 
-class Clearing:
+class SuspensionSearch:
     """The search for one gang of ``members`` tasks of ``cls``. ``leftover``: what is free once all that terminates is
     gone and every promise kept."""
 
@@ -50,14 +50,18 @@ class Clearing:
         self,
         cls: TaskClass,
         members: int,
-        leftover: Leftover,
+        leftover: FutureFree,
         device: int,
         rows: Collection[int] | None = None,
     ) -> None:
         """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there. What is
         fixed about nodes has been taken in by ``cls``."""
-        self._outlook = outlook = leftover.outlook(cls, device)
-        self._columns, self._asked, self._static = outlook.columns, outlook.asked, outlook.static
+        self._after_termination = after_termination = leftover.after_termination(cls, device)
+        self._columns, self._asked, self._static = (
+            after_termination.columns,
+            after_termination.asked,
+            after_termination.static,
+        )
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
         """What each task of a class gives back where no card is ill."""
@@ -66,28 +70,28 @@ class Clearing:
         self._cells = cells = leftover.cells()
         self._open: Collection[int] | None = None
         if rows is None:
-            fitting, most = outlook.total, outlook.most
+            fitting, most = after_termination.total, after_termination.most
         else:
             self._open = {row for row in rows if self._static[row]}
-            fitting = sum([outlook.fits[row] for row in self._open])
+            fitting = sum([after_termination.fits[row] for row in self._open])
             most = max([cells[row][device] for row in self._open], default=0) if device >= 0 else 0
         units = dict(zip(self._columns, self._asked, strict=True)).get(device, 0)
         self.missing = members - fitting
         self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
         """Fewer accelerators than this need never stop."""
 
-    def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
+    def cheapest(self, runners: Iterable[TimeAccount]) -> list[TimeAccount] | None:
         """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
         if self.missing <= 0:
             return []
         if self.missing == 1:
             best = self._one(runners, (self.least, _ANY, _ANY))
             return None if best is None else best[1]
-        for account in runners:
-            self._enter(account)
+        for time_account in runners:
+            self._enter(time_account)
         return self._several()
 
-    def readily(self, able: Able, next_size: NextSize) -> list[Account] | None:
+    def readily(self, able: Able, next_size: NextSize) -> list[TimeAccount] | None:
         """:meth:`cheapest` of a single task, if that is clear from some of those who run; else ``None``.
 
         First from those who hold no more than must stop. If all of them together leave it too little room on every
@@ -111,12 +115,12 @@ class Clearing:
         if row is None:
             amounts = self._cells[at]
             free = [amounts[column] for column in self._columns]
-            row = self._rows[at] = _Row(at, free, self._outlook.fits[at], free)
+            row = self._rows[at] = _Row(at, free, self._after_termination.fits[at], free)
         return row
 
-    def _enter(self, account: Account) -> Sequence[_Row]:
+    def _enter(self, time_account: TimeAccount) -> Sequence[_Row]:
         """Note on its nodes what goes with a group."""
-        entries = account.group.tasks.values()
+        entries = time_account.group.tasks.values()
         opened, static, rows, parts = self._open, self._static, self._rows, self._parts
         ailing = self._ailing
         if len(entries) == 1:
@@ -126,7 +130,7 @@ class Clearing:
                 return ()
             row = rows.get(at) or self._row(at)
             amounts = (None if at in ailing else parts.get(entry.cls)) or self._amounts(entry)
-            row.there.append((account, amounts))
+            row.there.append((time_account, amounts))
             row.most = list(map(add, row.most, amounts))
             return (row,)
         by_row: dict[int, list[int]] = {}
@@ -140,7 +144,7 @@ class Clearing:
         found: list[_Row] = []
         for at, amounts in by_row.items():
             row = rows.get(at) or self._row(at)
-            row.there.append((account, amounts))
+            row.there.append((time_account, amounts))
             row.most = list(map(add, row.most, amounts))
             found.append(row)
         return found
@@ -153,14 +157,14 @@ class Clearing:
             self._parts[entry.cls] = found
         return found
 
-    def _one(self, runners: Iterable[Account], enough: _Cost) -> tuple[_Cost, list[Account]] | None:
+    def _one(self, runners: Iterable[TimeAccount], enough: _Cost) -> tuple[_Cost, list[TimeAccount]] | None:
         """The cheapest node for a single task, and what it costs; no further groups are looked at once that is no more
         than ``enough``."""
-        best: tuple[_Cost, list[Account]] | None = None
+        best: tuple[_Cost, list[TimeAccount]] | None = None
         reached: dict[int, float] = {}
-        for account in runners:
-            devices, there = account.stint.devices, self._enter(account)
-            if best is not None and best[0] <= (devices, 1, -account.base):
+        for time_account in runners:
+            devices, there = time_account.segment.devices, self._enter(time_account)
+            if best is not None and best[0] <= (devices, 1, -time_account.base):
                 continue  # with this one it does not get cheaper
             for row in there:
                 if reached.get(row.row, _ANY) <= devices:
@@ -176,11 +180,11 @@ class Clearing:
                 return best
         return best
 
-    def _several(self) -> list[Account] | None:
-        chosen: dict[Account, None] = {}
+    def _several(self) -> list[TimeAccount] | None:
+        chosen: dict[TimeAccount, None] = {}
         missing, taken = self.missing, dict.fromkeys(self._rows, 0)
         while missing > 0:
-            best: tuple[_Cost, int, list[Account]] | None = None
+            best: tuple[_Cost, int, list[TimeAccount]] | None = None
             for at in sorted(self._rows):
                 row = self._rows[at]
                 going = self._needed(row, chosen, taken[at] + 1)
@@ -198,7 +202,7 @@ class Clearing:
             missing -= 1
         return list(chosen)
 
-    def _needed(self, row: _Row, gone: Collection[Account], more: int = 1) -> list[Account] | None:
+    def _needed(self, row: _Row, gone: Collection[TimeAccount], more: int = 1) -> list[TimeAccount] | None:
         """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
         or the smallest groups if fewer accelerators stop then."""
         goal = [(row.fits + more) * units for units in self._asked]
@@ -207,29 +211,29 @@ class Clearing:
         worst = self._first(row, row.there, gone, goal)
         if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self.least:
             return worst
-        by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
+        by_size = sorted(row.there, key=lambda one: one[0].segment.devices)
         smallest = self._first(row, by_size, gone, goal)
         return worst if smallest is None or _cost(worst) <= _cost(smallest) else smallest
 
     def _first(
         self,
         row: _Row,
-        order: Sequence[tuple[Account, list[int]]],
-        gone: Collection[Account],
+        order: Sequence[tuple[TimeAccount, list[int]]],
+        gone: Collection[TimeAccount],
         goal: Sequence[int],
-    ) -> list[Account] | None:
+    ) -> list[TimeAccount] | None:
         """The first of an order that make room, without those that need not go."""
         left = list(row.free)
-        going: list[tuple[Account, list[int]]] = []
-        for account, amounts in order if gone else ():
-            if account in gone:
+        going: list[tuple[TimeAccount, list[int]]] = []
+        for time_account, amounts in order if gone else ():
+            if time_account in gone:
                 left = list(map(add, left, amounts))
-        for account, amounts in order:
+        for time_account, amounts in order:
             if _covers(left, goal):
                 break
-            if account not in gone:
+            if time_account not in gone:
                 left = list(map(add, left, amounts))
-                going.append((account, amounts))
+                going.append((time_account, amounts))
         if not _covers(left, goal):
             return None
         for at in range(len(going) - 2, -1, -1):
@@ -240,13 +244,13 @@ class Clearing:
         return [account for account, _ in going]
 
 
-def _cost(going: Sequence[Account]) -> _Cost:
+def _cost(going: Sequence[TimeAccount]) -> _Cost:
     if len(going) == 1:
-        return going[0].stint.devices, 1, -going[0].base
+        return going[0].segment.devices, 1, -going[0].base
     return (
-        sum(account.stint.devices for account in going),
+        sum(time_account.segment.devices for time_account in going),
         len(going),
-        -max((account.base for account in going), default=0.0),
+        -max((time_account.base for time_account in going), default=0.0),
     )
 
 

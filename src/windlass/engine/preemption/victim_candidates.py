@@ -1,7 +1,7 @@
 """Who could make room for a claim, in the order in which they would go.
 
-:class:`Candidates` walks the queues that the claim's terms and the filters leave, and hands out *units*
-(:class:`~windlass.spi.victims.VictimUnit`) one after the other: the queue tree is walked from the top by the
+:class:`VictimCandidates` walks the queues that the claim's terms and the filters leave, and hands out *units*
+(:class:`~windlass.spi.victims.VictimSet`) one after the other: the queue tree is walked from the top by the
 queue order, which knows what has been handed out already; inside a queue the units' own order decides. The
 units of one group come extras first, one by one, and its core last. Nothing is computed before it is asked
 for.
@@ -19,13 +19,20 @@ import msgspec
 from msgspec.structs import replace as altered
 
 from windlass.engine.groups.entries import BOUND, RUNNING, GroupEntry, TaskEntry
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.running_groups import RunningGroups
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.state.cluster_state import World
-from windlass.engine.victims.victim_pool import Offer, Places, Pool, Taking, Unit, kind_of
+from windlass.engine.state.cluster_state import ClusterState
+from windlass.engine.victims.victim_pool import (
+    FreedByQueue,
+    Places,
+    PooledVictimSet,
+    QueueVictims,
+    VictimPool,
+    kind_of,
+)
 from windlass.engine.victims.victim_sets import extras_and_core
-from windlass.spi.victims import Claim, Scope, Standing, Terms, VictimUnit, parting
+from windlass.spi.victims import HeldAtStart, Preemption, PreemptionTerms, VictimScope, VictimSet, parting
 
 _MOST = 4
 """Claims that look at one in so many of a queue's groups, or more, share what is known of all of them."""
@@ -37,7 +44,7 @@ class _Branch:
 
     queue: QueueEntry
     branches: list[_Branch] = field(default_factory=list)
-    heap: list[tuple[Any, str, Unit]] = field(default_factory=list)
+    heap: list[tuple[Any, str, PooledVictimSet]] = field(default_factory=list)
     key: tuple[Any, ...] | None = None
 
     @property
@@ -45,7 +52,7 @@ class _Branch:
         return not self.heap and not self.branches
 
 
-class Nobody(msgspec.Struct, frozen=True):
+class NoVictims(msgspec.Struct, frozen=True):
     """Nothing runs in a queue, of lower priority if one is said; or (not ``own``) nothing in any other."""
 
     running: RunningGroups
@@ -59,32 +66,32 @@ class Nobody(msgspec.Struct, frozen=True):
         return self.running.only(self.queue.name)
 
 
-class Candidates:
+class VictimCandidates:
     """The possible victims of one claim."""
 
     def __init__(
         self,
-        world: World,
+        state: ClusterState,
         running: RunningGroups,
-        policies: Policies,
-        claim: Claim,
-        terms: Terms,
-        pool: Pool | None = None,
+        plugins: PluginSet,
+        preemption: Preemption,
+        terms: PreemptionTerms,
+        pool: VictimPool | None = None,
     ) -> None:
         """``pool``: what is known of earlier claims, renewed for this moment."""
         self._pool = pool
-        self._world = world
+        self._state = state
         self._running = running
-        self._policies = policies
-        self._claim = claim
+        self._plugins = plugins
+        self._claim = preemption
         self._terms = terms
-        self.kind = kind_of(claim, terms, policies.goes_by(claim))
+        self.kind = kind_of(preemption, terms, plugins.goes_by(preemption))
         """Equal for claims that are offered the same."""
-        kept = pool or Pool()
+        kept = pool or VictimPool()
         self._offers = kept.offers(self.kind)
-        self._firsts = kept.firsts(claim)
-        for queue in claim.path:
-            claim.held(queue)
+        self._firsts = kept.firsts(preemption)
+        for queue in preemption.path:
+            preemption.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
         """Queue → the groups to look at; ``None`` for all."""
         self._queues: list[QueueEntry] | None = None
@@ -105,20 +112,20 @@ class Candidates:
         return self._queues
 
     def _open_queues(self) -> list[QueueEntry]:
-        claim, world = self._claim, self._world
-        own = claim.path[0].name
-        if self._terms.scope is Scope.OWN_QUEUE:
+        preemption, state = self._claim, self._state
+        own = preemption.path[0].name
+        if self._terms.scope is VictimScope.OWN_QUEUE:
             names = [own]
         else:
             names = self._running.queues()
-            if self._terms.scope is Scope.OTHER_QUEUES:
+            if self._terms.scope is VictimScope.OTHER_QUEUES:
                 names = [name for name in names if name != own]
         found = []
-        above = {queue.name for queue in claim.path}
+        above = {queue.name for queue in preemption.path}
         branches: dict[str, bool] = {}
         noted: set[str] = set()
         for name in names:
-            queue = world.queues.get(name)
+            queue = state.queues.get(name)
             if not self._running.any_of(queue, self._terms.below):
                 continue
             branch = name
@@ -129,24 +136,24 @@ class Candidates:
             spared = branches.get(branch)
             if spared is None:
                 spared = branches[branch] = self._spares_branch(queue)
-            if spared or any([p.spares_queue(claim, queue.path) for p in self._policies.queue_filters]):
+            if spared or any([p.spares_queue(preemption, queue.path) for p in self._plugins.queue_filters]):
                 continue
             found.append(queue)
             for ancestor in queue.path:
                 if ancestor.name in noted:
                     break
                 noted.add(ancestor.name)
-                claim.held(ancestor)
+                preemption.held(ancestor)
         return found
 
     @property
     def nobody(self) -> Callable[[], bool] | None:
         """Where nothing runs in any queue in which victims may be looked for: whether that is so still."""
-        running, claim, below = self._running, self._claim, self._terms.below
-        if self._terms.scope is Scope.OWN_QUEUE:
-            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), below, own=True)
-        elif self._terms.scope is Scope.OTHER_QUEUES:
-            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), None, own=False)
+        running, preemption, below = self._running, self._claim, self._terms.below
+        if self._terms.scope is VictimScope.OWN_QUEUE:
+            nobody = NoVictims(running, self._state.queues.get(preemption.path[0].name), below, own=True)
+        elif self._terms.scope is VictimScope.OTHER_QUEUES:
+            nobody = NoVictims(running, self._state.queues.get(preemption.path[0].name), None, own=False)
         else:
             return None
         return nobody if nobody() else None
@@ -154,11 +161,9 @@ class Candidates:
     def _spares_branch(self, queue: QueueEntry) -> bool:
         """Whether nothing may be taken of the queue nor of any other below the same sibling of the claimer's."""
         ours, theirs = parting(self._claim.path, queue.path)
-        return any(
-            plugin.spares_branch(self._claim, ours, theirs) for plugin in self._policies.branch_filters
-        )
+        return any(plugin.spares_branch(self._claim, ours, theirs) for plugin in self._plugins.branch_filters)
 
-    def units_of(self, group: GroupEntry) -> Iterator[Unit]:
+    def units_of(self, group: GroupEntry) -> Iterator[PooledVictimSet]:
         """The units of a group that may go, in order; the core only if all extras before it may."""
         if not self._offered(group):
             return
@@ -177,8 +182,8 @@ class Candidates:
                 continue
             yield unit
 
-    def _spared(self, view: VictimUnit) -> bool:
-        for plugin in self._policies.victim_filters:
+    def _spared(self, view: VictimSet) -> bool:
+        for plugin in self._plugins.victim_filters:
             if plugin.spares(self._claim, view):
                 until = getattr(plugin, "spared_until", None)
                 moment = until(self._claim, view) if until is not None else None
@@ -187,14 +192,14 @@ class Candidates:
         return False
 
     def _offered(self, group: GroupEntry) -> bool:
-        spec, claim = group.group, self._claim
+        spec, preemption = group.group, self._claim
         if spec is None or not spec.preemptible or group.active <= 0 or group.queue is None:
             return False
-        return not spec.guest or spec.yields_to(claim.action, claim.group.priority)
+        return not spec.guest or spec.yields_to(preemption.action, preemption.group.priority)
 
     def _unit(
         self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int
-    ) -> Unit:
+    ) -> PooledVictimSet:
         if len(entries) == 1:
             request: Mapping[str, int] = entries[0].cls.request
         else:
@@ -203,11 +208,11 @@ class Candidates:
                 for name, units in entry.cls.items:
                     total[name] = total.get(name, 0) + units
             request = total
-        if self._world.queues.flavors:
+        if self._state.queues.flavors:
             request = self._with_models(request, entries)
         queue = group.queue
         starts = [entry.task.started for entry in entries if entry.task.started is not None]
-        view = VictimUnit(
+        view = VictimSet(
             group.spec,
             queue.path if queue is not None else (),
             tuple(entry.task for entry in entries),
@@ -220,13 +225,13 @@ class Candidates:
             min(starts) if starts else group.spec.started,
             group.finished,
         )
-        return Unit(view, group, entries)
+        return PooledVictimSet(view, group, entries)
 
     def _with_models(self, request: Mapping[str, int], entries: Iterable[TaskEntry]) -> Mapping[str, int]:
         """What tasks hold, also by the names of device models."""
         found = dict(request)
         for entry in entries:
-            for name, units in self._world.ledger.accounts.by_model(entry.cls, entry.row).items():
+            for name, units in self._state.ledger.counters.by_model(entry.cls, entry.row).items():
                 found[name] = found.get(name, 0) + units
         return found
 
@@ -239,15 +244,17 @@ class Candidates:
                         if _takeable(entry):
                             yield entry
 
-    def anew(self, now: float) -> Candidates:
+    def anew(self, now: float) -> VictimCandidates:
         """Those of the same claim if it were made now."""
-        claim = altered(self._claim, now=now, standing=Standing())
-        return Candidates(self._world, self._running, self._policies, claim, self._terms, self._pool)
+        preemption = altered(self._claim, now=now, held_at_start=HeldAtStart())
+        return VictimCandidates(
+            self._state, self._running, self._plugins, preemption, self._terms, self._pool
+        )
 
     @property
     def common(self) -> bool:
         """Whether what is offered is that of all groups, to whoever claims the like."""
-        own = self._world.groups.get(self._claim.group.key)
+        own = self._state.groups.get(self._claim.group.key)
         return self._pool is not None and self._only is None and (own is None or not own.active)
 
     def standing(self) -> tuple[object, ...]:
@@ -280,7 +287,7 @@ class Candidates:
             if group.queue is not None:
                 self._only.setdefault(group.queue.name, []).append(group)
 
-    def one_by_one(self, units: Iterator[Unit]) -> Iterator[Unit]:
+    def one_by_one(self, units: Iterator[PooledVictimSet]) -> Iterator[PooledVictimSet]:
         """Units taken apart, where all of them come back: the last task of a core goes first."""
         for unit in units:
             if len(unit.entries) == 1:
@@ -292,11 +299,11 @@ class Candidates:
 
     # ------------------------------------------------------------------ in order
 
-    def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[Unit]:
+    def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[PooledVictimSet]:
         """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
         the ones before; else they come marked. ``without``: groups that are left out."""
-        taking = Taking()
-        taken_apart: dict[str, Iterator[Unit]] = {}
+        taking = FreedByQueue()
+        taken_apart: dict[str, Iterator[PooledVictimSet]] = {}
         roots = self._grow(without)
         while roots:
             path: list[_Branch] = []
@@ -317,7 +324,7 @@ class Candidates:
                 heapq.heappush(heap, (self._order_key(follower), group.key, follower))
             allowed = all(
                 plugin.may_take(self._claim, unit.view, taking.by_queue)
-                for plugin in self._policies.validations
+                for plugin in self._plugins.validations
             )
             if allowed:
                 taking.add(unit)
@@ -325,13 +332,13 @@ class Candidates:
             if allowed or not only_allowed:
                 yield unit
 
-    def _order_key(self, unit: Unit) -> tuple[Any, ...]:
-        return tuple([order.victim_key(self._claim, unit.view) for order in self._policies.victim_orders])
+    def _order_key(self, unit: PooledVictimSet) -> tuple[Any, ...]:
+        return tuple([order.victim_key(self._claim, unit.view) for order in self._plugins.victim_orders])
 
     def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
         """The first units of a queue's groups, as a heap of the caller's own."""
         first, own = self._offered_by(queue), self._claim.group.key
-        if without or self._world.groups[own].active:
+        if without or self._state.groups[own].active:
             return [place for place in first if place[1] != own and place[1] not in without]
         return first.copy()
 
@@ -347,7 +354,7 @@ class Candidates:
         self.note_wake(moment)
         return places
 
-    def _offer(self, queue: QueueEntry) -> Offer:
+    def _offer(self, queue: QueueEntry) -> QueueVictims:
         """What the queue offers to claims of this kind, as of now."""
         running, offer = self._running, self._offers.get(queue.name)
         seen = running.seen
@@ -355,7 +362,7 @@ class Candidates:
         if offer is not None and offer.seen != seen:
             stale = running.since(offer.seen)
         if offer is None or stale is None or (offer.wake_at is not None and offer.wake_at <= self._claim.now):
-            offer = Offer(*self._looked_at(running.within(queue, self._terms.below)), seen)
+            offer = QueueVictims(*self._looked_at(running.within(queue, self._terms.below)), seen)
             self._offers[queue.name] = offer
         elif stale:
             places, moment = self._looked_at(
@@ -379,7 +386,7 @@ class Candidates:
         self.wake_at = before
         return places, moment
 
-    def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, Unit]]:
+    def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, PooledVictimSet]]:
         below = self._terms.below
         for group in groups:
             if below is not None and group.spec.priority >= below:
@@ -388,7 +395,7 @@ class Candidates:
             if unit is not None:
                 yield self._order_key(unit), group.key, unit
 
-    def _first(self, group: GroupEntry) -> Unit | None:
+    def _first(self, group: GroupEntry) -> PooledVictimSet | None:
         """The unit of a group that goes first, if one may."""
         known = self._firsts.units.get(group.key)
         if known is None or (known[1] is not None and known[1] <= self._claim.now):
@@ -429,15 +436,12 @@ class Candidates:
                     roots.append(below)
         return roots
 
-    def _key(self, branch: _Branch, taking: Taking) -> tuple[Any, ...]:
+    def _key(self, branch: _Branch, taking: FreedByQueue) -> tuple[Any, ...]:
         if branch.key is None:
             queue = branch.queue
             taken = taking.by_queue.get(queue.name, {})
             branch.key = (
-                *(
-                    order.victim_queue_key(self._claim, queue, taken)
-                    for order in self._policies.victim_orders
-                ),
+                *(order.victim_queue_key(self._claim, queue, taken) for order in self._plugins.victim_orders),
                 -queue.spec.created,
                 queue.name,
             )
@@ -453,7 +457,7 @@ class Candidates:
                 (path[at - 1].branches if at else roots).remove(path[at])
 
 
-def _place(offered: tuple[Any, str, Unit]) -> tuple[Any, str]:
+def _place(offered: tuple[Any, str, PooledVictimSet]) -> tuple[Any, str]:
     return offered[0], offered[1]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 
-from windlass.engine.groups.entries import GroupEntry, promised
-from windlass.engine.groups.next_step import Step, next_step
-from windlass.engine.pending.scheduling_queue import Bucket, ParkingLot, Signature, line_of
+from windlass.engine.groups.entries import GroupEntry, nominated
+from windlass.engine.groups.next_step import NextTasks, next_step
+from windlass.engine.pending.scheduling_queue import PendingClass, SchedulingQueue, Signature, line_of
 from windlass.engine.queueing.permit import PAUSE_SECONDS
-from windlass.engine.queueing.queue_order import Turns
+from windlass.engine.queueing.queue_order import QueueHeap
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 from windlass.spi.objects import QueueState
 from windlass.spi.topology import TopologyNeed
 
@@ -20,23 +20,23 @@ STRICT = "strict"
 """The value of ``EngineConfig.backfill`` with which nobody passes the first group of his queue."""
 
 
-class Enrolment:
+class Enqueuer:
     """Puts groups into buckets, or leaves them out while they cannot take a step at all: on hold,
     short of members, in a queue that takes no work, or pausing after failed binds."""
 
-    def __init__(self, world: World, lot: ParkingLot, turns: Turns) -> None:
-        self._world = world
-        self._lot = lot
-        self._turns = turns
-        self._strict = world.config.backfill == STRICT
+    def __init__(self, state: ClusterState, scheduling_queue: SchedulingQueue, queue_heap: QueueHeap) -> None:
+        self._state = state
+        self._scheduling_queue = scheduling_queue
+        self._queue_heap = queue_heap
+        self._strict = state.config.backfill == STRICT
         self._pauses: list[tuple[float, str]] = []
 
     def settle(self, group: GroupEntry, now: float) -> None:
         """Bring a group's place in line with its state."""
-        bucket = group.bucket
+        pending_class = group.bucket
         if not group.pending and not group.failures and not group.newly_failed:
-            if bucket is not None:
-                self._forsake(group, bucket)
+            if pending_class is not None:
+                self._forsake(group, pending_class)
                 group.order_key = group.step = None
             return
         if group.newly_failed:
@@ -45,10 +45,10 @@ class Enrolment:
             group.failures = 0
         step = self.step(group, now)
         if group.promises:
-            kept = promised(group)
+            kept = nominated(group)
             if step is None or (not step.extra and len(kept) < step.members):
                 for entry in kept:  # a part of what it lacks serves nobody
-                    self._world.ledger.withdraw(entry)
+                    self._state.ledger.withdraw(entry)
         if step is None:
             self._leave(group)
             return
@@ -56,26 +56,30 @@ class Enrolment:
         queue = group.queue
         if queue is None:
             raise RuntimeError(f"group {group.key} has no queue")
-        order_key = self._world.group_order(group)
+        order_key = self._state.group_order(group)
         signature = line_of(queue) if self._strict else signature_of(group, step)
-        if bucket is not None and bucket.signature == signature and group.order_key == order_key:
-            bucket.note_promises(group)
-            shorter = bucket.look_again(group) and bool(bucket.waits.kept_for)
-            if shorter or self._served(bucket, group):
-                self._look_again(bucket)
+        if (
+            pending_class is not None
+            and pending_class.signature == signature
+            and group.order_key == order_key
+        ):
+            pending_class.note_promises(group)
+            shorter = pending_class.look_again(group) and bool(pending_class.waits.kept_for)
+            if shorter or self._served(pending_class, group):
+                self._look_again(pending_class)
             return
-        if bucket is not None:
-            self._forsake(group, bucket)
+        if pending_class is not None:
+            self._forsake(group, pending_class)
         group.order_key = order_key
-        bucket = self._lot.enter(signature, queue, group)
-        if not bucket.parked:
-            self._turns.came(bucket, group)
-        elif (group.timed and bucket.waits.kept_for) or self._served(bucket, group):
-            self._look_again(bucket)  # it may pass the others, or comes first
+        pending_class = self._scheduling_queue.enter(signature, queue, group)
+        if not pending_class.parked:
+            self._queue_heap.came(pending_class, group)
+        elif (group.timed and pending_class.waits.kept_for) or self._served(pending_class, group):
+            self._look_again(pending_class)  # it may pass the others, or comes first
 
-    def _served(self, bucket: Bucket, group: GroupEntry) -> bool:
+    def _served(self, pending_class: PendingClass, group: GroupEntry) -> bool:
         """Whether a turn of a strict line is the group's own: it comes first, or has been promised room."""
-        return self._strict and (bucket.head() is group or group.key in bucket.promised)
+        return self._strict and (pending_class.head() is group or group.key in pending_class.promised)
 
     def _leave(self, group: GroupEntry) -> None:
         if group.bucket is not None:
@@ -83,44 +87,44 @@ class Enrolment:
         group.order_key = None
         group.step = None
 
-    def _forsake(self, group: GroupEntry, bucket: Bucket) -> None:
+    def _forsake(self, group: GroupEntry, pending_class: PendingClass) -> None:
         """Take a group out; in a strict line it was perhaps for this one that the others waited."""
         if not self._strict:
-            self._lot.leave(group)
+            self._scheduling_queue.leave(group)
             return
-        first = bucket.parked and bucket.head() is group
-        self._lot.leave(group)
-        if first and bucket.members:
-            self._look_again(bucket)
+        first = pending_class.parked and pending_class.head() is group
+        self._scheduling_queue.leave(group)
+        if first and pending_class.members:
+            self._look_again(pending_class)
 
-    def _look_again(self, bucket: Bucket) -> None:
+    def _look_again(self, pending_class: PendingClass) -> None:
         """Another than before may be had, or is the first to be tried."""
-        if bucket.parked:
-            self._lot.unpark(bucket)
-            self._turns.push(bucket)
+        if pending_class.parked:
+            self._scheduling_queue.unpark(pending_class)
+            self._queue_heap.push(pending_class)
 
-    def step(self, group: GroupEntry, now: float) -> Step | None:
+    def step(self, group: GroupEntry, now: float) -> NextTasks | None:
         """The step that may be tried now."""
         spec = group.group
         if spec is None or not group.pending or spec.held or group.not_before > now:
             return None
-        queue, world = group.queue, self._world
+        queue, state = group.queue, self._state
         if queue is None:
             return None
         version, reason = queue.closed
-        if (reason if version == world.queues.version else closed_reason(queue)) is not None:
+        if (reason if version == state.queues.version else closed_reason(queue)) is not None:
             return None
-        if world.gate.serves is not None and world.gate.closed(group):
+        if state.gate.serves is not None and state.gate.closed(group):
             return None
         step = next_step(group)
-        return step if type(step) is Step else None
+        return step if type(step) is NextTasks else None
 
     def due(self, now: float) -> list[GroupEntry]:
         """Groups whose pause is over."""
         found = []
         while self._pauses and self._pauses[0][0] <= now:
             not_before, key = heapq.heappop(self._pauses)
-            group = self._world.groups.get(key)
+            group = self._state.groups.get(key)
             if group is not None and group.not_before == not_before:
                 group.not_before, group.refusal = 0.0, None
                 found.append(group)
@@ -140,7 +144,7 @@ class Enrolment:
         heapq.heappush(self._pauses, (not_before, group.key))
 
     def _begin_pause(self, group: GroupEntry, now: float) -> None:
-        config = self._world.config
+        config = self._state.config
         group.newly_failed, group.refusal = False, None
         group.failures += 1
         pause = min(config.backoff_cap_seconds, config.backoff_seconds * 2.0 ** min(group.failures - 1, 40))
@@ -174,12 +178,12 @@ def _closed_reason(queue: QueueEntry) -> str | None:
     return None
 
 
-def signature_of(group: GroupEntry, step: Step) -> Signature:
+def signature_of(group: GroupEntry, step: NextTasks) -> Signature:
     """Equal for groups whose steps have equal chances: queue, API, standing, classes, roles and numbers."""
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
-    runs = step.runs
+    runs = step.batches
     standing = (
         group.queue.name,
         spec.dialect.value,
@@ -196,7 +200,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:
         # Room is kept for this one alone, and for another of its tasks once whoever moves there has come.
-        standing = (*standing, group.key, len(promised(group)))
+        standing = (*standing, group.key, len(nominated(group)))
     if group.near:
         standing = (*standing, *_nearness(group))
     if step.root is not None:
@@ -208,7 +212,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     return (
         *standing,
         tuple(sorted(step.roles.items())),
-        tuple((run.cls.number, run.role, len(run.entries)) for run in runs),
+        tuple((batch.cls.number, batch.role, len(batch.entries)) for batch in runs),
     )
 
 

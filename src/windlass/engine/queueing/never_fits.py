@@ -6,7 +6,7 @@ from collections import Counter
 
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Step
+from windlass.engine.groups.next_step import NextTasks
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.pending.capacity_if_evicted import could_hold
 from windlass.engine.queueing.queue_position import hopeless
@@ -14,7 +14,7 @@ from windlass.engine.queueing.queue_position import hopeless
 _CACHED = 4096
 
 
-class EmptyNodes:
+class NeverFits:
     """What nodes would hold of each class of tasks if they were empty, remembered until nodes are others."""
 
     def __init__(self, table: NodeTable) -> None:
@@ -22,15 +22,15 @@ class EmptyNodes:
         self._at_best: dict[TaskClass, tuple[int, int]] = {}
         """Class → the shape of the node table and how many of it empty nodes hold."""
 
-    def too_few_for(self, step: Step) -> bool:
+    def too_few_for(self, step: NextTasks) -> bool:
         """Whether even empty nodes could not hold the step, each class of its tasks by itself."""
         if step.extra:
-            return not any([self._best(run.cls) > 0 for run in step.runs])
-        if len(step.runs) == 1:
-            return self._best(step.runs[0].cls) < step.members
+            return not any([self._best(run.cls) > 0 for run in step.batches])
+        if len(step.batches) == 1:
+            return self._best(step.batches[0].cls) < step.members
         counts = Counter[TaskClass]()
-        for run in step.runs:
-            counts[run.cls] += len(run.entries)
+        for batch in step.batches:
+            counts[batch.cls] += len(batch.entries)
         spare = counts.total() - step.members
         return any([self._best(cls) < count - spare for cls, count in counts.items()])
 

@@ -4,50 +4,50 @@ from __future__ import annotations
 
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.plugin_set import Policies
-from windlass.engine.queueing.tier_views import GangLook, TaskLook
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.queueing.tier_views import EngineGangView, EngineTaskView
 from windlass.engine.state.statement import Statement
-from windlass.spi.consent import Outcome
-from windlass.spi.plugins import Refusal
+from windlass.spi.consent import ProposedDecision
+from windlass.spi.plugins import Rejection
 
 PAUSE_SECONDS = 10.0
 """For so long a group that was refused is not tried again: nothing in the cluster need change for a yes."""
 
 
-class Consent:
+class PermitCheck:
     """Asks about the open statement. Where nobody wants to be asked, that is all it costs to know."""
 
-    def __init__(self, policies: Policies, statement: Statement, table: NodeTable) -> None:
-        self._policies = policies.consenting
+    def __init__(self, plugins: PluginSet, statement: Statement, table: NodeTable) -> None:
+        self._policies = plugins.consenting
         self._statement = statement
         self._table = table
         self.asked = bool(self._policies)
         """Whether anybody is asked at all."""
 
-    def refusal(self, group: GroupEntry | None, now: float) -> Refusal | None:
+    def rejection(self, group: GroupEntry | None, now: float) -> Rejection | None:
         """Why what the statement holds may not be decided for ``group``; ``None`` if it may."""
         placed, going = self._statement.deciding()
         if not placed and not going:
             return None
-        gang = GangLook(group) if group is not None else None
-        outcome = Outcome(gang, self._looks(placed, now), self._looks(going, now))
+        gang = EngineGangView(group) if group is not None else None
+        outcome = ProposedDecision(gang, self._looks(placed, now), self._looks(going, now))
         agreed = []
         for policy in self._policies:
-            refusal = policy.consents(outcome)
-            if refusal is not None:
+            rejection = policy.consents(outcome)
+            if rejection is not None:
                 for earlier in reversed(agreed):
                     earlier.withdrawn(outcome)
-                return refusal
+                return rejection
             agreed.append(policy)
         return None
 
-    def _looks(self, entries: list[TaskEntry], now: float) -> tuple[TaskLook, ...]:
-        gangs: dict[int, GangLook] = {}
+    def _looks(self, entries: list[TaskEntry], now: float) -> tuple[EngineTaskView, ...]:
+        gangs: dict[int, EngineGangView] = {}
         found = []
         for entry in entries:
             group = entry.group
             if group is None:
                 raise RuntimeError(f"{entry.key} belongs to no group")
-            gang = gangs.setdefault(id(group), GangLook(group))
-            found.append(TaskLook(entry, gang, now, self._table.nodes[entry.row]))
+            gang = gangs.setdefault(id(group), EngineGangView(group))
+            found.append(EngineTaskView(entry, gang, now, self._table.nodes[entry.row]))
         return tuple(found)

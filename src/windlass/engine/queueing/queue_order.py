@@ -15,16 +15,16 @@ from typing import Any
 
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.groups.next_step import whole_step
-from windlass.engine.pending.scheduling_queue import Bucket
-from windlass.engine.plugin_set import Policies
+from windlass.engine.pending.scheduling_queue import PendingClass
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.tree import QueueEntry, QueueTree
 from windlass.spi.plugins import StepView
 
 
-class Turns:
-    def __init__(self, queues: QueueTree, policies: Policies) -> None:
+class QueueHeap:
+    def __init__(self, queues: QueueTree, plugins: PluginSet) -> None:
         self._queues = queues
-        self._orders = policies.queue_orders
+        self._orders = plugins.queue_orders
         self._entangled = any(getattr(order, "entangled", False) for order in self._orders)
         """Whether any placement may change the place of any queue."""
         self._top: list[tuple[Any, ...]] = []
@@ -39,34 +39,40 @@ class Turns:
         """Whether a queue may have something to try."""
         return bool(self._leaves)
 
-    def push(self, bucket: Bucket) -> bool:
+    def push(self, pending_class: PendingClass) -> bool:
         """The bucket's first group is to be tried. Pushing again after its head changed is allowed. False: nobody
         of it is to be tried."""
-        head = bucket.head()
+        head = pending_class.head()
         if head is None:
             return False
-        leaf = bucket.queue
-        if bucket.ticket < 0 or bucket.entered is not head or bucket.entered_key != head.order_key:
-            self._line_up(bucket, head)
+        leaf = pending_class.queue
+        if (
+            pending_class.ticket < 0
+            or pending_class.entered is not head
+            or pending_class.entered_key != head.order_key
+        ):
+            self._line_up(pending_class, head)
         self._leaves[leaf.name] = self._moved[leaf.name] = leaf
         return True
 
-    def came(self, bucket: Bucket, group: GroupEntry) -> None:
+    def came(self, pending_class: PendingClass, group: GroupEntry) -> None:
         """A group has come to an active bucket: it is to be tried if it is the first now."""
-        if bucket.ticket < 0 or group.order_key < bucket.entered_key:
-            self.push(bucket)
+        if pending_class.ticket < 0 or group.order_key < pending_class.entered_key:
+            self.push(pending_class)
 
-    def _line_up(self, bucket: Bucket, head: GroupEntry) -> None:
+    def _line_up(self, pending_class: PendingClass, head: GroupEntry) -> None:
         """Enter the bucket among those of its leaf; what it was entered as before is void."""
-        bucket.ticket = next(self._tickets)
-        bucket.entered, bucket.entered_key = head, head.order_key
-        heapq.heappush(bucket.queue.waiting, (head.order_key, bucket.ticket, bucket, head))
+        pending_class.ticket = next(self._tickets)
+        pending_class.entered, pending_class.entered_key = head, head.order_key
+        heapq.heappush(
+            pending_class.queue.waiting, (head.order_key, pending_class.ticket, pending_class, head)
+        )
 
-    def left(self, bucket: Bucket) -> None:
+    def left(self, pending_class: PendingClass) -> None:
         """The bucket is not to be tried any more."""
-        self._moved[bucket.queue.name] = bucket.queue
+        self._moved[pending_class.queue.name] = pending_class.queue
 
-    def pop(self) -> tuple[Bucket, GroupEntry] | None:
+    def pop(self) -> tuple[PendingClass, GroupEntry] | None:
         """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
         while leaves := self._leaves:
             leaf = next(iter(leaves.values())) if len(leaves) == 1 else self._leaf()
@@ -83,37 +89,42 @@ class Turns:
             return found
         return None
 
-    def rebuild(self, buckets: Iterable[Bucket]) -> None:
+    def rebuild(self, pending_classes: Iterable[PendingClass]) -> None:
         """Start anew after queues were moved in the tree; ``buckets`` are the active ones."""
         for entry in self._queues:
             entry.ticket = -1
             entry.next_step = None
             entry.heap.clear()
-            for _, _, bucket, _ in entry.waiting:
-                bucket.ticket = -1
+            for _, _, pending_class, _ in entry.waiting:
+                pending_class.ticket = -1
             entry.waiting.clear()
         self._top.clear()
         self._leaves.clear()
         self._moved.clear()
-        for bucket in buckets:
-            self.push(bucket)
+        for pending_class in pending_classes:
+            self.push(pending_class)
 
     # ------------------------------------------------------------------ leaves
 
-    def _head(self, leaf: QueueEntry) -> tuple[Bucket, GroupEntry] | None:
+    def _head(self, leaf: QueueEntry) -> tuple[PendingClass, GroupEntry] | None:
         """The first group of the leaf; stale entries before it are dropped."""
         waiting = leaf.waiting
         while waiting:
-            order_key, ticket, bucket, group = waiting[0]
-            current = bucket.ticket == ticket
-            if current and not bucket.parked and group.bucket is bucket and group.order_key == order_key:
-                return bucket, group
+            order_key, ticket, pending_class, group = waiting[0]
+            current = pending_class.ticket == ticket
+            if (
+                current
+                and not pending_class.parked
+                and group.bucket is pending_class
+                and group.order_key == order_key
+            ):
+                return pending_class, group
             heapq.heappop(waiting)
             if current:
-                bucket.ticket = -1
-                head = None if bucket.parked else bucket.head()
+                pending_class.ticket = -1
+                head = None if pending_class.parked else pending_class.head()
                 if head is not None:  # the first group has left, another is the first
-                    self._line_up(bucket, head)
+                    self._line_up(pending_class, head)
         return None
 
     def _leaf(self) -> QueueEntry | None:
@@ -178,8 +189,8 @@ def _step(group: GroupEntry) -> StepView | None:
     step, spec = group.step, group.group
     if step is None or spec is None:
         return None
-    if step.members == 1 and len(step.runs) == 1:
-        return StepView(spec, step.runs[0].cls.request, 1, step.extra)
+    if step.members == 1 and len(step.batches) == 1:
+        return StepView(spec, step.batches[0].cls.request, 1, step.extra)
     return whole_step(group, step)
 
 

@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.pending.scheduling_queue import Bucket
+from windlass.engine.pending.scheduling_queue import PendingClass
 from windlass.engine.queues.tree import QueueEntry
-from windlass.engine.state.cluster_state import World
+from windlass.engine.state.cluster_state import ClusterState
 
 SHORT = 1000
 """The order of a queue of so many groups, running ones among them, is never older than what it is made of."""
@@ -35,9 +35,9 @@ class _Order:
     places: dict[str, int]
 
 
-class Positions:
-    def __init__(self, world: World, waits: Callable[[GroupEntry], bool]) -> None:
-        self._world = world
+class QueuePositions:
+    def __init__(self, state: ClusterState, waits: Callable[[GroupEntry], bool]) -> None:
+        self._state = state
         self._waits = waits
         self._orders: dict[str, _Order] = {}
 
@@ -52,23 +52,23 @@ class Positions:
         if place is None:
             return 0, ()
         ahead = order.keys[:place]
-        if order.stamp != self._world.stamp:
+        if order.stamp != self._state.stamp:
             ahead = filter(self._still_waits, ahead)
-        return place + 1, tuple(islice(ahead, self._world.config.explain_ahead))
+        return place + 1, tuple(islice(ahead, self._state.config.explain_ahead))
 
     def in_order(self, queue: QueueEntry, now: float) -> list[str]:
         """The keys of all groups that wait in the queue, first come first."""
         return self._made(queue, now).keys
 
     def _made(self, queue: QueueEntry, now: float) -> _Order:
-        stamp = self._world.stamp
+        stamp = self._state.stamp
         order = self._orders.get(queue.name)
         if order is not None and order.stamp == stamp:
             return order
         many = len(queue.groups)
         kept = min(many * KEPT_SECONDS, LONGEST_SECONDS) if many > SHORT else 0.0
         waiting: list[tuple[Any, str]] = [
-            (group.order_key or self._world.group_order(group), group.key)
+            (group.order_key or self._state.group_order(group), group.key)
             for group in queue.groups.values()
             if self._counts(group)
         ]
@@ -82,7 +82,7 @@ class Positions:
         return group.group is not None and not group.group.held and self._waits(group) and not hopeless(group)
 
     def _still_waits(self, key: str) -> bool:
-        group = self._world.groups.get(key)
+        group = self._state.groups.get(key)
         return group is not None and self._counts(group)
 
 
@@ -94,7 +94,7 @@ def hopeless(group: GroupEntry) -> bool:
     return said is not None and said.facts.tier == 1
 
 
-def all_hopeless(bucket: Bucket) -> bool:
+def all_hopeless(pending_class: PendingClass) -> bool:
     """:func:`hopeless` of all who wait for the same."""
-    said = bucket.explanation if bucket.parked else None
+    said = pending_class.explanation if pending_class.parked else None
     return said is not None and said.facts.tier == 1

@@ -11,7 +11,7 @@ from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.objects import Group, Node, Task
 
 
-class GangLook:
+class EngineGangView:
     """A group. Reads through: it is always what the group is now, evictions that are only tried included."""
 
     __slots__ = ("entry",)
@@ -73,10 +73,10 @@ class GangLook:
         return self.entry.surplus()
 
 
-class TaskLook:
+class EngineTaskView:
     __slots__ = ("entry", "gang", "node", "now")
 
-    def __init__(self, entry: TaskEntry, gang: GangLook, now: float, node: Node | None = None) -> None:
+    def __init__(self, entry: TaskEntry, gang: EngineGangView, now: float, node: Node | None = None) -> None:
         self.entry = entry
         self.gang = gang
         self.now = now

@@ -37,7 +37,7 @@ class Meter:
         self.since = now
 
 
-class Usage:
+class DecayedUsage:
     """Does nothing at all unless there is a half-life."""
 
     def __init__(self, queues: QueueTree, total: Mapping[str, int], half_life: float) -> None:

@@ -15,28 +15,28 @@ import msgspec
 import numpy as np
 
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.flavors import total_of_model
 from windlass.engine.queues.tree import NO_SHARE, QueueEntry, QueueTree
 from windlass.spi.objects import Dialect
-from windlass.spi.shares import Cause, Division, Part, Share
+from windlass.spi.shares import Division, QueueShare, ShareCause, SharePart
 
 
 class SharesRecord(msgspec.Struct, frozen=True):
-    """What :class:`Shares` knows: the total it divided, per queue its share and the demand it was made for."""
+    """What :class:`FairShares` knows: the total it divided, per queue its share and the demand it was made for."""
 
     total: dict[str, int]
     redivide: bool
     demanding: list[str]
-    shares: dict[str, Share]
+    shares: dict[str, QueueShare]
     demands: dict[str, dict[str, int]]
 
 
-class Shares:
-    def __init__(self, table: NodeTable, queues: QueueTree, policies: Policies) -> None:
+class FairShares:
+    def __init__(self, table: NodeTable, queues: QueueTree, plugins: PluginSet) -> None:
         self._table = table
         self._queues = queues
-        divisions = [plugin for plugin in policies.plugins if isinstance(plugin, Division)]
+        divisions = [plugin for plugin in plugins.plugins if isinstance(plugin, Division)]
         self._kai = division_for(divisions, Dialect.KAI)
         self._volcano = division_for(divisions, Dialect.VOLCANO)
         asked = [division for division in (self._kai, self._volcano) if division is not None]
@@ -194,8 +194,10 @@ class Shares:
             if others:
                 self._flat(left)
         elif len(others) == 1:
-            parts = {resource: (Part(Cause.REST, units),) for resource, units in left.items() if ours}
-            if self._assign(others[0], Share(left, {}, others[0].spec.capability, parts)):
+            parts = {
+                resource: (SharePart(ShareCause.REST, units),) for resource, units in left.items() if ours
+            }
+            if self._assign(others[0], QueueShare(left, {}, others[0].spec.capability, parts)):
                 changed.append(others[0])
         elif others and self._volcano is not None:
             changed += self._assign_all(others, self._volcano.divide(None, others, left))
@@ -231,7 +233,7 @@ class Shares:
                 for child in entry.subqueues:
                     for resource, units in child.share.fair.items():
                         fair[resource] = fair.get(resource, 0) + units
-                self._assign(entry, Share(fair))
+                self._assign(entry, QueueShare(fair))
 
     def _volcano_total(self) -> Mapping[str, int]:
         """What Volcano's queues have to divide: what KAI's roots leave over."""
@@ -242,15 +244,15 @@ class Shares:
                     left[resource] = max(0, left.get(resource, 0) - units)
         return left
 
-    def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[Share]) -> list[QueueEntry]:
+    def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[QueueShare]) -> list[QueueEntry]:
         return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
 
-    def _assign(self, entry: QueueEntry, share: Share) -> bool:
+    def _assign(self, entry: QueueEntry, share: QueueShare) -> bool:
         """Give a queue its share. True if the amount is another than before."""
         self._demands[entry.name] = entry.demand
         before = entry.share
         if before == share:
-            entry.share = Share(before.fair, before.allocatable, before.real_capability, share.parts)
+            entry.share = QueueShare(before.fair, before.allocatable, before.real_capability, share.parts)
             return False
         entry.share = share
         queues = self._queues

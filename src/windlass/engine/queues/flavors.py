@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.engine.domain_bound import Bound
+from windlass.engine.domain_bound import DomainBound
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.groups.next_step import Step
+from windlass.engine.groups.next_step import NextTasks
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.tree import QueueEntry
 from windlass.spi.nodes import BoolArray, NodeView
@@ -63,16 +63,16 @@ def pinned(cls: TaskClass, names: Iterable[str]) -> dict[str, int]:
     }
 
 
-def pinned_by(step: Step, request: Mapping[str, int], names: Sequence[str]) -> Mapping[str, int]:
+def pinned_by(step: NextTasks, request: Mapping[str, int], names: Sequence[str]) -> Mapping[str, int]:
     """``request``, which a step makes in sum, with what it asks for of certain models."""
     if not names:
         return request
     found: dict[str, int] = {}
     left = step.members
-    for run in step.runs:
-        n = min(len(run.entries), left)
+    for batch in step.batches:
+        n = min(len(batch.entries), left)
         left -= n
-        for name, units in pinned(run.cls, names).items():
+        for name, units in pinned(batch.cls, names).items():
             found[name] = found.get(name, 0) + units * n
     return {**request, **found} if found else request
 
@@ -89,7 +89,7 @@ def total_of_model(table: NodeTable, name: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class GuaranteedModel:
     """A model of which others are guaranteed what they do not hold. ``units``: what one task asks for;
     ``path``: from the group's queue up, what these are guaranteed is theirs to take."""
 
@@ -98,14 +98,19 @@ class Kept:
     path: tuple[QueueEntry, ...]
 
 
-class FlavorBound(Bound):
+class FlavorBound(DomainBound):
     """Closes nodes of models of which the group's queues may hold no more, or of which what is free is kept
     for others: a domain policy for as long as one group's tasks are placed."""
 
     name = "flavors"
 
     def __init__(
-        self, limits: list[tuple[QueueEntry, str, int]], kept: list[Kept], nodes: NodeView, *, future: bool
+        self,
+        limits: list[tuple[QueueEntry, str, int]],
+        kept: list[GuaranteedModel],
+        nodes: NodeView,
+        *,
+        future: bool,
     ) -> None:
         self._limits = limits
         self._kept = kept
@@ -122,7 +127,7 @@ class FlavorBound(Bound):
             mask = open_ if mask is None else mask & open_
         return mask
 
-    def _left(self, kept: Kept) -> int:
+    def _left(self, kept: GuaranteedModel) -> int:
         """What is free of a model, for this group."""
         free = free_of_model(kept.name, self._nodes, future=self.future)
         return free - sum(unfilled(top, kept.name, kept.path, kept.units) for top in kept.path[-1].siblings)
@@ -156,7 +161,7 @@ def bound_of(group: GroupEntry, cls: TaskClass, *, future: bool) -> FlavorBound 
         if (units := cls.request.get(flavor_of(name)[0], 0))
     ]
     kept = [
-        Kept(name, units, path)
+        GuaranteedModel(name, units, path)
         for name in tree.due_flavors
         if (units := cls.request.get(flavor_of(name)[0], 0))
         and any(unfilled(top, name, path, ENDLESS) for top in path[-1].siblings)

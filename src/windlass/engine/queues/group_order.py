@@ -16,7 +16,7 @@ _SLACK = 32
 """So many places at the front may be empty."""
 
 
-class Line:
+class OrderedGroups:
     """``(order key, key)`` of every member, sorted; ``times``: key → after how many seconds of running a member has
     ended for certain, of those of whom that is known."""
 

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.spi.objects import Queue
-from windlass.spi.shares import Share
+from windlass.spi.shares import QueueShare
 
 if TYPE_CHECKING:
     from windlass.engine.groups.entries import GroupEntry
-    from windlass.engine.pending.scheduling_queue import Bucket
+    from windlass.engine.pending.scheduling_queue import PendingClass
     from windlass.engine.queues.tree import QueueTree
     from windlass.spi.plugins import StepView
 
 Items = Iterable[tuple[str, int]]
-NO_SHARE = Share()
+NO_SHARE = QueueShare()
 SUMS = ("allocated", "releasing", "pending", "promised", "firm")
 """What every queue sums up over its subtree."""
 
@@ -87,7 +87,7 @@ class QueueEntry:
         self._known: tuple[int, list[QueueEntry]] = (-1, [])
         self._reserved: tuple[int, dict[str, int]] = (-1, {})
         # Kept by ``turns``.
-        self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
+        self.waiting: list[tuple[Any, int, PendingClass, GroupEntry]] = []
         self.ticket = -1
         self.touched = 0
         self.next_step: StepView | None = None

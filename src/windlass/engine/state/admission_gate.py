@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable
 
 from windlass.engine.groups.entries import GroupEntry
 from windlass.engine.queues.tree import QueueEntry
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 
 
-class Gate:
+class AdmissionGate:
     """``serves``: set by the action that decides, for the queues of which it decides."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Gate:
         """Keys of groups that were let in here, whether their objects say so yet or not."""
         self.lines: dict[str, Hashable] = {}
         """Group that waits → the line in which it stands: groups of one line ask for the same."""
-        self.refusals: dict[Hashable, Refusal] = {}
+        self.rejections: dict[Hashable, Rejection] = {}
         """Line → why its first group was not let in when it was last looked at."""
 
     def closed(self, group: GroupEntry) -> bool:
@@ -35,18 +35,22 @@ class Gate:
             return False
         return self.serves(group.queue)
 
-    def refusal(self, group: GroupEntry) -> Refusal | None:
+    def rejection(self, group: GroupEntry) -> Rejection | None:
         """Why the group has not been let in; ``None`` if it is in, or was not looked at yet."""
         line = self.lines.get(group.key)
-        return None if line is None or not self.closed(group) else self.refusals.get(line)
+        return None if line is None or not self.closed(group) else self.rejections.get(line)
 
-    def refuse(self, line: Hashable, refusal: Refusal) -> bool:
+    def refuse(self, line: Hashable, rejection: Rejection) -> bool:
         """Note why not. Whether that is news."""
-        known = self.refusals.get(line)
-        self.refusals[line] = refusal
+        known = self.rejections.get(line)
+        self.rejections[line] = rejection
         if known is None:
             return True
-        return (known.code, known.resource, known.queue) != (refusal.code, refusal.resource, refusal.queue)
+        return (known.code, known.resource, known.queue) != (
+            rejection.code,
+            rejection.resource,
+            rejection.queue,
+        )
 
     def forget(self, key: str) -> None:
         """The group is gone, or has to be let in anew."""

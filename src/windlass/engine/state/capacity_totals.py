@@ -1,42 +1,42 @@
-"""What there is in the cluster, for scores that learn (:class:`windlass.spi.scoring.Stock`)."""
+"""What there is in the cluster, for scores that learn (:class:`windlass.spi.scoring.ClusterTotals`)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from windlass.engine.state.cluster_state import World
-from windlass.spi.devices import CardMode
+from windlass.engine.state.cluster_state import ClusterState
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device, Needs
 from windlass.spi.quantities import is_device
 
 _WHOLE = 1000
 
 
-class ClusterStock:
-    def __init__(self, world: World) -> None:
-        self._world = world
+class CapacityTotals:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._shape = -1
         self._cards: Mapping[tuple[str, int], int] = {}
         self._sliceable = False
 
     def empty(self) -> bool:
-        return not self._world.tasks
+        return not self._state.tasks
 
     def parts_wanted(self) -> bool:
-        return any(cls.needs.devices and cls.tasks for cls in self._world.classes)
+        return any(cls.needs.devices and cls.tasks for cls in self._state.classes)
 
     def sliceable(self) -> bool:
         self.cards()
         return self._sliceable
 
     def kinds(self) -> Iterable[tuple[Needs, int]]:
-        return ((cls.needs, cls.tasks) for cls in self._world.classes if cls.tasks)
+        return ((cls.needs, cls.tasks) for cls in self._state.classes if cls.tasks)
 
     def cards(self) -> Mapping[tuple[str, int], int]:
         """Counted once as long as no node changes. Nodes of one shape share their tuple of devices, which is
         looked at once; cards that no node lists are what is left of the sums."""
-        table = self._world.table
+        table = self._state.table
         if self._shape == table.shape:
             return self._cards
         shapes: dict[int, tuple[tuple[Device, ...], int]] = {}
@@ -49,7 +49,7 @@ class ClusterStock:
         for devices, nodes in shapes.values():
             listed += nodes * len(devices)
             for device in devices:
-                sliceable = sliceable or device.mode is not CardMode.PLAIN
+                sliceable = sliceable or device.mode is not DeviceMode.PLAIN
                 if device.healthy:
                     found[device.model, device.memory_mib] += nodes
         every = sum(units // _WHOLE for name, units in table.total.items() if is_device(name))

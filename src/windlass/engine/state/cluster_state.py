@@ -11,56 +11,56 @@ from windlass.engine.feasibility.task_class import ClassIndex
 from windlass.engine.groups.entries import GroupEntry, TaskEntry, run_time
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.nodes.view import TableView
-from windlass.engine.plugin_set import Policies
-from windlass.engine.queues.decayed_usage import Usage
-from windlass.engine.queues.fair_shares import Shares
+from windlass.engine.plugin_set import PluginSet
+from windlass.engine.queues.decayed_usage import DecayedUsage
+from windlass.engine.queues.fair_shares import FairShares
 from windlass.engine.queues.tree import QueueTree
-from windlass.engine.state.admission_gate import Gate
-from windlass.engine.state.placement_ledger import Ledger
-from windlass.engine.timesharing.attained_service import Sharing
-from windlass.engine.victims.disruption_budgets import BudgetBook
-from windlass.spi.budgets import HearsBudgets
+from windlass.engine.state.admission_gate import AdmissionGate
+from windlass.engine.state.placement_ledger import PlacementLedger
+from windlass.engine.timesharing.attained_service import TimeSharingState
+from windlass.engine.victims.disruption_budgets import EvictionBudgets
+from windlass.spi.budgets import TakesBudgets
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
-from windlass.spi.pending import HearsWaiting
+from windlass.spi.pending import TakesPendingTasks
 
 
-class World:
+class ClusterState:
     """Tables, queues, groups, tasks and the books over them."""
 
-    def __init__(self, config: EngineConfig, policies: Policies) -> None:
+    def __init__(self, config: EngineConfig, plugins: PluginSet) -> None:
         self.config = config
-        self.policies = policies
+        self.plugins = plugins
         self.table = NodeTable()
         self.queues = QueueTree(self.table.total, TableView(self.table))
-        self.shares = Shares(self.table, self.queues, policies)
-        self.usage = Usage(self.queues, self.table.total, config.usage_half_life_seconds)
-        self.classes = ClassIndex(self.table, policies, config.class_caches)
-        self.ledger = Ledger(self.table, self.queues, self.classes, policies)
-        self.gate = Gate()
-        self.sharing = Sharing()
+        self.fair_shares = FairShares(self.table, self.queues, plugins)
+        self.usage = DecayedUsage(self.queues, self.table.total, config.usage_half_life_seconds)
+        self.classes = ClassIndex(self.table, plugins, config.class_caches)
+        self.ledger = PlacementLedger(self.table, self.queues, self.classes, plugins)
+        self.gate = AdmissionGate()
+        self.time_sharing = TimeSharingState()
         """Whose time is shared; the action ``timeshare`` gives it its policy."""
         self.namespace_quotas: dict[str, NamespaceQuota] = {}
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
-        self._task_keys = [order.task_key for order in policies.task_orders]
-        self._group_keys = [order.group_key for order in policies.group_orders]
+        self._task_keys = [order.task_key for order in plugins.task_orders]
+        self._group_keys = [order.group_key for order in plugins.group_orders]
         self._task_order = self.task_order  # one for all groups
         self.tasks: dict[str, TaskEntry] = {}
-        self.budgets = BudgetBook(self.tasks)
+        self.budgets = EvictionBudgets(self.tasks)
         self.timed: dict[str, GroupEntry] = {}
         """The groups of which it is known how long they run."""
-        for plugin in policies.domains:
+        for plugin in plugins.domains:
             plugin.attach(TableView(self.table))
-        for hearer in policies.plugins:
-            if isinstance(hearer, HearsBudgets):
+        for hearer in plugins.plugins:
+            if isinstance(hearer, TakesBudgets):
                 hearer.hear_budgets(self.budgets)
-            if isinstance(hearer, HearsWaiting):
+            if isinstance(hearer, TakesPendingTasks):
                 hearer.hear_waiting(self)
 
     @property
     def dirty(self) -> dict[str, GroupEntry]:
-        """See :attr:`Ledger.dirty`."""
+        """See :attr:`PlacementLedger.dirty`."""
         return self.ledger.dirty
 
     def group(self, key: str) -> GroupEntry:
@@ -83,7 +83,7 @@ class World:
         self.ledger.ends.stir(entry)
 
     def waiting(self, group: str) -> Mapping[int, int]:
-        """See :class:`windlass.spi.pending.Waiting`."""
+        """See :class:`windlass.spi.pending.PendingTasks`."""
         entry = self.groups.get(group)
         tasks = entry.pending.values() if entry is not None else ()
         return Counter(task.cls.number for task in tasks if task.promised < 0)
@@ -108,17 +108,17 @@ class World:
             return (
                 first(entry),
                 second(entry),
-                self.sharing.place(entry),
+                self.time_sharing.place(entry),
                 group.created,
                 group.uid,
                 group.key,
             )
         own = [key(entry) for key in keys]
-        return (*own, self.sharing.place(entry), group.created, group.uid, group.key)
+        return (*own, self.time_sharing.place(entry), group.created, group.uid, group.key)
 
     def relabel(self) -> None:
         """Let the domain policies count afresh where nodes with tasks changed their labels."""
         relabelled, self.table.relabelled = self.table.relabelled, set()
         if any(self.table.tasks[row] for row in relabelled):
-            for plugin in self.policies.domains:
+            for plugin in self.plugins.domains:
                 plugin.relabelled(self.classes.counted_by(plugin))

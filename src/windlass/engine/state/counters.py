@@ -14,19 +14,19 @@ from windlass.engine.groups.entries import OCCUPYING, PENDING, TERMINATING, Grou
 from windlass.engine.nodes.table import NodeTable
 from windlass.engine.queues.flavors import flavored, labels_at, wished
 from windlass.engine.queues.tree import QueueEntry, QueueTree
-from windlass.engine.state.expected_ends import Ends
+from windlass.engine.state.expected_ends import ExpectedEnds
 from windlass.spi.objects import TaskState
 
 if TYPE_CHECKING:
-    from windlass.engine.state.relocation_holds import Hold
+    from windlass.engine.state.relocation_holds import RelocationHold
 
 NO_MODELS: dict[str, int] = {}
 
 
-class Accounts:
+class StateCounters:
     """``ends`` is told of every change of what runs."""
 
-    def __init__(self, table: NodeTable, queues: QueueTree, ends: Ends) -> None:
+    def __init__(self, table: NodeTable, queues: QueueTree, ends: ExpectedEnds) -> None:
         self._table = table
         self._queues = queues
         self._ends = ends
@@ -140,7 +140,7 @@ class Accounts:
         names = self._queues.flavors
         return wished(cls, names) if names else NO_MODELS
 
-    def recount_models(self, groups: Iterable[GroupEntry], holds: Iterable[Hold]) -> None:
+    def recount_models(self, groups: Iterable[GroupEntry], holds: Iterable[RelocationHold]) -> None:
         """Make the sums by device model anew, from all groups and from the work of other schedulers."""
         queues = self._queues
         queues.recount = False

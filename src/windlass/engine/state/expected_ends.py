@@ -1,7 +1,7 @@
 """When what runs is expected to end, in order, at the cost of what has changed.
 
 Whoever changes where tasks of a group are, their states, or what is known of how long they run, says so with
-:meth:`Ends.stir`; only that, and what should have ended by now, is looked at again.
+:meth:`ExpectedEnds.stir`; only that, and what should have ended by now, is looked at again.
 
 A group that has outlived what its owner said is expected to end within :data:`GRACE_SECONDS` at first: work takes a
 moment to begin and to end, and its end is heard of somewhat later. After that, or where its run time was learned, it is
@@ -61,7 +61,7 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     return end if hard is None else min(end, hard)
 
 
-def said_end(entry: TaskEntry) -> float:
+def declared_end(entry: TaskEntry) -> float:
     """When a task was to end by what its owner or the earlier runs said, in Unix seconds, whether it has outlived that
     or not; :data:`NEVER` if nothing is known."""
     task, group = entry.task, entry.group.group if entry.group is not None else None
@@ -81,7 +81,7 @@ def place_of(entry: TaskEntry) -> int:
     return entry.row if entry.state in OCCUPYING and entry.state is not TERMINATING else -1
 
 
-class Ends:
+class ExpectedEnds:
     """The known ends of what runs, or is promised its room, and is not leaving, of groups of which anything is
     known."""
 

@@ -1,6 +1,6 @@
 """NUMA zones in the books of the engine: which zones' amounts each task holds.
 
-A policy keeps the zones' books (:class:`~windlass.spi.numa.ZoneBooks`); what it books for a task is kept with
+A policy keeps the zones' books (:class:`~windlass.spi.numa.NumaAccounting`); what it books for a task is kept with
 the task here, so that it is given back to the last unit, whoever undoes what. Nodes without zones cost one
 look into a dictionary.
 """
@@ -16,34 +16,34 @@ from windlass.engine.devices.whole_device_table import WHOLE
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.table import NodeTable
-from windlass.engine.plugin_set import Policies
-from windlass.spi.numa import NO_HOLDING, ZoneBooks, ZoneHolding
+from windlass.engine.plugin_set import PluginSet
+from windlass.spi.numa import NO_HOLDING, NumaAccounting, NumaHolding
 from windlass.spi.objects import Needs, TaskState
 
 
-class Zones:
+class NumaUsage:
     """``leaving``: the tasks that terminate, kept by the ledger."""
 
-    def __init__(self, table: NodeTable, policies: Policies, leaving: Mapping[str, TaskEntry]) -> None:
+    def __init__(self, table: NodeTable, plugins: PluginSet, leaving: Mapping[str, TaskEntry]) -> None:
         self._table = table
         self._leaving = leaving
         self._vacant = False
         """Whether what terminates counts as gone at present."""
-        self._books: ZoneBooks | None = policies.zone_books
+        self._books: NumaAccounting | None = plugins.zone_books
         self.rows = table.zones
         """The rows that have zones."""
-        self._promised: dict[int, Counter[ZoneHolding]] = {}
+        self._promised: dict[int, Counter[NumaHolding]] = {}
         """Row → what is booked there for promises."""
         if self._books is not None:
             table.on_zones = self.reopen
 
     # ------------------------------------------------------------------ tasks on a node
 
-    def plan(self, cls: TaskClass, row: int) -> ZoneHolding | None:
+    def plan(self, cls: TaskClass, row: int) -> NumaHolding | None:
         """What a task would get on a node with zones, in the state in which they are."""
         return self._books.plan(cls.number, row) if self._books is not None else None
 
-    def choose(self, row: int, resource: str, count: int, free: int, planned: ZoneHolding | None) -> int:
+    def choose(self, row: int, resource: str, count: int, free: int, planned: NumaHolding | None) -> int:
         """Devices in the zones of a plan, the lowest of each; as a mask. 0 if nothing is planned of them, or
         it is not known in which zones the free ones are."""
         node = self.rows.get(row)
@@ -58,7 +58,7 @@ class Zones:
                     wanted -= 1
         return mask if mask.bit_count() == count else 0
 
-    def narrowed(self, row: int, needs: Needs, planned: ZoneHolding) -> Needs | None:
+    def narrowed(self, row: int, needs: Needs, planned: NumaHolding) -> Needs | None:
         """The needs with their whole cards from the zones of a plan; ``None`` where nothing is to be narrowed."""
         node, place = self.rows.get(row), self._table.nodes[row]
         if node is None or place is None or not any(need.whole for need in needs.devices):
@@ -78,7 +78,7 @@ class Zones:
             found.append(replace(need, uuids=chosen) if need.whole and chosen else need)
         return replace(needs, devices=tuple(found)) if tuple(found) != needs.devices else None
 
-    def came(self, entry: TaskEntry, reported: ZoneHolding | None) -> None:
+    def came(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
         """A task is on its node, its devices known: book what it holds."""
         if self._books is not None and entry.row in self.rows:
             cards = tuple((share.resource, share.index) for share in entry.devices)
@@ -90,7 +90,7 @@ class Zones:
         if zones is not None and self._books is not None and row in self.rows:
             self._books.give(row, zones)
 
-    def again(self, entry: TaskEntry, reported: ZoneHolding | None) -> None:
+    def again(self, entry: TaskEntry, reported: NumaHolding | None) -> None:
         """It is told anew what a task holds: its devices, or its zones."""
         if entry.row in self.rows and (reported is None or not _same(reported, entry.zones)):
             before = entry.zones
@@ -99,7 +99,7 @@ class Zones:
 
     # ------------------------------------------------------------------ promises
 
-    def promise(self, cls: TaskClass, row: int, zones: ZoneHolding | None = None) -> ZoneHolding | None:
+    def promise(self, cls: TaskClass, row: int, zones: NumaHolding | None = None) -> NumaHolding | None:
         """Book for a task that is promised room what it would get once those are gone who leave, or exactly
         ``zones``: which are remembered where the node has no zones (any more), in case it gets them (again)."""
         there = row in self.rows
@@ -113,7 +113,7 @@ class Zones:
         self._promised.setdefault(row, Counter())[zones] += 1
         return zones
 
-    def unpromise(self, row: int, zones: ZoneHolding | None) -> None:
+    def unpromise(self, row: int, zones: NumaHolding | None) -> None:
         """The task is not promised that any more."""
         promised = self._promised.get(row)
         if self._books is None or zones is None or promised is None:
@@ -160,5 +160,5 @@ class Zones:
                 self._books.hold(row, zones)
 
 
-def _same(one: ZoneHolding, other: ZoneHolding | None) -> bool:
+def _same(one: NumaHolding, other: NumaHolding | None) -> bool:
     return other is not None and one.zones == other.zones

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.engine.devices.share_table import KEPT, Cuts
+from windlass.engine.devices.share_table import KEPT, TaskShares
 from windlass.engine.feasibility.task_class import ClassIndex, TaskClass
 from windlass.engine.groups.entries import (
     ACTIVE,
@@ -22,28 +22,28 @@ from windlass.engine.groups.entries import (
     TaskEntry,
 )
 from windlass.engine.nodes.table import PROMISED, USED, NodeTable
-from windlass.engine.plugin_set import Policies
+from windlass.engine.plugin_set import PluginSet
 from windlass.engine.queues.tree import QueueTree
-from windlass.engine.state.counters import Accounts
-from windlass.engine.state.device_holdings import Holdings
-from windlass.engine.state.expected_ends import NEVER, Ends, said_end
-from windlass.engine.state.numa_usage import Zones
-from windlass.engine.state.relocation_holds import Holds
-from windlass.spi.numa import ZoneHolding
+from windlass.engine.state.counters import StateCounters
+from windlass.engine.state.device_holdings import DeviceHoldings
+from windlass.engine.state.expected_ends import NEVER, ExpectedEnds, declared_end
+from windlass.engine.state.numa_usage import NumaUsage
+from windlass.engine.state.relocation_holds import RelocationHolds
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import TaskState
 
 
-class Ledger:
-    def __init__(self, table: NodeTable, queues: QueueTree, classes: ClassIndex, policies: Policies) -> None:
+class PlacementLedger:
+    def __init__(self, table: NodeTable, queues: QueueTree, classes: ClassIndex, plugins: PluginSet) -> None:
         self.table = table
         self.queues = queues
         self.classes = classes
-        self.seats = classes.seats
+        self.allocator = classes.allocator
         self.moved: set[int] = set()
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
-        self.holds = Holds(self)
+        self.holds = RelocationHolds(self)
         self.confirmed = 0
         """Counts the placements that the world has confirmed, since what is confirmed may be asked to go; and the
         changes of what protects tasks from that."""
@@ -51,12 +51,12 @@ class Ledger:
         """Groups of which a task that was known was reported again since the engine last looked."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
-        self.seats.rows.leaving = self.leaving
-        self.zones = Zones(table, policies, self.leaving)
-        self.ends = Ends()
+        self.allocator.rows.leaving = self.leaving
+        self.numa_usage = NumaUsage(table, plugins, self.leaving)
+        self.ends = ExpectedEnds()
         """When what runs will end; told of every change here."""
-        self.holdings = Holdings(table, self.seats, self.zones)
-        self.accounts = Accounts(table, queues, self.ends)
+        self.holdings = DeviceHoldings(table, self.allocator, self.numa_usage)
+        self.counters = StateCounters(table, queues, self.ends)
 
     # ------------------------------------------------------------------ decided placements
 
@@ -66,19 +66,19 @@ class Ledger:
         cls: TaskClass,
         row: int,
         entries: Sequence[TaskEntry],
-        cuts: Cuts | None = None,
+        cuts: TaskShares | None = None,
     ) -> None:
         """Place pending tasks of one class, of one group, on a node. They must fit.
 
         ``cuts``: what a single one gets of cards; else that is chosen here.
         """
         n = len(entries)
-        table, vector, placed = self.table, cls.fit.judge.vector, cls.placed
+        table, vector, placed = self.table, cls.fit.evaluator.vector, cls.placed
         cells = table.planes[row, USED]
         cells += vector if n == 1 else vector * n
         table.touch(row)
         placed[row] = placed.get(row, 0) + n
-        self.accounts.start(group, cls, row, n)
+        self.counters.start(group, cls, row, n)
         on_row = table.tasks[row]
         for entry in entries:
             entry.state = ASSUMED
@@ -99,7 +99,7 @@ class Ledger:
         table.planes[row, USED] -= cls.vector * n
         table.touch(row)
         _count(cls.placed, row, -n)
-        self.accounts.start(group, cls, row, -n)
+        self.counters.start(group, cls, row, -n)
         for entry in entries:
             entry.state = PENDING
             entry.row = -1
@@ -117,8 +117,8 @@ class Ledger:
         self,
         entry: TaskEntry,
         row: int,
-        cuts: Cuts | None = None,
-        zones: ZoneHolding | None = None,
+        cuts: TaskShares | None = None,
+        zones: NumaHolding | None = None,
         *,
         plan: bool = True,
     ) -> None:
@@ -129,26 +129,30 @@ class Ledger:
         no zones are: the node had none when it was promised.
         """
         entry.promised = row
-        entry.kept_zones = self.zones.promise(entry.cls, row, zones) if plan or zones is not None else None
+        entry.kept_zones = (
+            self.numa_usage.promise(entry.cls, row, zones) if plan or zones is not None else None
+        )
         if entry.cls.needs.devices:
-            entry.kept = self.seats.take(row, entry.key, entry.cls.needs, cuts, later=True)
+            entry.kept = self.allocator.take(row, entry.key, entry.cls.needs, cuts, later=True)
         self._count_promise(entry, row, 1)
 
-    def unpromise(self, entry: TaskEntry) -> Cuts:
+    def unpromise(self, entry: TaskEntry) -> TaskShares:
         """Take the promise back. Returns what was promised of cards."""
         row, entry.promised = entry.promised, -1
         cuts, entry.kept = entry.kept, ()
         if entry.cls.needs.devices:
             self.table.cards.put(row, entry.key, cuts, KEPT, -1)
-        self.zones.unpromise(row, entry.kept_zones)
+        self.numa_usage.unpromise(row, entry.kept_zones)
         entry.kept_zones = None
         self._count_promise(entry, row, -1)
         return cuts
 
-    def promise_again(self, entry: TaskEntry, row: int, cuts: Cuts, zones: ZoneHolding | None = None) -> None:
+    def promise_again(
+        self, entry: TaskEntry, row: int, cuts: TaskShares, zones: NumaHolding | None = None
+    ) -> None:
         """After :meth:`unpromise`: the same room, other cards of it if those are not to be had any more."""
-        if entry.cls.needs.devices and not self.seats.takes(row, cuts, later=True):
-            other = self.seats.pick(row, entry.cls.needs, later=True)
+        if entry.cls.needs.devices and not self.allocator.takes(row, cuts, later=True):
+            other = self.allocator.pick(row, entry.cls.needs, later=True)
             cuts = other if other is not None else cuts
         self.promise(entry, row, cuts, zones)
 
@@ -167,14 +171,14 @@ class Ledger:
             self.queues.mark_freed(group.queue)
         self.table.release_row(row)
 
-    def keeps(self, cls: TaskClass, row: int, who: str, cuts: Cuts) -> bool:
+    def keeps(self, cls: TaskClass, row: int, who: str, cuts: TaskShares) -> bool:
         """Whether a node will have all that is promised on it, of what tasks of the class ask for.
 
         ``cuts``: what is promised of cards there to ``who``.
         """
         if cls.needs.devices:
             self.table.cards.put(row, who, cuts, KEPT, -1)
-            there = self.seats.takes(row, cuts, later=True)
+            there = self.allocator.takes(row, cuts, later=True)
             self.table.cards.put(row, who, cuts, KEPT, 1)
             if not there:
                 return False
@@ -207,7 +211,7 @@ class Ledger:
         for plugin in cls.domains:
             plugin.add(cls.number, row, sign)
         if group is not None:
-            self.accounts.promise(group, cls, row, sign)
+            self.counters.promise(group, cls, row, sign)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -217,8 +221,8 @@ class Ledger:
         row: int,
         state: TaskState,
         indices: tuple[int, ...],
-        cuts: Cuts | None = None,
-        zones: ZoneHolding | None = None,
+        cuts: TaskShares | None = None,
+        zones: NumaHolding | None = None,
     ) -> None:
         """A task is on a node, whether it fits or not. ``cuts``: what it has of cards, where that is known
         here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
@@ -240,21 +244,21 @@ class Ledger:
         if state in ENDING:
             self.count_ending(entry, 1)
         self.moved.add(cls.number)
-        self.accounts.count(entry, state, 1)
+        self.counters.count(entry, state, 1)
 
     def vacate(self, entry: TaskEntry, state: TaskState) -> None:
         """A task has left its node: what it held is free, its state is ``state``."""
         row = entry.row
         self.depart(entry)
         entry.state = state
-        self.accounts.count(entry, state, 1)
+        self.counters.count(entry, state, 1)
         self.table.release_row(row)
 
     def depart(self, entry: TaskEntry) -> None:
         """The first part of :meth:`vacate`: all of it for a task that is gone for good, but for its row."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
-        self.ends.leave(said_end(entry))
+        self.ends.leave(declared_end(entry))
         if entry.state is TERMINATING:
             table.release(entry, -1)
             del self.leaving[entry.key]
@@ -263,7 +267,7 @@ class Ledger:
             self.count_ending(entry, -1)
         if entry.promised >= 0:
             self.holds.keep(entry)
-        self.accounts.count(entry, entry.state, -1)
+        self.counters.count(entry, entry.state, -1)
         entry.row = -1
         del table.tasks[row][entry.key]
         table.touch(row)
@@ -297,15 +301,15 @@ class Ledger:
         group = entry.group
         if entry.state is PENDING and group is not None and not entry.task.gated:
             group.add_pending(entry, new=True)
-            self.accounts.ask(group.queue, entry.cls, 1)
+            self.counters.ask(group.queue, entry.cls, 1)
             self.holds.hand_over(entry)
             return
-        self.accounts.count(entry, entry.state, 1)
+        self.counters.count(entry, entry.state, 1)
 
     def add_new(self, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]) -> None:
         """:meth:`add_waiting` for new tasks of one class of a group that wait and are not gated."""
         group.add_pending_run(entries, cls)
-        self.accounts.ask(group.queue, cls, len(entries))
+        self.counters.ask(group.queue, cls, len(entries))
         if self.holds.by_group and self.holds.of(group.key):
             for entry in entries:
                 self.holds.hand_over(entry)
@@ -323,19 +327,19 @@ class Ledger:
         """A task that holds nothing disappears."""
         if entry.promised >= 0:
             self.withdraw(entry)
-        self.accounts.count(entry, entry.state, -1)
+        self.counters.count(entry, entry.state, -1)
 
     # ------------------------------------------------------------------ queues
 
     def leave_queue(self, group: GroupEntry) -> None:
-        """The inverse of :meth:`Accounts.join`; what is kept for the group is given up."""
+        """The inverse of :meth:`StateCounters.join`; what is kept for the group is given up."""
         if group.queue is not None:
             self.holds.drop_group(group.key)
-            self.accounts.leave(group, group.queue)
+            self.counters.leave(group, group.queue)
 
     def recount_models(self, groups: Iterable[GroupEntry]) -> None:
         """Make the sums by device model anew, from all groups and from the work of other schedulers."""
-        self.accounts.recount_models(groups, self.holds)
+        self.counters.recount_models(groups, self.holds)
 
     # ------------------------------------------------------------------ parts
 
@@ -356,7 +360,7 @@ class Ledger:
                 self.leaving[entry.key] = entry
             else:
                 del self.leaving[entry.key]
-            self.accounts.release(entry, sign)
+            self.counters.release(entry, sign)
         ending = (state in ENDING) - (before in ENDING)
         if ending:
             self.count_ending(entry, ending)

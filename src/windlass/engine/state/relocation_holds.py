@@ -11,26 +11,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from windlass.engine.devices.share_table import KEPT, Cuts
+from windlass.engine.devices.share_table import KEPT, TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 
 if TYPE_CHECKING:
-    from windlass.engine.state.placement_ledger import Ledger
+    from windlass.engine.state.placement_ledger import PlacementLedger
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class RelocationHold:
     """``until``: Unix seconds; ``None`` before the engine has looked at it."""
 
     group: GroupEntry
     cls: TaskClass
     row: int
     until: float | None = None
-    cuts: Cuts = ()
+    cuts: TaskShares = ()
     """What is kept of cards."""
-    zones: ZoneHolding | None = None
+    zones: NumaHolding | None = None
     """What is kept of NUMA zones."""
 
     @property
@@ -39,18 +39,18 @@ class Hold:
         return f"hold {id(self)}"
 
 
-class Holds:
+class RelocationHolds:
     """In the books a hold stands as the promise that it was: on its node, for its class, in its queue."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: PlacementLedger) -> None:
         self._ledger = ledger
-        self.by_group: dict[str, list[Hold]] = {}
+        self.by_group: dict[str, list[RelocationHold]] = {}
         """Those of each group that has any."""
 
-    def __iter__(self) -> Iterator[Hold]:
+    def __iter__(self) -> Iterator[RelocationHold]:
         return (hold for holds in self.by_group.values() for hold in holds)
 
-    def of(self, key: str) -> Sequence[Hold]:
+    def of(self, key: str) -> Sequence[RelocationHold]:
         """Those of a group."""
         return self.by_group.get(key, ())
 
@@ -62,12 +62,12 @@ class Holds:
             return
         row, entry.promised = entry.promised, -1
         self._ledger.expect(entry, row, -1)
-        hold = Hold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
+        hold = RelocationHold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
         entry.kept, entry.kept_zones = (), None
         self.by_group.setdefault(group.key, []).append(hold)
         self._pass_on(hold, entry.key, hold.who)
 
-    def _pass_on(self, hold: Hold, before: str, after: str) -> None:
+    def _pass_on(self, hold: RelocationHold, before: str, after: str) -> None:
         """What is kept of cards is another's from now on."""
         if hold.cls.needs.devices:
             cards = self._ledger.table.cards
@@ -86,12 +86,12 @@ class Holds:
                 self._ledger.expect(entry, hold.row, 1)
                 return
 
-    def restore(self, hold: Hold) -> None:
+    def restore(self, hold: RelocationHold) -> None:
         """Enter a hold anew, from a dump."""
         self.by_group.setdefault(hold.group.key, []).append(hold)
         if hold.cls.needs.devices:
             self._ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, 1)
-        hold.zones = self._ledger.zones.promise(hold.cls, hold.row, hold.zones)
+        hold.zones = self._ledger.numa_usage.promise(hold.cls, hold.row, hold.zones)
         self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
 
     def drop_group(self, key: str) -> None:
@@ -119,16 +119,16 @@ class Holds:
             return None
         return min((hold.until for hold in self if hold.until is not None), default=None)
 
-    def _drop(self, hold: Hold) -> None:
+    def _drop(self, hold: RelocationHold) -> None:
         self._forget(hold)
         ledger = self._ledger
         if hold.cls.needs.devices:
             ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, -1)
-        ledger.zones.unpromise(hold.row, hold.zones)
+        ledger.numa_usage.unpromise(hold.row, hold.zones)
         ledger.count_promise(hold.group, hold.cls, hold.row, -1)
         ledger.give_up(hold.group, hold.cls, hold.row)
 
-    def _forget(self, hold: Hold) -> None:
+    def _forget(self, hold: RelocationHold) -> None:
         holds = self.by_group[hold.group.key]
         holds.remove(hold)
         if not holds:

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 import msgspec
 
 from windlass.engine.decision import Bind, Eviction, Nomination
-from windlass.engine.devices.share_table import Cuts
+from windlass.engine.devices.share_table import TaskShares
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import TERMINATING, GroupEntry, TaskEntry
-from windlass.engine.state.placement_ledger import Ledger
-from windlass.engine.victims.disruption_budgets import BudgetBook
-from windlass.spi.numa import ZoneHolding
+from windlass.engine.state.placement_ledger import PlacementLedger
+from windlass.engine.victims.disruption_budgets import EvictionBudgets
+from windlass.spi.numa import NumaHolding
 from windlass.spi.objects import TaskState
 
 
@@ -61,15 +61,15 @@ class _Pipelined(msgspec.Struct):
 class _Unpromised(msgspec.Struct):
     entry: TaskEntry
     row: int
-    cuts: Cuts
-    zones: ZoneHolding | None
+    cuts: TaskShares
+    zones: NumaHolding | None
 
 
 _Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
 
 
 class Statement:
-    def __init__(self, ledger: Ledger, budgets: BudgetBook | None = None) -> None:
+    def __init__(self, ledger: PlacementLedger, budgets: EvictionBudgets | None = None) -> None:
         self._ledger = ledger
         self._budgets = budgets
         self._log: list[_Operation] = []
@@ -89,7 +89,7 @@ class Statement:
         cls: TaskClass,
         row: int,
         entries: Sequence[TaskEntry],
-        cuts: Cuts | None = None,
+        cuts: TaskShares | None = None,
     ) -> None:
         """Place tasks of one class of a group on a node where they fit now. ``cuts``: what a single one
         gets of cards, if that is settled."""
@@ -98,7 +98,7 @@ class Statement:
         if group.promises:
             for entry in entries:
                 if entry.promised >= 0:
-                    self.unpromise(entry)
+                    self.withdraw_nomination(entry)
         self._ledger.assume(group, cls, row, entries, cuts)
         self._log.append(_Allocated(group, cls, row, entries))
 
@@ -113,12 +113,12 @@ class Statement:
             self._budgets.evict(entry)
         self._log.append(_Evicted(entry, before, action, claimer, why))
 
-    def spare(self, entry: TaskEntry) -> None:
+    def withdraw_eviction(self, entry: TaskEntry) -> None:
         """A task that was evicted in this statement stays after all."""
         self._ledger.change_state(entry, self._before[entry.key])
         self._log.append(_Spared(entry))
 
-    def pipeline(self, entry: TaskEntry, row: int, cuts: Cuts | None = None) -> None:
+    def pipeline(self, entry: TaskEntry, row: int, cuts: TaskShares | None = None) -> None:
         """Promise room on a node, some of which is still being freed, to a pending task.
 
         To a task that is evicted here it is the place to which it moves: whoever takes its place in its
@@ -129,7 +129,7 @@ class Statement:
         self._ledger.promise(entry, row, cuts)
         self._log.append(_Pipelined(entry, row))
 
-    def unpromise(self, entry: TaskEntry) -> None:
+    def withdraw_nomination(self, entry: TaskEntry) -> None:
         """Give up the room promised to a task."""
         if not self._log:
             self._begin()
@@ -183,7 +183,7 @@ class Statement:
                     pass
         return found
 
-    def seats(self, mark: int = 0) -> list[tuple[TaskEntry, int, Cuts | None]]:
+    def device_placements(self, mark: int = 0) -> list[tuple[TaskEntry, int, TaskShares | None]]:
         """:meth:`placements`, and what each has or is promised of cards (``None`` where that is counted
         otherwise)."""
         return [
@@ -191,13 +191,13 @@ class Statement:
             for entry, row in self.placements(mark)
         ]
 
-    def fits(self, row: int, cuts: Cuts) -> bool:
+    def fits(self, row: int, cuts: TaskShares) -> bool:
         """Whether exactly these parts of cards can be had now."""
-        return self._ledger.seats.takes(row, cuts)
+        return self._ledger.allocator.takes(row, cuts)
 
     def zones_vacated(self) -> AbstractContextManager[None]:
         """Inside, what terminates holds nothing of any NUMA zone."""
-        return self._ledger.zones.vacated(self.leaving)
+        return self._ledger.numa_usage.vacated(self.leaving)
 
     def deciding(self) -> tuple[list[TaskEntry], list[TaskEntry]]:
         """Who would be bound, and who asked to go, if everything were decided now; in order."""

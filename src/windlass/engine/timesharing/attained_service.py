@@ -3,8 +3,9 @@
 A group *runs* here while it holds its minimum, from the decision on. Ranks stand between the moments that the
 policy named; only those moments, starts and stops cost anything.
 
-What a group attained before this engine was there is taken from its object (:class:`~windlass.spi.objects.Past`), once,
-as its account is first looked at. What was counted by then of runs like it is the policy's (:attr:`Sharing.counted`).
+What a group attained before this engine was there is taken from its object
+(:class:`~windlass.spi.objects.AttainedService`), once, as its account is first looked at. What was counted by then of
+runs like it is the policy's (:attr:`TimeSharingState.counted`).
 
 Invariants: every group that opted in and is known has one account; ``runners`` of a queue are those accounts
 whose group runs, sorted by rank; time is counted once, as run or as waited.
@@ -18,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.timesharing.suspendable import Stakes
-from windlass.engine.timesharing.waiting_index import Crowd, Waiters
-from windlass.spi.objects import Group, Past
-from windlass.spi.timeshare import Rank, Stint, TimeSharing
+from windlass.engine.timesharing.suspendable import SuspendableGroups
+from windlass.engine.timesharing.waiting_index import MeasuredContention, WaitingIndex
+from windlass.spi.objects import AttainedService, Group
+from windlass.spi.timeshare import Rank, RunSegment, TimeSharing
 
 BEFORE_ALL = float("-inf")
 """The place of who did not opt in: nothing is known against them."""
@@ -34,7 +35,7 @@ point numbers: what is left until one may be less than what a moment can be told
 _WHOLE = 1000
 
 
-class Account:
+class TimeAccount:
     """One group's account. ``since``: when its stint was brought up to date. ``rests_until``: since its last
     suspension, it claims nobody's room before then. ``epoch``: counts its ranks, older moments are void."""
 
@@ -46,13 +47,13 @@ class Account:
         "group",
         "home",
         "rests_until",
+        "segment",
         "since",
-        "stint",
     )
 
-    def __init__(self, group: GroupEntry, stint: Stint) -> None:
+    def __init__(self, group: GroupEntry, segment: RunSegment) -> None:
         self.group = group
-        self.stint = stint
+        self.segment = segment
         self.base = 0.0
         """Its rank at time 0, as it falls: at a moment it is ``base - falls * moment`` while it runs."""
         self.falls = 0.0
@@ -66,74 +67,74 @@ class Account:
 
     def value(self, now: float) -> float:
         """Its rank at a moment."""
-        return self.base - self.falls * now if self.falls and self.stint.started is not None else self.base
+        return self.base - self.falls * now if self.falls and self.segment.started is not None else self.base
 
     @property
     def started(self) -> float | None:
         """Since when it runs, ``None`` while it waits."""
-        return self.stint.started
+        return self.segment.started
 
     @property
     def place(self) -> tuple[float, str]:
         return (self.base, self.group.key)
 
 
-class Runners:
+class RunningAccounts:
     """The accounts of a queue that run; those whose ranks fall alike stand in one line, sorted by rank at all times."""
 
     def __init__(self) -> None:
         self._lines: dict[float, list[tuple[float, str]]] = {}
         """How fast ranks fall → the places of those whose ranks do; no line is empty."""
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, TimeAccount] = {}
         self._sizes: dict[float, int] = {}
         """Accelerators → how many of them have so many; those that somebody has."""
-        self.stakes = Stakes()
+        self.suspendable = SuspendableGroups()
 
     def __len__(self) -> int:
         return len(self._accounts)
 
-    def add(self, account: Account) -> None:
-        self._accounts[account.group.key] = account
-        size = account.stint.devices
+    def add(self, time_account: TimeAccount) -> None:
+        self._accounts[time_account.group.key] = time_account
+        size = time_account.segment.devices
         self._sizes[size] = self._sizes.get(size, 0) + 1
-        self._enter(account)
-        self.stakes.add(account.group, account.base, account.falls)
+        self._enter(time_account)
+        self.suspendable.add(time_account.group, time_account.base, time_account.falls)
 
-    def discard(self, account: Account) -> None:
-        self.pull(account)
-        del self._accounts[account.group.key]
-        size = account.stint.devices
+    def discard(self, time_account: TimeAccount) -> None:
+        self.pull(time_account)
+        del self._accounts[time_account.group.key]
+        size = time_account.segment.devices
         self._sizes[size] -= 1
         if not self._sizes[size]:
             del self._sizes[size]
-        self.stakes.discard(account.group)
+        self.suspendable.discard(time_account.group)
 
-    def look(self, account: Account) -> None:
+    def look(self, time_account: TimeAccount) -> None:
         """What the group holds may have changed."""
-        if self.stakes.changed(account.group):
-            self.stakes.discard(account.group)
-            self.stakes.add(account.group, account.base, account.falls)
+        if self.suspendable.changed(time_account.group):
+            self.suspendable.discard(time_account.group)
+            self.suspendable.add(time_account.group, time_account.base, time_account.falls)
 
-    def pull(self, account: Account) -> None:
+    def pull(self, time_account: TimeAccount) -> None:
         """Its rank is about to change: :meth:`put` follows."""
-        line, place = self._lines[account.falls], account.place
+        line, place = self._lines[time_account.falls], time_account.place
         at = bisect_left(line, place)
         if line[at] != place:
-            raise RuntimeError(f"{account.group.key} does not stand where it should")
+            raise RuntimeError(f"{time_account.group.key} does not stand where it should")
         del line[at]
         if not line:
-            del self._lines[account.falls]
+            del self._lines[time_account.falls]
 
-    def put(self, account: Account) -> None:
-        self._enter(account)
-        self.stakes.rerank(account.group, account.base, account.falls)
+    def put(self, time_account: TimeAccount) -> None:
+        self._enter(time_account)
+        self.suspendable.rerank(time_account.group, time_account.base, time_account.falls)
 
-    def _enter(self, account: Account) -> None:
-        line = self._lines.get(account.falls)
+    def _enter(self, time_account: TimeAccount) -> None:
+        line = self._lines.get(time_account.falls)
         if line is None:
-            self._lines[account.falls] = [account.place]
+            self._lines[time_account.falls] = [time_account.place]
         else:
-            insort(line, account.place)
+            insort(line, time_account.place)
 
     def next_asked(self) -> float | None:
         """When the policy is asked next about one of them."""
@@ -145,12 +146,12 @@ class Runners:
 
     def worst_first(
         self, now: float, above: float, more: float = BEFORE_ALL, most: float = AFTER_ALL
-    ) -> Iterator[Account]:
+    ) -> Iterator[TimeAccount]:
         """Those of a rank larger than ``above``, the largest first; only of ``more`` accelerators than that, and of so
         many at ``most``."""
         lines = [self._falling(line, falls * now, above, more, most) for falls, line in self._lines.items()]
-        for *_, account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
-            yield account
+        for *_, time_account in lines[0] if len(lines) == 1 else heapq.merge(*lines, reverse=True):
+            yield time_account
 
     def next_size(self, more: float) -> float | None:
         """How many accelerators the smallest of those have who have more than so many; ``None`` if nobody has."""
@@ -158,32 +159,32 @@ class Runners:
 
     def _falling(
         self, line: list[tuple[float, str]], fallen: float, above: float, more: float, most: float
-    ) -> Iterator[tuple[float, str, Account]]:
+    ) -> Iterator[tuple[float, str, TimeAccount]]:
         """What :meth:`worst_first` gives of a line, with ranks and keys. ``fallen``: by how much all have fallen."""
         accounts = self._accounts
         for base, key in reversed(line):
             value = base - fallen
             if value <= above:
                 return
-            account = accounts[key]
-            if more < account.stint.devices <= most:
-                yield value, key, account
+            time_account = accounts[key]
+            if more < time_account.segment.devices <= most:
+                yield value, key, time_account
 
 
-class Sharing:
+class TimeSharingState:
     """All accounts. Without a ``policy`` time is not shared."""
 
     def __init__(self) -> None:
         self.policy: TimeSharing | None = None
-        self.accounts: dict[str, Account] = {}
-        self.runners: dict[str, Runners] = {}
-        self.waiters = Waiters()
+        self.accounts: dict[str, TimeAccount] = {}
+        self.runners: dict[str, RunningAccounts] = {}
+        self.waiting_index = WaitingIndex()
         """Those accounts that do not run."""
         self.moments: list[tuple[float, str, int]] = []
         """A heap: when the policy is to be asked about whom, and the epoch of which that holds."""
         self.late: list[GroupEntry] = []
         """Who was ranked anew and has not been looked at since."""
-        self.risen: list[tuple[Account, float, float]] = []
+        self.risen: list[tuple[TimeAccount, float, float]] = []
         """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
         self.counted = BEFORE_ALL
         """Up to when what runs outlived is in the counts that the policy was handed; Unix seconds."""
@@ -196,10 +197,10 @@ class Sharing:
         """The rank of a group among those that wait; smaller goes first."""
         if self.policy is None:
             return BEFORE_ALL
-        account = self.account(group)
-        return BEFORE_ALL if account is None else account.base
+        time_account = self.time_account(group)
+        return BEFORE_ALL if time_account is None else time_account.base
 
-    def account(self, group: GroupEntry) -> Account | None:
+    def time_account(self, group: GroupEntry) -> TimeAccount | None:
         """The group's account, opened now if it opted in and has none; closed if it no longer takes part."""
         policy, spec, queue = self.policy, group.group, group.queue
         known = self.accounts.get(group.key)
@@ -213,17 +214,17 @@ class Sharing:
                 self._close(known)
             return None
         if known is not None and known.group is group:
-            if known.stint.group is not spec:
+            if known.segment.group is not spec:
                 self._said(known, spec)
             return known
         if known is not None:
             self._close(known)
-        account = Account(group, Stint(spec, _devices(group)))
-        self._recollect(account, spec, self.now)
-        self.accounts[group.key] = account
+        time_account = TimeAccount(group, RunSegment(spec, _devices(group)))
+        self._recollect(time_account, spec, self.now)
+        self.accounts[group.key] = time_account
         group.shares = True
-        self._rank(account)
-        return account
+        self._rank(time_account)
+        return time_account
 
     # ------------------------------------------------------------------ what happens
 
@@ -234,66 +235,70 @@ class Sharing:
         for group in touched:
             spec = group.group
             if spec is None:
-                account = self.accounts.get(group.key)
-                if account is not None and account.group is group:
-                    self._end(account, now)
+                time_account = self.accounts.get(group.key)
+                if time_account is not None and time_account.group is group:
+                    self._end(time_account, now)
                 continue
-            account = self.account(group)
-            if account is None:
+            time_account = self.time_account(group)
+            if time_account is None:
                 continue
             runs, begun = group.active > 0 and group.ready(), now
-            if account.since is None:
-                begun = self._open(account, spec, runs, now)
+            if time_account.since is None:
+                begun = self._open(time_account, spec, runs, now)
             if runs:
-                if account.started is None:
-                    self.start(account, begun)
+                if time_account.started is None:
+                    self.start(time_account, begun)
                     continue
-                if group.queue is not None and group.queue.name != account.home:
-                    self._rehome(account, group.queue.name)
-                self.runners[account.home].look(account)
+                if group.queue is not None and group.queue.name != time_account.home:
+                    self._rehome(time_account, group.queue.name)
+                self.runners[time_account.home].look(time_account)
                 continue
             if group.queue is not None:
-                self.waiters.moved(group.key, group.queue.name)
-            if account.started is not None:
+                self.waiting_index.moved(group.key, group.queue.name)
+            if time_account.started is not None:
                 if _is_over(group):
-                    self._end(account, now)
+                    self._end(time_account, now)
                 else:
-                    self.stop(account, now)
+                    self.stop(time_account, now)
 
-    def past(self, key: str) -> Past | None:
+    def past(self, key: str) -> AttainedService | None:
         """What the group had behind it when it was stopped last, or was started after that; ``None``: it was never
         stopped, or has been at work since for long enough to be ranked anew."""
-        account = self.accounts.get(key)
-        if account is None or account.since is None or not account.stint.attained:
+        time_account = self.accounts.get(key)
+        if time_account is None or time_account.since is None or not time_account.segment.attained:
             return None
-        stint, at = account.stint, account.since
-        return Past(stint.attained, at, stint.suspensions) if stint.started in (None, at) else None
+        segment, at = time_account.segment, time_account.since
+        return (
+            AttainedService(segment.attained, at, segment.suspensions)
+            if segment.started in (None, at)
+            else None
+        )
 
-    def start(self, account: Account, now: float) -> None:
+    def start(self, time_account: TimeAccount, now: float) -> None:
         """The group has its room."""
-        group = account.group
-        self._settle(account, now)
-        account.stint.started = now
-        account.stint.again = account.stint.attained > 0
-        account.stint.devices = _devices(group)
+        group = time_account.group
+        self._settle(time_account, now)
+        time_account.segment.started = now
+        time_account.segment.again = time_account.segment.attained > 0
+        time_account.segment.devices = _devices(group)
         if self.counted > now:
-            self._settle(account, self.counted)
-            account.stint.memory = None
-        self._rank(account)
-        self.waiters.drop(group.key)
-        account.home = group.queue.name if group.queue is not None else ""
-        self._come(account)
-        self.risen.append((account, BEFORE_ALL, account.base))
+            self._settle(time_account, self.counted)
+            time_account.segment.memory = None
+        self._rank(time_account)
+        self.waiting_index.drop(group.key)
+        time_account.home = group.queue.name if group.queue is not None else ""
+        self._come(time_account)
+        self.risen.append((time_account, BEFORE_ALL, time_account.base))
 
-    def stop(self, account: Account, now: float) -> None:
+    def stop(self, time_account: TimeAccount, now: float) -> None:
         """The group has lost its room, or is about to."""
-        if account.started is not None:
-            self._halt(account, now)
+        if time_account.started is not None:
+            self._halt(time_account, now)
 
-    def suspend(self, account: Account, now: float) -> None:
+    def suspend(self, time_account: TimeAccount, now: float) -> None:
         """A group that runs gives its room to another one."""
-        account.stint.suspensions += 1
-        account.rests_until = now + self._halt(account, now).rests
+        time_account.segment.suspensions += 1
+        time_account.rests_until = now + self._halt(time_account, now).rests
 
     def catch_up(self, now: float) -> None:
         """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
@@ -312,27 +317,27 @@ class Sharing:
         moments = self.moments
         while moments and (moments[0][0] < now or (not missed and moments[0][0] == now)):
             moment, key, epoch = heapq.heappop(moments)
-            account = self.accounts.get(key)
-            if account is None or account.epoch != epoch:
+            time_account = self.accounts.get(key)
+            if time_account is None or time_account.epoch != epoch:
                 continue
-            self._settle(account, moment)
-            if account.started is None:
-                self._rank(account)
-                found.append(account.group)
+            self._settle(time_account, moment)
+            if time_account.started is None:
+                self._rank(time_account)
+                found.append(time_account.group)
             else:
-                runners, before = self.runners[account.home], account.base
-                runners.pull(account)
-                self._rank(account)
-                runners.put(account)
-                if account.base > before:
-                    self.risen.append((account, before, account.base))
+                runners, before = self.runners[time_account.home], time_account.base
+                runners.pull(time_account)
+                self._rank(time_account)
+                runners.put(time_account)
+                if time_account.base > before:
+                    self.risen.append((time_account, before, time_account.base))
         return found
 
     def next_due(self) -> float | None:
         while self.moments:
             moment, key, epoch = self.moments[0]
-            account = self.accounts.get(key)
-            if account is not None and account.epoch == epoch:
+            time_account = self.accounts.get(key)
+            if time_account is not None and time_account.epoch == epoch:
                 return moment
             heapq.heappop(self.moments)
         return None
@@ -342,46 +347,46 @@ class Sharing:
         runners = self.runners.get(queue)
         return BEFORE_ALL if runners is None else runners.worst(now)
 
-    def stand(self, account: Account) -> None:
+    def stand(self, time_account: TimeAccount) -> None:
         """See that it is among those that wait, with its rank, if it does."""
-        group = account.group
-        if account.started is None and group.queue is not None:
-            self.waiters.put(group.key, group.queue.name, account.base)
+        group = time_account.group
+        if time_account.started is None and group.queue is not None:
+            self.waiting_index.put(group.key, group.queue.name, time_account.base)
         else:
-            self.waiters.drop(group.key)
+            self.waiting_index.drop(group.key)
 
-    def crowd(self, queue: str) -> Crowd:
+    def crowd(self, queue: str) -> MeasuredContention:
         """Of a queue, as it is now."""
-        return self.waiters.crowd(queue, len(self.runners.get(queue, ())))
+        return self.waiting_index.crowd(queue, len(self.runners.get(queue, ())))
 
-    def next_turn(self, account: Account, now: float) -> float | None:
+    def next_turn(self, time_account: TimeAccount, now: float) -> float | None:
         """When one that waits may claim the room of another one of its queue at the earliest: once that ranks anew, or
         ranks worse already and it has rested, or loses less as it has saved its work."""
-        queue = account.group.queue
+        queue = time_account.group.queue
         runners = None if queue is None else self.runners.get(queue.name)
         if runners is None:
             return None
-        if account.rests_until > now and runners.worst(now) > account.base:
-            return account.rests_until
-        saved = self.outweighed(account, now)
+        if time_account.rests_until > now and runners.worst(now) > time_account.base:
+            return time_account.rests_until
+        saved = self.outweighed(time_account, now)
         asked = [
             moment
             for moment in (runners.next_asked(), saved)
             if moment is not None and now < moment < AFTER_ALL
         ]
-        return max(min(asked), account.rests_until) if asked else None
+        return max(min(asked), time_account.rests_until) if asked else None
 
-    def outweighed(self, account: Account, now: float) -> float | None:
+    def outweighed(self, time_account: TimeAccount, now: float) -> float | None:
         """Until when those that a group could have suspended, or some of them, would lose more than that is worth;
         infinite if nobody knows, ``None`` if that hinders nobody. The first :data:`LOOKED_AT` of them are looked at."""
-        queue, policy = account.group.queue, self.policy
+        queue, policy = time_account.group.queue, self.policy
         runners = None if queue is None else self.runners.get(queue.name)
-        if queue is None or policy is None or runners is None or account.rests_until > now:
+        if queue is None or policy is None or runners is None or time_account.rests_until > now:
             return None
         crowd = self.crowd(queue.name)
         found: float | None = None
-        for one in islice(runners.worst_first(now, account.base), LOOKED_AT):
-            until = policy.spared_until(one.stint, account.stint, one.value(now), crowd, now)
+        for one in islice(runners.worst_first(now, time_account.base), LOOKED_AT):
+            until = policy.spared_until(one.segment, time_account.segment, one.value(now), crowd, now)
             if crowd.asked and until > now:
                 found = until if found is None else min(found, until)
             crowd.asked = False
@@ -389,108 +394,108 @@ class Sharing:
 
     # ------------------------------------------------------------------ parts
 
-    def _open(self, account: Account, spec: Group, runs: bool, now: float) -> float:
+    def _open(self, time_account: TimeAccount, spec: Group, runs: bool, now: float) -> float:
         """Count from now on, or from when a group that runs has had its room. Returns that moment."""
-        group, stint, past = account.group, account.stint, spec.past
+        group, segment, past = time_account.group, time_account.segment, spec.past
         begun = _running_since(group, now) if runs else now
         if past is not None and runs:
             begun = max(begun, min(past.at, now))
-        self._recollect(account, spec, begun)
-        account.since = begun
+        self._recollect(time_account, spec, begun)
+        time_account.since = begun
         if not runs:
-            stint.devices = _devices(group)
-            rests = self._rank(account).rests
+            segment.devices = _devices(group)
+            rests = self._rank(time_account).rests
             if past is not None and past.suspensions:
-                account.rests_until = past.at + rests
+                time_account.rests_until = past.at + rests
         return begun
 
-    def _recollect(self, account: Account, spec: Group, now: float) -> None:
+    def _recollect(self, time_account: TimeAccount, spec: Group, now: float) -> None:
         """What a group of which nothing was counted yet has behind it at a moment."""
-        stint, past = account.stint, spec.past
-        if past is not None and not _is_over(account.group):
-            stint.attained, stint.suspensions, stint.memory = past.attained, past.suspensions, None
+        segment, past = time_account.segment, spec.past
+        if past is not None and not _is_over(time_account.group):
+            segment.attained, segment.suspensions, segment.memory = past.attained, past.suspensions, None
         came = spec.created if past is None or past.since is None else min(past.since, spec.created)
-        stint.waited = max(now - came - stint.attained, 0.0)
+        segment.waited = max(now - came - segment.attained, 0.0)
 
-    def _halt(self, account: Account, now: float) -> Rank:
-        self._leave(account)
-        self._settle(account, now)
-        account.stint.started = None
-        return self._rank(account)
+    def _halt(self, time_account: TimeAccount, now: float) -> Rank:
+        self._leave(time_account)
+        self._settle(time_account, now)
+        time_account.segment.started = None
+        return self._rank(time_account)
 
-    def _rank(self, account: Account) -> Rank:
+    def _rank(self, time_account: TimeAccount) -> Rank:
         """Ask the policy, and note when it is to be asked again. The stint is up to date."""
         if self.policy is None:
             raise RuntimeError("time is not shared")
-        stint, since = account.stint, account.since
-        rank = self.policy.rank(stint)
-        runs = account.started is not None
-        account.falls = rank.falls
-        account.base = rank.value
+        segment, since = time_account.segment, time_account.since
+        rank = self.policy.rank(segment)
+        runs = time_account.started is not None
+        time_account.falls = rank.falls
+        time_account.base = rank.value
         if rank.falls and runs and since is not None:
-            account.base += rank.falls * since
+            time_account.base += rank.falls * since
         if not runs:
-            self.stand(account)
-        account.epoch += 1
-        account.asked = None
+            self.stand(time_account)
+        time_account.epoch += 1
+        time_account.asked = None
         if since is None:
             return rank
         if runs:
-            left = None if rank.until is None else rank.until - stint.attained
+            left = None if rank.until is None else rank.until - segment.attained
         else:
-            left = None if rank.waited_until is None else rank.waited_until - stint.waited
+            left = None if rank.waited_until is None else rank.waited_until - segment.waited
         if left is not None:
-            account.asked = since + max(left, SOON)
-            heapq.heappush(self.moments, (account.asked, account.group.key, account.epoch))
+            time_account.asked = since + max(left, SOON)
+            heapq.heappush(self.moments, (time_account.asked, time_account.group.key, time_account.epoch))
         return rank
 
-    def _settle(self, account: Account, now: float) -> None:
+    def _settle(self, time_account: TimeAccount, now: float) -> None:
         """Count the time since the account was looked at last."""
-        passed = now - (now if account.since is None else account.since)
-        if account.started is not None:
-            account.stint.attained += passed
+        passed = now - (now if time_account.since is None else time_account.since)
+        if time_account.started is not None:
+            time_account.segment.attained += passed
         else:
-            account.stint.waited += passed
-        account.since = now
+            time_account.segment.waited += passed
+        time_account.since = now
 
-    def _said(self, account: Account, spec: Group) -> None:
+    def _said(self, time_account: TimeAccount, spec: Group) -> None:
         """The group says other things of itself than before, such as when it saved its work last."""
-        before, account.stint.group = account.stint.group, spec
-        if account.started is not None and before.annotations != spec.annotations:
-            self.risen.append((account, BEFORE_ALL, AFTER_ALL))
+        before, time_account.segment.group = time_account.segment.group, spec
+        if time_account.started is not None and before.annotations != spec.annotations:
+            self.risen.append((time_account, BEFORE_ALL, AFTER_ALL))
 
-    def _come(self, account: Account) -> None:
-        runners = self.runners.get(account.home)
+    def _come(self, time_account: TimeAccount) -> None:
+        runners = self.runners.get(time_account.home)
         if runners is None:
-            runners = self.runners[account.home] = Runners()
-        runners.add(account)
+            runners = self.runners[time_account.home] = RunningAccounts()
+        runners.add(time_account)
 
-    def _leave(self, account: Account) -> None:
-        runners = self.runners[account.home]
-        runners.discard(account)
+    def _leave(self, time_account: TimeAccount) -> None:
+        runners = self.runners[time_account.home]
+        runners.discard(time_account)
         if not len(runners):
-            del self.runners[account.home]
+            del self.runners[time_account.home]
 
-    def _rehome(self, account: Account, queue: str) -> None:
-        self._leave(account)
-        account.home = queue
-        self._come(account)
+    def _rehome(self, time_account: TimeAccount, queue: str) -> None:
+        self._leave(time_account)
+        time_account.home = queue
+        self._come(time_account)
 
-    def _end(self, account: Account, now: float) -> None:
+    def _end(self, time_account: TimeAccount, now: float) -> None:
         """The group needs its room no more."""
-        if account.started is not None or account.stint.attained:
-            self._settle(account, now)
+        if time_account.started is not None or time_account.segment.attained:
+            self._settle(time_account, now)
             if self.policy is not None:
-                self.policy.ended(account.stint)
-        self._close(account)
+                self.policy.ended(time_account.segment)
+        self._close(time_account)
 
-    def _close(self, account: Account) -> None:
-        self.waiters.drop(account.group.key)
-        if account.started is not None:
-            self._leave(account)
-            account.stint.started = None
-        del self.accounts[account.group.key]
-        account.group.shares = False
+    def _close(self, time_account: TimeAccount) -> None:
+        self.waiting_index.drop(time_account.group.key)
+        if time_account.started is not None:
+            self._leave(time_account)
+            time_account.segment.started = None
+        del self.accounts[time_account.group.key]
+        time_account.group.shares = False
 
 
 def _is_over(group: GroupEntry) -> bool:

@@ -10,8 +10,8 @@ import contextlib
 
 import msgspec
 
-from windlass.engine.timesharing.attained_service import Sharing
-from windlass.spi.timeshare import Counting, Counts
+from windlass.engine.timesharing.attained_service import TimeSharingState
+from windlass.spi.timeshare import PersistentCounts, RunTimeCounts
 
 VERSION = 1
 EXACT = 1e-3
@@ -23,40 +23,40 @@ class CountsRecord(msgspec.Struct, frozen=True):
 
     version: int
     at: float
-    counts: Counts
+    counts: RunTimeCounts
 
 
-def counted(sharing: Sharing) -> float:
+def counted(time_sharing: TimeSharingState) -> float:
     """How much was counted so far: 0 where nothing is."""
-    return sharing.policy.counted if isinstance(sharing.policy, Counting) else 0.0
+    return time_sharing.policy.counted if isinstance(time_sharing.policy, PersistentCounts) else 0.0
 
 
-def as_text(sharing: Sharing) -> str | None:
+def as_text(time_sharing: TimeSharingState) -> str | None:
     """``None`` where nothing was counted."""
-    policy = sharing.policy
-    if not isinstance(policy, Counting) or not policy.counted:
+    policy = time_sharing.policy
+    if not isinstance(policy, PersistentCounts) or not policy.counted:
         return None
-    due, at = sharing.next_due(), max(sharing.now, sharing.counted)
+    due, at = time_sharing.next_due(), max(time_sharing.now, time_sharing.counted)
     if due is not None and due <= at:  # that is not counted yet
         at = due - EXACT
     return msgspec.json.encode(CountsRecord(VERSION, at, policy.counts())).decode()
 
 
-def offer(sharing: Sharing, text: str | None, now: float) -> None:
+def offer(time_sharing: TimeSharingState, text: str | None, now: float) -> None:
     """As :func:`resume`; who counts otherwise begins anew."""
     if text is not None:
         with contextlib.suppress(ValueError):
-            resume(sharing, text, now)
+            resume(time_sharing, text, now)
 
 
-def resume(sharing: Sharing, text: str, now: float) -> None:
+def resume(time_sharing: TimeSharingState, text: str, now: float) -> None:
     """Go on with what was counted before, as far as the policy in force counts. ``now``: Unix seconds. Raises
     ``ValueError``, and changes nothing, where that is not possible."""
-    policy = sharing.policy
-    if not isinstance(policy, Counting):
+    policy = time_sharing.policy
+    if not isinstance(policy, PersistentCounts):
         return
     record = msgspec.json.decode(text, type=CountsRecord, strict=False)
     if record.version != VERSION:
         raise ValueError(f"they have version {record.version}, this one reads {VERSION}")
     policy.resume(record.counts)
-    sharing.counted = min(record.at, now)
+    time_sharing.counted = min(record.at, now)

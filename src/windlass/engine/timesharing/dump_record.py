@@ -1,7 +1,7 @@
 """The accounts of groups that share time as plain values, and back: a part of a dumped state.
 
-What :class:`~windlass.engine.timesharing.attained_service.Sharing` keeps is written whole; who ranks how among those
-that run follows from it. Infinite ranks are written as ``None`` beside the sign, since JSON has none.
+What :class:`~windlass.engine.timesharing.attained_service.TimeSharingState` keeps is written whole; who ranks how among
+those that run follows from it. Infinite ranks are written as ``None`` beside the sign, since JSON has none.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 
 from windlass.engine.groups.entries import GroupEntry
-from windlass.engine.timesharing.attained_service import Account, Runners, Sharing
+from windlass.engine.timesharing.attained_service import RunningAccounts, TimeAccount, TimeSharingState
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 Number = float | str
 """A number, or how an infinite one is called."""
 _NAMES = {inf: "inf", -inf: "-inf"}
 
 
-class AccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """:class:`~windlass.engine.timesharing.attained_service.Account`. ``last``: the group as it was last, where it is
-    gone already."""
+class TimeAccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """:class:`~windlass.engine.timesharing.attained_service.TimeAccount`. ``last``: the group as it was last, where it
+    is gone already."""
 
     group: str
     devices: float
@@ -43,11 +43,11 @@ class AccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     again: bool = False
 
 
-class SharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class TimeSharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """``late``: groups that were ranked anew and have not been looked at since. ``risen``: who runs and ranks worse
     than before, with both ranks. ``counted``: up to when what runs outlived is in the counts that were handed over."""
 
-    accounts: list[AccountRecord] = []
+    accounts: list[TimeAccountRecord] = []
     late: list[str] = []
     risen: list[tuple[str, Number, Number]] = []
     counted: float | None = None
@@ -58,17 +58,17 @@ def number(value: float) -> Number:
     return _NAMES.get(value, value)
 
 
-def as_record(sharing: Sharing) -> SharingRecord:
+def as_record(time_sharing: TimeSharingState) -> TimeSharingRecord:
     """All accounts, sorted by their groups."""
-    return SharingRecord(
-        [_account(sharing.accounts[key]) for key in sorted(sharing.accounts)],
-        [group.key for group in sharing.late],
-        [(one.group.key, number(before), number(after)) for one, before, after in sharing.risen],
-        None if sharing.counted == -inf else sharing.counted,
+    return TimeSharingRecord(
+        [_account(time_sharing.accounts[key]) for key in sorted(time_sharing.accounts)],
+        [group.key for group in time_sharing.late],
+        [(one.group.key, number(before), number(after)) for one, before, after in time_sharing.risen],
+        None if time_sharing.counted == -inf else time_sharing.counted,
     )
 
 
-def restore(sharing: Sharing, record: SharingRecord, groups: dict[str, GroupEntry]) -> None:
+def restore(time_sharing: TimeSharingState, record: TimeSharingRecord, groups: dict[str, GroupEntry]) -> None:
     """Into a sharing without accounts. ``groups``: those that the world knows, holding what they held."""
     moments = []
     for kept in record.accounts:
@@ -76,51 +76,51 @@ def restore(sharing: Sharing, record: SharingRecord, groups: dict[str, GroupEntr
         spec = kept.last if group is None or group.group is None else group.group
         if group is None or spec is None:
             continue
-        account = _restored(kept, group, spec)
-        sharing.accounts[group.key] = account
+        time_account = _restored(kept, group, spec)
+        time_sharing.accounts[group.key] = time_account
         group.shares = True
-        sharing.stand(account)
-        if account.started is not None:
-            sharing.runners.setdefault(account.home, Runners()).add(account)
-        if account.asked is not None:
-            moments.append((account.asked, group.key, account.epoch))
+        time_sharing.stand(time_account)
+        if time_account.started is not None:
+            time_sharing.runners.setdefault(time_account.home, RunningAccounts()).add(time_account)
+        if time_account.asked is not None:
+            moments.append((time_account.asked, group.key, time_account.epoch))
     heapq.heapify(moments)
-    sharing.moments = moments
-    sharing.counted = -inf if record.counted is None else record.counted
-    sharing.late = [groups[key] for key in record.late if key in groups]
-    sharing.risen = [
-        (sharing.accounts[key], float(before), float(after))
+    time_sharing.moments = moments
+    time_sharing.counted = -inf if record.counted is None else record.counted
+    time_sharing.late = [groups[key] for key in record.late if key in groups]
+    time_sharing.risen = [
+        (time_sharing.accounts[key], float(before), float(after))
         for key, before, after in record.risen
-        if key in sharing.accounts
+        if key in time_sharing.accounts
     ]
 
 
-def _account(account: Account) -> AccountRecord:
-    stint = account.stint
-    return AccountRecord(
-        account.group.key,
-        stint.devices,
-        number(account.base),
-        stint.attained,
-        stint.waited,
-        stint.suspensions,
-        stint.memory,
-        account.falls,
-        account.since,
-        account.started,
-        account.home,
-        account.asked,
-        stint.group if account.group.group is None else None,
-        account.rests_until,
-        stint.again,
+def _account(time_account: TimeAccount) -> TimeAccountRecord:
+    segment = time_account.segment
+    return TimeAccountRecord(
+        time_account.group.key,
+        segment.devices,
+        number(time_account.base),
+        segment.attained,
+        segment.waited,
+        segment.suspensions,
+        segment.memory,
+        time_account.falls,
+        time_account.since,
+        time_account.started,
+        time_account.home,
+        time_account.asked,
+        segment.group if time_account.group.group is None else None,
+        time_account.rests_until,
+        segment.again,
     )
 
 
-def _restored(kept: AccountRecord, group: GroupEntry, spec: Group) -> Account:
-    stint = Stint(spec, kept.devices, kept.attained, kept.waited, kept.suspensions, kept.memory)
-    stint.started, stint.again = kept.started, kept.again
-    account = Account(group, stint)
-    account.base, account.falls = float(kept.base), kept.falls
-    account.since, account.asked = kept.since, kept.asked
-    account.home, account.rests_until = kept.home, kept.rests_until
-    return account
+def _restored(kept: TimeAccountRecord, group: GroupEntry, spec: Group) -> TimeAccount:
+    segment = RunSegment(spec, kept.devices, kept.attained, kept.waited, kept.suspensions, kept.memory)
+    segment.started, segment.again = kept.started, kept.again
+    time_account = TimeAccount(group, segment)
+    time_account.base, time_account.falls = float(kept.base), kept.falls
+    time_account.since, time_account.asked = kept.since, kept.asked
+    time_account.home, time_account.rests_until = kept.home, kept.rests_until
+    return time_account

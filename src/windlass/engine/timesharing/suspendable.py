@@ -2,8 +2,8 @@
 
 For each group and node there is one slot in a few arrays, so that "what is held there by those of a worse rank" is
 one sum for all nodes; and the same in plain lists, for questions about one node. It bounds what
-:class:`~windlass.engine.preemption.suspension_search.Clearing` may find from above: who is spared for the moment, or by
-rules, is counted too.
+:class:`~windlass.engine.preemption.suspension_search.SuspensionSearch` may find from above: who is spared for the
+moment, or by rules, is counted too.
 
 Invariants: a group's slots name the nodes on which it holds anything; slots of nobody rank before all.
 """
@@ -20,7 +20,7 @@ _NOBODY = float("-inf")
 _FIRST = 64
 
 
-class Stakes:
+class SuspendableGroups:
     def __init__(self) -> None:
         self._rows = np.zeros(_FIRST, dtype=np.int64)
         self._ranks = np.full(_FIRST, _NOBODY)
@@ -40,7 +40,7 @@ class Stakes:
         """The same."""
 
     def add(self, group: GroupEntry, base: float, falls: float) -> None:
-        """The group runs; see :class:`~windlass.engine.timesharing.attained_service.Account` for its rank."""
+        """The group runs; see :class:`~windlass.engine.timesharing.attained_service.TimeAccount` for its rank."""
         slots = self._slots[group.key] = []
         for row, held in _held(group).items():
             slot = self._take()

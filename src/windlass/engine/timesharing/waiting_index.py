@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 
-class Crowd:
-    """A queue at the moment of a claim (:class:`windlass.spi.timeshare.Crowd`). ``asked``: whether anybody went by
-    how many wait."""
+class MeasuredContention:
+    """A queue at the moment of a claim (:class:`windlass.spi.timeshare.QueueContention`). ``asked``: whether anybody
+    went by how many wait."""
 
     __slots__ = ("_line", "asked", "running")
 
@@ -25,7 +25,7 @@ class Crowd:
         return bisect_left(self._line, rank)
 
 
-class Waiters:
+class WaitingIndex:
     """The ranks of those that wait, by queue, sorted at all times."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class Waiters:
         if place is not None and place[0] != queue:
             self.put(key, queue, place[1])
 
-    def crowd(self, queue: str, running: int) -> Crowd:
-        return Crowd(self._lines.get(queue, []), running)
+    def crowd(self, queue: str, running: int) -> MeasuredContention:
+        return MeasuredContention(self._lines.get(queue, []), running)
 
     def level(self, queue: str) -> int:
         """Changes as the number of those that wait there doubles or halves."""

@@ -9,10 +9,10 @@ import msgspec
 
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine.groups.entries import TaskEntry
-from windlass.engine.victims.disruption_budgets import BudgetBook
+from windlass.engine.victims.disruption_budgets import EvictionBudgets
 
 
-class Stop(msgspec.Struct, frozen=True):
+class BudgetBlocker(msgspec.Struct, frozen=True):
     """``needed``: how many pods of a budget have to be let go, 0 if that is not known; ``left``: how many are."""
 
     budget: str
@@ -20,25 +20,25 @@ class Stop(msgspec.Struct, frozen=True):
     left: int
 
 
-def stops_of(budgets: BudgetBook, going: Iterable[TaskEntry]) -> tuple[Stop, ...]:
+def stops_of(budgets: EvictionBudgets, going: Iterable[TaskEntry]) -> tuple[BudgetBlocker, ...]:
     """The budgets that do not let these go together, by name."""
     asked = Counter(key for entry in going for key in entry.task.budgets)
     lefts = {key: budgets.left(key) for key in asked}
     return tuple(
-        Stop(key, asked[key], max(left, 0))
+        BudgetBlocker(key, asked[key], max(left, 0))
         for key, left in sorted(lefts.items())
         if left is not None and left < asked[key]
     )
 
 
-def grants(stops: Iterable[Stop]) -> dict[str, int]:
+def grants(stops: Iterable[BudgetBlocker]) -> dict[str, int]:
     """What would have to be let go beyond what is left."""
     return {stop.budget: stop.needed - stop.left for stop in stops}
 
 
-def all_stops(by_action: Mapping[str, Sequence[Stop]]) -> list[Stop]:
+def all_stops(by_action: Mapping[str, Sequence[BudgetBlocker]]) -> list[BudgetBlocker]:
     """Those of all actions, each budget once: where least would have to go."""
-    found: dict[str, Stop] = {}
+    found: dict[str, BudgetBlocker] = {}
     for stops in by_action.values():
         for stop in stops:
             known = found.get(stop.budget)
@@ -47,25 +47,25 @@ def all_stops(by_action: Mapping[str, Sequence[Stop]]) -> list[Stop]:
     return [found[key] for key in sorted(found)]
 
 
-def sentence(stops: Sequence[Stop]) -> str:
+def sentence(stops: Sequence[BudgetBlocker]) -> str:
     return f"Others could make room for it, but {', and '.join(_told(stop) for stop in stops)}."
 
 
-def _told(stop: Stop) -> str:
+def _told(stop: BudgetBlocker) -> str:
     budget = f"PodDisruptionBudget {stop.budget}"
     if stop.needed:
         return f"{budget} lets {stop.left} of the {stop.needed} pods go that would have to"
     return f"{budget} lets no more than {stop.left} of its pods go"
 
 
-def blockers(stops: Sequence[Stop]) -> tuple[Blocker, ...]:
+def blockers(stops: Sequence[BudgetBlocker]) -> tuple[Blocker, ...]:
     return tuple(
         Blocker(Reason.DISRUPTION_BUDGETS, 0, "pods", str(stop.needed or ""), str(stop.left), stop.budget)
         for stop in stops
     )
 
 
-def remedies(stops: Sequence[Stop]) -> tuple[str, ...]:
+def remedies(stops: Sequence[BudgetBlocker]) -> tuple[str, ...]:
     found = []
     for stop in stops:
         namespace, _, name = stop.budget.partition("/")

@@ -45,7 +45,7 @@ class _Spent:
     gone: float | None = None
 
 
-class BudgetBook:
+class EvictionBudgets:
     """``tasks``: all that there are, by key."""
 
     def __init__(self, tasks: Mapping[str, TaskEntry]) -> None:

@@ -12,28 +12,28 @@ from typing import Any, TypeVar
 
 from windlass.engine.groups.entries import GroupEntry, TaskEntry
 from windlass.engine.queues.running_groups import RunningGroups
-from windlass.spi.victims import Claim, Terms, VictimUnit
+from windlass.spi.victims import Preemption, PreemptionTerms, VictimSet
 
-MOST_KEPT = 50_000
+MAX_KEPT = 50_000
 """So many places are kept for claims to come."""
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class PooledVictimSet:
     """A unit with its place in the engine."""
 
-    view: VictimUnit
+    view: VictimSet
     group: GroupEntry
     entries: list[TaskEntry]
 
 
-class Taking:
+class FreedByQueue:
     """What units give back, by queue."""
 
     def __init__(self) -> None:
         self.by_queue: dict[str, dict[str, int]] = {}
 
-    def add(self, unit: Unit, sign: int = 1) -> None:
+    def add(self, unit: PooledVictimSet, sign: int = 1) -> None:
         queue = unit.group.queue
         if queue is None:
             raise RuntimeError(f"{unit.group.key} holds something in no queue")
@@ -43,12 +43,12 @@ class Taking:
                 sums[name] = sums.get(name, 0) + sign * units
 
 
-Places = list[tuple[Any, str, Unit]]
+Places = list[tuple[Any, str, PooledVictimSet]]
 """Units with their place in the order, and the key of their group."""
 
 
 @dataclass(slots=True)
-class Offer:
+class QueueVictims:
     """The first units of the groups of one queue, sorted. ``wake_at``: when time alone changes it. ``seen``: how many
     changes of groups it knows of."""
 
@@ -58,12 +58,12 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Firsts:
+class FirstVictims:
     """Which unit of a group goes first, in whatever order the groups are. ``units``: by group, ``None`` where none may
     go, and when time alone changes that; only of those that somebody asked about and that have not changed since.
     ``seen``: how many changes of groups were taken in."""
 
-    units: dict[str, tuple[Unit | None, float | None]] = field(default_factory=dict)
+    units: dict[str, tuple[PooledVictimSet | None, float | None]] = field(default_factory=dict)
     seen: int = 0
 
     def follow(self, running: RunningGroups) -> None:
@@ -80,30 +80,30 @@ class Firsts:
             self.units.pop(key, None)
 
 
-def claimer_of(claim: Claim) -> tuple[Hashable, ...]:
+def preemptor_of(preemption: Preemption) -> tuple[Hashable, ...]:
     """Equal for claims of which the same units may go."""
-    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority)
+    return (preemption.action, preemption.path[0].name, preemption.group.dialect, preemption.group.priority)
 
 
-def kind_of(claim: Claim, terms: Terms, more: Hashable) -> tuple[Hashable, ...]:
+def kind_of(preemption: Preemption, terms: PreemptionTerms, more: Hashable) -> tuple[Hashable, ...]:
     """Equal for claims that are offered the same. ``more``: of the claim that orders go by."""
-    return (*claimer_of(claim), terms, more)
+    return (*preemptor_of(preemption), terms, more)
 
 
 _Kept = TypeVar("_Kept")
 
 
-class Pool:
+class VictimPool:
     """What queues offer to claims of one kind.
 
     Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
     kind: its action, its queue, its group's API and priority, and the time; and what else an order says that it goes by
-    (:class:`~windlass.spi.victims.GoesBy`).
+    (:class:`~windlass.spi.victims.VictimKeyInputs`).
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[Hashable, dict[str, Offer]] = {}
-        self._firsts: dict[Hashable, Firsts] = {}
+        self._kinds: dict[Hashable, dict[str, QueueVictims]] = {}
+        self._firsts: dict[Hashable, FirstVictims] = {}
         """As orders go by more than who claims, such as the time, there are fewer of these."""
         self._state: Hashable = None
         self._asked = 0
@@ -122,17 +122,17 @@ class Pool:
             _shrink(self._kinds, lambda known: sum(len(offer.first) for offer in known.values()))
             _shrink(self._firsts, lambda firsts: len(firsts.units))
 
-    def offers(self, kind: Hashable) -> dict[str, Offer]:
+    def offers(self, kind: Hashable) -> dict[str, QueueVictims]:
         """Those for claims of one :func:`kind <kind_of>`, by queue."""
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
         self._asked += 1
         return found
 
-    def firsts(self, claim: Claim) -> Firsts:
-        """Those of the same claimer (:func:`claimer_of`)."""
-        claimer = claimer_of(claim)
-        found = self._firsts.pop(claimer, None) or Firsts()
+    def firsts(self, preemption: Preemption) -> FirstVictims:
+        """Those of the same claimer (:func:`preemptor_of`)."""
+        claimer = preemptor_of(preemption)
+        found = self._firsts.pop(claimer, None) or FirstVictims()
         self._firsts[claimer] = found
         return found
 
@@ -142,7 +142,7 @@ def _shrink(kept: dict[Hashable, _Kept], size: Callable[[_Kept], int]) -> None:
     sizes = {kind: size(known) for kind, known in kept.items()}
     total = sum(sizes.values())
     for kind, places in sizes.items():
-        if total <= MOST_KEPT:
+        if total <= MAX_KEPT:
             break
         del kept[kind]
         total -= places

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from windlass.engine.groups.entries import ACTIVE, GroupEntry, TaskEntry
-from windlass.engine.groups.subgroups import PartEntry, PartTree
+from windlass.engine.groups.subgroups import SubGroupEntry, SubGroupTree
 
 Unit = list[TaskEntry]
 
@@ -48,13 +48,13 @@ def _flat(group: GroupEntry, active: Sequence[TaskEntry]) -> tuple[list[Unit], U
 class _Taking:
     """Takes a group of parts down unit by unit, on a copy of its counts."""
 
-    def __init__(self, group: GroupEntry, tree: PartTree, active: Sequence[TaskEntry]) -> None:
+    def __init__(self, group: GroupEntry, tree: SubGroupTree, active: Sequence[TaskEntry]) -> None:
         self._roles = Counter(group.active_roles)
         self._bounds = group.roles_enforced
         self._spare = group.held_members - group.minimum
         self._tree, self._root = tree, tree.root
         self._held = {part: part.held for part in tree.root.walk()}
-        self._active: dict[PartEntry, Unit] = {part: [] for part in tree.root.walk()}
+        self._active: dict[SubGroupEntry, Unit] = {part: [] for part in tree.root.walk()}
         for entry in active:
             self._active[tree.of(entry.task.subgroup)].append(entry)
 
@@ -71,7 +71,7 @@ class _Taking:
         part = self._tree.of(entry.task.subgroup)
         return self._held[part] > part.minimum and self._dispensable([entry])
 
-    def _useless(self, part: PartEntry) -> Unit:
+    def _useless(self, part: SubGroupEntry) -> Unit:
         """What a part holds, or one below it, that is not complete."""
         for child in reversed(part.children):
             if self._complete(child):
@@ -82,7 +82,7 @@ class _Taking:
                 return unit
         return []
 
-    def _any(self, part: PartEntry) -> Unit:
+    def _any(self, part: SubGroupEntry) -> Unit:
         """One task of a part that serves nothing as it is."""
         for below in sorted(part.walk(), key=self._complete):
             for entry in reversed(self._active[below]):
@@ -90,7 +90,7 @@ class _Taking:
                     return self._take(below, [entry])
         return []
 
-    def _single(self, part: PartEntry) -> Unit:
+    def _single(self, part: SubGroupEntry) -> Unit:
         """One task beyond the minimum of its part."""
         if self._held[part] > part.minimum:
             for entry in reversed(self._active[part]):
@@ -101,7 +101,7 @@ class _Taking:
                 return unit
         return []
 
-    def _whole(self, part: PartEntry) -> Unit:
+    def _whole(self, part: SubGroupEntry) -> Unit:
         """A part of which more are complete than must be."""
         if self._completed(part) > part.required:
             for child in self._fullest(part):
@@ -114,18 +114,18 @@ class _Taking:
 
     # ------------------------------------------------------------------ the copy's counts
 
-    def _complete(self, part: PartEntry) -> bool:
+    def _complete(self, part: SubGroupEntry) -> bool:
         return self._held[part] >= part.minimum and self._completed(part) >= part.required
 
-    def _completed(self, part: PartEntry) -> int:
+    def _completed(self, part: SubGroupEntry) -> int:
         return sum(self._complete(child) for child in part.children)
 
-    def _fullest(self, part: PartEntry) -> list[PartEntry]:
+    def _fullest(self, part: SubGroupEntry) -> list[SubGroupEntry]:
         """The complete parts below, the fullest first."""
         complete = [child for child in part.children if self._complete(child)]
         return sorted(complete, key=lambda child: (-self._fullness(child), -child.position))
 
-    def _fullness(self, part: PartEntry) -> float:
+    def _fullness(self, part: SubGroupEntry) -> float:
         if part.children:
             return self._completed(part) / max(part.required, 1)
         return self._held[part] / max(part.minimum, 1)
@@ -137,7 +137,7 @@ class _Taking:
         roles = Counter(entry.task.role for entry in unit)
         return all(self._roles[role] - roles[role] >= n for role, n in self._bounds.items())
 
-    def _take(self, part: PartEntry, unit: Unit) -> Unit:
+    def _take(self, part: SubGroupEntry, unit: Unit) -> Unit:
         for entry in unit:
             self._active[part].remove(entry)
             self._roles[entry.task.role] -= 1
@@ -145,7 +145,7 @@ class _Taking:
         self._spare -= len(unit)
         return unit
 
-    def _take_all(self, part: PartEntry) -> Unit:
+    def _take_all(self, part: SubGroupEntry) -> Unit:
         """All that the part and those below it hold, if the group can do without."""
         unit = [entry for below in part.walk() for entry in reversed(self._active[below])]
         if not self._dispensable(unit):
@@ -155,7 +155,7 @@ class _Taking:
         return unit
 
 
-def going_with(group: GroupEntry, entry: TaskEntry) -> Unit:
+def evicted_with(group: GroupEntry, entry: TaskEntry) -> Unit:
     """What has to go if this task does: it alone where the group keeps its minimum without it, and each part and role
     its own; else all that holds something."""
     active = [each for each in group.tasks.values() if each.state in ACTIVE]

@@ -35,7 +35,7 @@ _NO_PARAMETERS: Mapping[str, str] = {}
 _OWNERS = {"scheduling.volcano.sh": "", "scheduling.run.ai": KAI, "scheduling.x-k8s.io": COSCHEDULING}
 
 
-class Stand(StrEnum):
+class ProvisioningPhase(StrEnum):
     """How a request stands, in words for people."""
 
     ASKED = "asked"
@@ -46,38 +46,38 @@ class Stand(StrEnum):
     REVOKED = "capacity revoked"
 
 
-OVER = frozenset((Stand.FAILED, Stand.EXPIRED, Stand.REVOKED))
+OVER = frozenset((ProvisioningPhase.FAILED, ProvisioningPhase.EXPIRED, ProvisioningPhase.REVOKED))
 _BY_CONDITION = (
-    ("Failed", Stand.FAILED),
-    ("CapacityRevoked", Stand.REVOKED),
-    ("BookingExpired", Stand.EXPIRED),
-    ("Provisioned", Stand.PROVISIONED),
-    ("Accepted", Stand.ACCEPTED),
+    ("Failed", ProvisioningPhase.FAILED),
+    ("CapacityRevoked", ProvisioningPhase.REVOKED),
+    ("BookingExpired", ProvisioningPhase.EXPIRED),
+    ("Provisioned", ProvisioningPhase.PROVISIONED),
+    ("Accepted", ProvisioningPhase.ACCEPTED),
 )
 """The first that is true tells; those that were true before it stay so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ProvisioningStatus:
     """``since``: Unix seconds. ``detail``: what the autoscaler says of it."""
 
-    stand: Stand
+    stand: ProvisioningPhase
     since: float
     detail: str = ""
 
 
-def standing(request: views.ProvisioningRequest) -> Standing:
+def standing(request: views.ProvisioningRequest) -> ProvisioningStatus:
     """By the request's conditions. One that was accepted and for which nothing was found yet says so in its detail."""
     for kind, stand in _BY_CONDITION:
         found = request.condition(kind)
         if found is None or found.status != "True":
             continue
         detail = found.message
-        if stand is Stand.ACCEPTED:
+        if stand is ProvisioningPhase.ACCEPTED:
             yet = request.condition("Provisioned")
             detail = yet.message if yet is not None else ""
-        return Standing(stand, found.since or request.created, detail)
-    return Standing(Stand.ASKED, request.created)
+        return ProvisioningStatus(stand, found.since or request.created, detail)
+    return ProvisioningStatus(ProvisioningPhase.ASKED, request.created)
 
 
 # ---------------------------------------------------------------------- what is wanted
@@ -93,7 +93,7 @@ class PodClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class WantedRequest:
     """``digest``: the same for the same pods, asked for by the same class with the same ``parameters``."""
 
     class_name: str
@@ -111,7 +111,7 @@ class Want:
         return " and ".join(f"{len(one.pods)} x {one.each}" for one in self.classes)
 
 
-def is_asked_whole(group: Group) -> bool:
+def is_requested_whole(group: Group) -> bool:
     """Whether all or none of a group's nodes would be another thing than one node after the other."""
     return group.min_member > 1
 
@@ -122,7 +122,7 @@ def want_of(
     assumed: Collection[str],
     class_name: str,
     parameters: Mapping[str, str] = _NO_PARAMETERS,
-) -> Want | None:
+) -> WantedRequest | None:
     """What nodes are to be asked for: as many of a gang's pods that wait as its minimum lacks, all of them where it has
     sub-groups with minima of their own. ``None``: none lacks. ``assumed``: pods whose binding is on its way."""
     chosen = _lacking(group, pods, assumed)
@@ -136,7 +136,7 @@ def want_of(
     handed = tuple(sorted(parameters.items()))
     asked = [class_name, *map(repr, handed), *counted]
     digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16]
-    return Want(class_name, tuple(classes.values()), digest, handed)
+    return WantedRequest(class_name, tuple(classes.values()), digest, handed)
 
 
 def lacks_minimum(group: Group, pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
@@ -243,7 +243,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueAction:
     """``ask``: the attempt to make, 0 for none. ``look_at``: when there is something to do by the clock alone (Unix
     seconds). ``current``: the request that stands."""
 
@@ -264,31 +264,37 @@ def last_of(requests: Iterable[views.ProvisioningRequest]) -> views.Provisioning
 
 
 def decide(
-    want: Want | None, owner: str, seen: Collection[views.ProvisioningRequest], now: float, retry: Retry
-) -> Due:
+    want: WantedRequest | None,
+    owner: str,
+    seen: Collection[views.ProvisioningRequest],
+    now: float,
+    retry: Retry,
+) -> DueAction:
     """``owner``: the uid of the gang's object. ``seen``: the requests that Windlass has made for it, or for one of its
     name. ``now``: Unix seconds."""
     mine = [one for one in seen if any(found.uid == owner for found in one.owners)]
     last = last_of(mine) if want is not None else None
-    fits = last is not None and want is not None and last.annotations.get(names.ASKED_FOR) == want.digest
+    fits = (
+        last is not None and want is not None and last.annotations.get(names.PROVISIONING_FOR) == want.digest
+    )
     others = tuple(one for one in seen if not one.deleted and not (fits and one is last))
     if want is None:
-        return Due(others)
+        return DueAction(others)
     if last is None or not fits:
-        return Due(others, ask=0 if seen else 1)
+        return DueAction(others, ask=0 if seen else 1)
     if standing(last).stand not in OVER:
-        return Due(others, current=last)
+        return DueAction(others, current=last)
     again = retry.again(last)
     if again is None:
-        return Due(others, current=last)
+        return DueAction(others, current=last)
     if now < again:
-        return Due(others, look_at=again, current=last)
-    return Due(others, ask=attempt_of(last) + 1, current=last)
+        return DueAction(others, look_at=again, current=last)
+    return DueAction(others, ask=attempt_of(last) + 1, current=last)
 
 
 def group_of(request: views.ProvisioningRequest) -> str:
     """The key of the group that it was made for; ``""`` of one that Windlass has not made."""
-    if names.ASKED_FOR not in request.annotations:
+    if names.PROVISIONING_FOR not in request.annotations:
         return ""
     for owner in request.owners:
         prefix = _OWNERS.get(owner.api_version.partition("/")[0])

@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api.resources import POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
-from windlass.model.autoscaling.provisioning import Want
+from windlass.model.autoscaling.provisioning import WantedRequest
 
 Json = dict[str, Any]
 MANAGED_BY = {"app.kubernetes.io/managed-by": "windlass"}
@@ -41,7 +41,7 @@ _VOLUME_FIELDS = ("persistentVolumeClaim", "ephemeral")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class OwningGroup:
     """The gang's object."""
 
     resource: Resource
@@ -75,7 +75,7 @@ class Owner:
         return {**found, "controller": True} if controller else found
 
 
-def template_of(owner: Owner, pod: Mapping[str, Any], labels: Mapping[str, str]) -> Json:
+def template_of(owner: OwningGroup, pod: Mapping[str, Any], labels: Mapping[str, str]) -> Json:
     """The PodTemplate for pods like ``pod`` (a whole object); ``labels``: those that they have in common."""
     spec = pod["spec"]
     kept: Json = {name: spec[name] for name in _POD_FIELDS if spec.get(name)}
@@ -106,7 +106,7 @@ def _container(container: Mapping[str, Any]) -> Json:
     return {**kept, "ports": ports} if ports else kept
 
 
-def request_of(owner: Owner, want: Want, templates: Sequence[str], attempt: int) -> Json:
+def request_of(owner: OwningGroup, want: WantedRequest, templates: Sequence[str], attempt: int) -> Json:
     """``templates``: the name of each class's, in their order."""
     handed = {"parameters": dict(want.parameters)} if want.parameters else {}
     return {
@@ -116,7 +116,7 @@ def request_of(owner: Owner, want: Want, templates: Sequence[str], attempt: int)
             "name": owner.request_name(attempt),
             "namespace": owner.namespace,
             "labels": MANAGED_BY,
-            "annotations": {names.ASKED_FOR: want.digest, names.ATTEMPT: str(attempt)},
+            "annotations": {names.PROVISIONING_FOR: want.digest, names.ATTEMPT: str(attempt)},
             "ownerReferences": [owner.reference(controller=True)],
         },
         "spec": {

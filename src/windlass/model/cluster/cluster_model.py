@@ -18,12 +18,12 @@ from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation, Reason
 from windlass.engine import deltas
 from windlass.engine.decision import Bind
-from windlass.model.autoscaling.provisioning_objects import Owner
+from windlass.model.autoscaling.provisioning_objects import OwningGroup
 from windlass.model.cluster import object_errors
-from windlass.model.cluster.delta_builder import Translation, as_assumed
-from windlass.model.cluster.display_names import Readable
+from windlass.model.cluster.delta_builder import DeltaBuilder, as_assumed
+from windlass.model.cluster.display_names import DisplayNames
 from windlass.model.cluster.object_cache import Assumed
-from windlass.model.cluster.ownership import KAI, Hidden
+from windlass.model.cluster.ownership import KAI, ForeignGroup
 from windlass.model.devices import assignment
 from windlass.model.devices.dra_claims import ClaimWrite, writes_for
 from windlass.model.groups import member_counts, podgroups
@@ -35,14 +35,14 @@ from windlass.spi.objects import Dialect, Group, HeldSlice
 WrittenGroup = views.PodGroup | views.KaiPodGroup | views.CoschedulingGroup
 
 
-class ClusterModel(Translation):
-    """The model as its users see it: events in (:class:`Observed`), deltas out (:class:`Translation`), decided binds
+class ClusterModel(DeltaBuilder):
+    """The model as its users see it: events in (:class:`Observed`), deltas out (:class:`DeltaBuilder`), decided binds
     assumed, and questions about groups and pods."""
 
-    def upsert_budget(self, budget: views.DisruptionBudget) -> None:
+    def upsert_budget(self, budget: views.PodDisruptionBudget) -> None:
         self._budgets.upsert(budget)
 
-    def remove_budget(self, budget: views.DisruptionBudget) -> None:
+    def remove_budget(self, budget: views.PodDisruptionBudget) -> None:
         self._budgets.remove(budget)
 
     def blocked(self, group: str) -> bool:
@@ -76,27 +76,27 @@ class ClusterModel(Translation):
                 return told[0]
         if not self._defined(group) and self._members.get(group):
             pending = [pod for pod in self.pods_of(group) if not pod.node_name and not pod.finished]
-            hidden = self.fence.hidden.get(group)
-            if pending and hidden is not None:
-                return self._not_handed_over(group, hidden, len(pending))
+            foreign = self.ownership.foreign.get(group)
+            if pending and foreign is not None:
+                return self._not_handed_over(group, foreign, len(pending))
             if pending and not podgroups.is_implicit(group):
                 return object_errors.group_missing(group, len(pending))
             if pending and self._awaits_group(pending[0]):
                 return object_errors.group_awaited(pending[0].key)
         return None
 
-    def _not_handed_over(self, group: str, hidden: Hidden, pods: int) -> Explanation:
-        kai = hidden.kind == KAI
-        known = self.kai_queues.get(hidden.queue) if kai else self.queues.get(hidden.queue)
+    def _not_handed_over(self, group: str, foreign: ForeignGroup, pods: int) -> Explanation:
+        kai = foreign.kind == KAI
+        known = self.kai_queues.get(foreign.queue) if kai else self.queues.get(foreign.queue)
         marked = known is not None and known.annotations.get(names.ADOPTED) == "true"
-        return object_errors.not_handed_over(group, hidden, pods, marked=marked)
+        return object_errors.not_migrated(group, foreign, pods, marked=marked)
 
     def completed(self, group: str, told: Explanation) -> Explanation:
         """What the engine says of a group that waits, and what it does not know of: cards that could be shared, but
         cannot be held for the moment."""
         refusing = self.reserved.refusing
         asks = refusing and any(key in self._card_words for key in self._members.get(group, ()))
-        return object_errors.cards_refused(told, refusing) if asks else told
+        return object_errors.devices_rejected(told, refusing) if asks else told
 
     def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
         """What has to be written about the claims of a pod before it is bound to a node."""
@@ -148,13 +148,13 @@ class ClusterModel(Translation):
         group = self._sent_groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         pod = self.pods.get(bind.task)
-        words = assignment.words_of(bind, pod, self.nodes.get(bind.node), dialect, now)
+        words = assignment.annotations_of(bind, pod, self.nodes.get(bind.node), dialect, now)
         return words | self.reserved.words(bind, pod)
 
     def _decided_words(self, pod: str) -> dict[str, str]:
         """The cards that were decided for a pod whose binding is on its way."""
         assumed = self.assumed.get(pod)
-        return assignment.own_words(assumed.shares) if assumed is not None else {}
+        return assignment.own_annotations(assumed.shares) if assumed is not None else {}
 
     def reserve_cards(self, *, cdi: bool) -> None:
         """From now on cards that device plug-ins hand out are shared only while they are held for it."""
@@ -224,7 +224,7 @@ class ClusterModel(Translation):
                     found[name.removeprefix(names.PROVISIONING_PARAMETER)] = value
         return found
 
-    def _asking_queue(self, group: str) -> views.Queue | views.KaiQueue | None:
+    def _asking_queue(self, group: str) -> views.QueueObject | views.KaiQueue | None:
         """The nearest queue that says by which class."""
         seen: set[str] = set()
         name = self.queue_of(group)
@@ -238,13 +238,13 @@ class ClusterModel(Translation):
             name = f"{engine_queue.KAI}{above}" if kai and above else above or engine_queue.ROOT
         return None
 
-    def owner_of_requests(self, group: str) -> Owner | None:
+    def owner_of_requests(self, group: str) -> OwningGroup | None:
         """The object in whose name nodes are asked for; ``None`` of a group that has none."""
         found = self.object_of(group)
         if found is None or found[1].deleted:
             return None
         resource, view = found
-        return Owner(resource, view.namespace, view.name, view.uid)
+        return OwningGroup(resource, view.namespace, view.name, view.uid)
 
     def object_of(self, group: str) -> tuple[resources.Resource, WrittenGroup] | None:
         """The object of a group on which is written what is said of it; ``None`` of a group that has none (on
@@ -265,9 +265,9 @@ class ClusterModel(Translation):
             return None
         return self.native_groups.get(podgroups.shown_key(group))
 
-    def readable(self) -> Readable:
+    def readable(self) -> DisplayNames:
         """How the engine's keys are called in texts."""
-        return Readable(self.both_apis(), self.queues)
+        return DisplayNames(self.both_apis(), self.queues)
 
     def claim_writes(self, bind: Bind, now: float, together: Collection[str] = ()) -> list[ClaimWrite]:
         """What has to be written about the claims of a pod before it is bound. ``now``: Unix seconds.

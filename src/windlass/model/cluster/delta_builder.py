@@ -21,27 +21,27 @@ from windlass.api.quantities import is_device
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model.cluster import engine_node
-from windlass.model.cluster.disruption_budgets import BudgetBook
-from windlass.model.cluster.group_index import Grouping, dialect_of
+from windlass.model.cluster.disruption_budgets import BudgetIndex
+from windlass.model.cluster.group_index import GroupIndex, dialect_of
 from windlass.model.cluster.object_cache import IMPLIED, Assumed, coscheduling_key, kai_key
-from windlass.model.cluster.ownership import Fence, Peer
+from windlass.model.cluster.ownership import OtherScheduler, Ownership
 from windlass.model.devices import device_needs, node_devices, reserved_devices
-from windlass.model.devices.device_facts import CardBook
+from windlass.model.devices.device_facts import DeviceIndex
 from windlass.model.groups import claim_sharing, member_counts, podgroups, task_topology, topology_constraint
 from windlass.model.nodes import numa
 from windlass.model.pods import device_exclusion, engine_task
 from windlass.model.pods.task_needs import Extras, NeedsTable, scoring_of
 from windlass.model.queues import engine_queue
 from windlass.model.queues.resource_quota import quota_of
-from windlass.spi.devices import CardMode
-from windlass.spi.objects import Dialect, Group, Node, Queue, RoleWishes, Task, TaskState
+from windlass.spi.devices import DeviceMode
+from windlass.spi.objects import Dialect, Group, Node, Queue, RolePreferences, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
 OF_NODES = ("DaemonSet", "Node")
 """Who makes pods that belong to their node: they would come back there at once."""
 
 
-class Translation(Grouping):
+class DeltaBuilder(GroupIndex):
     """Remembers what it has told the engine.
 
     ``scheduler_names``: whose pods are placed; all others only hold room where they are bound.
@@ -56,7 +56,7 @@ class Translation(Grouping):
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
         exclusive: device_exclusion.Rules = (),
-        beside: Collection[Peer] = (),
+        beside: Collection[OtherScheduler] = (),
         foreign_queue: str = "",
     ) -> None:
         """``exclusive``: which pods share no card with one another (:mod:`windlass.model.pods.device_exclusion`).
@@ -65,7 +65,7 @@ class Translation(Grouping):
 
         ``beside``: who serves some of the scheduler names too (:mod:`windlass.model.cluster.ownership`)."""
         super().__init__()
-        self.fence = Fence(beside)
+        self.ownership = Ownership(beside)
         self.withheld: Mapping[str, Explanation] = {}
         """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
         self._scheduler_names = frozenset(scheduler_names)
@@ -89,15 +89,15 @@ class Translation(Grouping):
         self._sent_tasks: dict[str, Task] = {}
         self._sent_nodes: dict[str, Node] = {}
         self._sent_queues: dict[str, Queue] = {}
-        self._cards = CardBook()
-        self._budgets = BudgetBook()
+        self._cards = DeviceIndex()
+        self._budgets = BudgetIndex()
         self._spared: dict[str, float] = {}
         """Pod → until when it is not to be asked to go."""
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
         served = pod.scheduler_name in self._scheduler_names
-        return served and (not self.fence or self.fence.lets(pod, self._defined))
+        return served and (not self.ownership or self.ownership.lets(pod, self._defined))
 
     def resend(self) -> None:
         """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
@@ -241,7 +241,7 @@ class Translation(Grouping):
                 out.append(deltas.NodeRemoved(name))
             return
         attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
-        zones = numa.zones_of(view, self.zones.of(name))
+        zones = numa.numa_zones_of(view, self.zones.of(name))
         listed = self.claims.cards_of(name, self.claims.apart(name, self.pods))
         node = engine_node.node_of(
             view,
@@ -497,7 +497,9 @@ class Translation(Grouping):
         """The pods that a pod starts with, on one node, because they share claims."""
         mates = self._sharing(pod, group)[1] if group else {}
         return (
-            mates if pod.key in self.assumed or not claim_sharing.begun(mates.values(), self.assumed) else ()
+            mates
+            if pod.key in self.assumed or not claim_sharing.started(mates.values(), self.assumed)
+            else ()
         )
 
     def _extras(self, pod: views.Pod, group: str, dialect: Dialect) -> Extras | None:
@@ -519,13 +521,15 @@ class Translation(Grouping):
             return None
         return Extras(volumes, node_groups, zone, scoring, context, policy, wishes)
 
-    def _role_wishes(self, pod: views.Pod, group: str) -> RoleWishes | None:
+    def _role_wishes(self, pod: views.Pod, group: str) -> RolePreferences | None:
         view = self.groups.get(group)
         if view is None or not task_topology.speaks(view.annotations):
             return None
-        return task_topology.wishes_of(view.annotations, group, podgroups.role_of(pod))
+        return task_topology.role_preferences(view.annotations, group, podgroups.role_of(pod))
 
-    def _card_context(self, pod: views.Pod, group: str, dialect: Dialect) -> device_needs.Context | None:
+    def _card_context(
+        self, pod: views.Pod, group: str, dialect: Dialect
+    ) -> device_needs.DeviceRequestContext | None:
         """What a pod that speaks of parts of cards says beside its containers' limits."""
         words = self._card_words[pod.key]
         mates = group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
@@ -537,7 +541,9 @@ class Translation(Grouping):
             asked, pinned = self.claims.asked(pod, self.pods, self._starting_with(pod, group))
         if not (words or kai or carries or avoids or pod.shape.claims):
             return None
-        return device_needs.Context(words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids)
+        return device_needs.DeviceRequestContext(
+            words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids
+        )
 
     def _tell_kinds(self) -> None:
         """Claims choose among the cards that nodes tell of; nobody else needs them by kind. A kubelet gives cards to
@@ -547,7 +553,7 @@ class Translation(Grouping):
             node, view = self._sent_nodes.get(name), self.nodes.get(name)
             driven = (view is not None and view.kubelet) or self.claims.cards_of(name)
             told = () if node is None or driven else node.devices
-            plain = (one for one in told if one.mode is not CardMode.SLICED)
+            plain = (one for one in told if one.mode is not DeviceMode.SLICED)
             changed = self.claims.learn(name, plain) or changed
         if changed:
             self._dirty_pods.update(self._claim_pods)

@@ -22,7 +22,7 @@ _KAI_QUEUE = re.compile(rf"\b{engine_queue.KAI}(?=[A-Za-z0-9])")
 _QUEUE = re.compile(r"\b([Qq]ueue) ([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)(?![a-z0-9/.-]*/)")
 
 
-class Readable:
+class DisplayNames:
     """``both``: whether both APIs have queues; ``volcano``: the names of Volcano's."""
 
     def __init__(self, both: bool = False, volcano: Collection[str] = ()) -> None:

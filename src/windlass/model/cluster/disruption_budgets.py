@@ -7,7 +7,7 @@ that is pending, ended or going is not theirs to hold.
 from __future__ import annotations
 
 from windlass.api import selectors, views
-from windlass.api.selectors import labels_selected
+from windlass.api.selectors import from_label_selector
 from windlass.engine import deltas
 
 _UNGUARDED = ("Pending", "Succeeded", "Failed", "")
@@ -16,30 +16,30 @@ _UNGUARDED = ("Pending", "Succeeded", "Failed", "")
 _Label = tuple[str, str] | None
 
 
-class BudgetBook:
+class BudgetIndex:
     """Budgets by namespace. ``dirty``: those that changed; ``reselected``: the namespaces in which they
     select other pods."""
 
     def __init__(self) -> None:
-        self._views: dict[str, views.DisruptionBudget] = {}
+        self._views: dict[str, views.PodDisruptionBudget] = {}
         self._selectors: dict[str, dict[_Label, dict[str, selectors.Selector]]] = {}
         """Namespace → a label that all selected pods have, if one is known → budget → what it selects."""
         self.dirty: dict[str, None] = {}
         self.reselected: set[str] = set()
 
-    def upsert(self, budget: views.DisruptionBudget) -> None:
+    def upsert(self, budget: views.PodDisruptionBudget) -> None:
         known = self._views.get(budget.key)
         if known is None or known.selector != budget.selector:
             self._drop(budget.key)
             self.reselected.add(budget.namespace)
             if budget.selector is not None:
-                selector = labels_selected(budget.selector)
+                selector = from_label_selector(budget.selector)
                 inside = self._selectors.setdefault(budget.namespace, {})
                 inside.setdefault(_label(selector), {})[budget.key] = selector
         self._views[budget.key] = budget
         self.dirty[budget.key] = None
 
-    def remove(self, budget: views.DisruptionBudget) -> None:
+    def remove(self, budget: views.PodDisruptionBudget) -> None:
         if budget.key in self._views:
             self._drop(budget.key)
             del self._views[budget.key]
@@ -50,7 +50,7 @@ class BudgetBook:
         known = self._views.get(key)
         if known is None or known.selector is None:
             return
-        inside, label = self._selectors[known.namespace], _label(labels_selected(known.selector))
+        inside, label = self._selectors[known.namespace], _label(from_label_selector(known.selector))
         del inside[label][key]
         if not inside[label]:
             del inside[label]

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from windlass.api import views
 from windlass.model.devices import node_devices
-from windlass.spi.numa import NodeZones
+from windlass.spi.numa import NumaTopology
 from windlass.spi.objects import Device, Node, Taint
 
 
 def node_of(
-    view: views.Node,
+    view: views.NodeObject,
     attachable: Mapping[str, int] | None = None,
     hypernodes: Mapping[str, str] | None = None,
     *,
     kai: bool = False,
-    zones: NodeZones | None = None,
+    zones: NumaTopology | None = None,
     listed: tuple[Device, ...] = (),
     images: bool = False,
 ) -> Node:
@@ -39,7 +39,7 @@ def node_of(
         taints=tuple(Taint(t.key, t.value, t.effect) for t in view.taints),
         unschedulable=view.unschedulable,
         ready=view.ready in ("", "True"),
-        devices=node_devices.cards_of(view) + listed,
+        devices=node_devices.devices_of(view) + listed,
         quota=quota,
         zones=zones,
         images=tuple((name, one.size_bytes) for one in view.images for name in one.names or ())
@@ -48,7 +48,7 @@ def node_of(
     )
 
 
-def _with_hostname(view: views.Node) -> dict[str, str]:
+def _with_hostname(view: views.NodeObject) -> dict[str, str]:
     labels = dict(view.labels)
     labels.setdefault("kubernetes.io/hostname", view.name)
     return labels

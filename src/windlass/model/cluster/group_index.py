@@ -9,7 +9,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.model.cluster.object_cache import IMPLIED, Observed
+from windlass.model.cluster.object_cache import IMPLIED, ObjectCache
 from windlass.model.devices.dra_claims import stays
 from windlass.model.groups import (
     claim_sharing,
@@ -23,8 +23,8 @@ from windlass.model.queues import engine_queue
 from windlass.spi.objects import Dialect, Group
 
 
-class Grouping(Observed):
-    """What :class:`Observed` was shown, by groups."""
+class GroupIndex(ObjectCache):
+    """What :class:`ObjectCache` was shown, by groups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,9 @@ class Grouping(Observed):
             return part if known else topology_constraint.segment_of(pod)
         view = self.groups.get(key)
         policies = view.subgroup_policies if view is not None else ()
-        return subgroups.part_of(policies, pod.labels) if policies else topology_constraint.segment_of(pod)
+        return (
+            subgroups.subgroup_of(policies, pod.labels) if policies else topology_constraint.segment_of(pod)
+        )
 
     def _divided(self, key: str) -> bool:
         """Whether the object of a group names sub-groups."""
@@ -149,9 +151,9 @@ class Grouping(Observed):
         view = self.groups.get(key)
         return view is not None and bool(view.subgroup_policies)
 
-    def _near(self, key: str) -> topology_constraint.Near | None:
+    def _near(self, key: str) -> topology_constraint.GroupTopology | None:
         """How near to one another the group's pods are to be; ``None`` if nobody says anything."""
-        near: topology_constraint.Near | None = None
+        near: topology_constraint.GroupTopology | None = None
         if (view := self.groups.get(key)) is not None:
             near = topology_constraint.of_pod_group(view, self.topology)
         elif podgroups.kind_prefix(key) == podgroups.KAI and (
@@ -204,7 +206,7 @@ class Grouping(Observed):
             return None
         near = topology_constraint.of_policies(view, self.topology)
         urgency = self.classes.urgency(view.priority_class, self.pods_of(key))
-        return podgroups.group_of(view, urgency, subgroups.parts(view, self.pods_of(key), near))
+        return podgroups.group_of(view, urgency, subgroups.subgroups(view, self.pods_of(key), near))
 
     def _reached(self, group: Group) -> float | None:
         """Since when the group holds its minimum, by the start of its running pods; ``None`` if it does not."""

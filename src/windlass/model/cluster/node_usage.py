@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping
 from windlass.api import views
 from windlass.api.quantities import from_units
 from windlass.model.devices import node_devices
-from windlass.model.devices.dra_claims import ClaimBook
-from windlass.model.devices.usage import PODS, Room, amounts_held, speaks_of_cards
+from windlass.model.devices.dra_claims import DraClaims
+from windlass.model.devices.usage import PODS, FreeOnNode, names_devices, resources_held
 
 
-class Ledger:
+class NodeUsage:
     """Sums of requests per node, and the pods that have cards. Terminating pods still hold, finished do not.
     ``claims``: what is known of claims for devices."""
 
-    def __init__(self, claims: ClaimBook | None = None) -> None:
+    def __init__(self, claims: DraClaims | None = None) -> None:
         self._claims = claims
         self._used: dict[str, dict[str, int]] = {}
         self._with_cards: dict[str, dict[str, views.Pod]] = {}
@@ -51,36 +51,36 @@ class Ledger:
         """Pods there of which somebody may have said which cards they have."""
         return self._with_cards.get(node, {}).values()
 
-    def room(self, node: views.Node, beside: Iterable[views.Pod] = ()) -> Room:
+    def free(self, node: views.NodeObject, beside: Iterable[views.Pod] = ()) -> FreeOnNode:
         """What is left of a node; a copy. ``beside``: who is counted there, too."""
         held = self._with_cards.get(node.name, {})
-        found = Room(node, self._used.get(node.name, {}), held.values(), self._claims)
+        found = FreeOnNode(node, self._used.get(node.name, {}), held.values(), self._claims)
         for pod in beside:
             found.take(pod)
         return found
 
-    def overflow(self, pod: views.Pod, node: views.Node | None) -> str | None:
+    def overflow(self, pod: views.Pod, node: views.NodeObject | None) -> str | None:
         """Why the booked ``pod`` is one too many on its node, or None. An unknown node overflows nothing."""
         if node is None:
             return None
-        room = self.room(node)
+        free = self.free(node)
         allocatable, used = node_devices.amounts_of(node), self._used.get(node.name, {})
-        amounts = [name for name in (*amounts_held(pod), PODS) if name != PODS or PODS in allocatable]
+        amounts = [name for name in (*resources_held(pod), PODS) if name != PODS or PODS in allocatable]
         problem = _excess(node.name, amounts, allocatable, used)
-        for crowded in room.crowded(pod, taken=True) if not problem else ():
+        for crowded in free.crowded(pod, taken=True) if not problem else ():
             device, _, why = crowded.partition(") ")
             return f"{device}) of node {node.name} {why}" if why else f"node {node.name}: {crowded}"
         if not problem:  # cards in parts count as taken
-            held = {name: units - room.left[name] for name, units in allocatable.items()}
+            held = {name: units - free.left[name] for name, units in allocatable.items()}
             problem = _excess(node.name, amounts, allocatable, held)
         return problem or None
 
     def _book(self, pod: views.Pod, sign: int) -> None:
         used = self._used.setdefault(pod.node_name, {})
-        for name, units in amounts_held(pod).items():
+        for name, units in resources_held(pod).items():
             used[name] = used.get(name, 0) + sign * units
         used[PODS] = used.get(PODS, 0) + sign
-        if speaks_of_cards(pod):
+        if names_devices(pod):
             held = self._with_cards.setdefault(pod.node_name, {})
             if sign > 0:
                 held[pod.uid] = pod

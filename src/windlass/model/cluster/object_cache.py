@@ -13,15 +13,15 @@ from windlass.api.devices.request_parser import annotation_words
 from windlass.api.reasons import Reason
 from windlass.engine.decision import DeviceShare
 from windlass.model.autoscaling import provisioning
-from windlass.model.cluster.ownership import Fence
-from windlass.model.devices.assignment import names_cards
-from windlass.model.devices.dra_claims import ClaimBook, Item
-from windlass.model.devices.reserved_devices import NAMESPACE, NAMESPACE_KAI, ReservedCards
+from windlass.model.cluster.ownership import Ownership
+from windlass.model.devices.assignment import names_devices
+from windlass.model.devices.dra_claims import DraClaims, Item
+from windlass.model.devices.reserved_devices import NAMESPACE, NAMESPACE_KAI, DeviceReservationIndex
 from windlass.model.groups import podgroups
-from windlass.model.nodes.numa import ZoneReports
-from windlass.model.nodes.topology import TopologyBook
+from windlass.model.nodes.numa import NumaReports
+from windlass.model.nodes.topology import TopologyIndex
 from windlass.model.nodes.volume_binding import Item as StorageItem
-from windlass.model.nodes.volume_binding import VolumeBook
+from windlass.model.nodes.volume_binding import VolumeIndex
 from windlass.model.pods.label_vocabulary import Vocabulary, selects_namespaces
 from windlass.model.pods.task_needs import NeedsTable
 from windlass.model.queues import engine_queue
@@ -46,23 +46,23 @@ class Assumed:
     def shown_by(self, pod: views.Pod) -> bool:
         """Whether a pod is bound as was decided, with the same cards; else somebody else bound it first."""
         where = (pod.uid, pod.node_name) == (self.uid, self.node)
-        return where and names_cards(pod.annotations, self.devices, self.slices)
+        return where and names_devices(pod.annotations, self.devices, self.slices)
 
 
-def _provisioning(queue: views.Queue | views.KaiQueue | None) -> dict[str, str]:
+def _provisioning(queue: views.QueueObject | views.KaiQueue | None) -> dict[str, str]:
     """What a queue says of how nodes are asked for."""
     words = (names.PROVISIONING_CLASS, names.PROVISIONING_PARAMETER)
     found = queue.annotations.items() if queue is not None else ()
     return {name: value for name, value in found if name.startswith(words)}
 
 
-class Observed:
+class ObjectCache:
     """Objects by key, and the marks on them."""
 
     def __init__(self) -> None:
         self.pods: dict[str, views.Pod] = {}
-        self.nodes: dict[str, views.Node] = {}
-        self.queues: dict[str, views.Queue] = {}
+        self.nodes: dict[str, views.NodeObject] = {}
+        self.queues: dict[str, views.QueueObject] = {}
         self.groups: dict[str, views.PodGroup] = {}
         self.kai_queues: dict[str, views.KaiQueue] = {}
         self.kai_groups: dict[str, views.KaiPodGroup] = {}
@@ -74,34 +74,34 @@ class Observed:
         self.awaited: dict[str, dict[Reason, str]] = {}
         """Assumed pods that are not bound before something is there: what, in words."""
         self.classes = podgroups.Classes()
-        self.storage = VolumeBook()
-        self.topology = TopologyBook()
-        self.zones = ZoneReports()
+        self.storage = VolumeIndex()
+        self.topology = TopologyIndex()
+        self.zones = NumaReports()
         self._near_groups: dict[str, None] = {}
         """Groups whose pods say how near to one another they are to be."""
         self._namespaces: dict[str, views.Namespace] = {}
         self._namespace_labels: dict[str, dict[str, str]] = {}
         self._vocabulary = Vocabulary()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
-        self._node_groups: dict[str, views.NodeGroupAffinity] = {}
+        self._node_groups: dict[str, views.QueueAffinity] = {}
         self._claimers: dict[str, None] = {}
         """Pods that use claims."""
         self._users: dict[str, dict[str, None]] = {}
         """Claim for storage (by key) → the pods that name it."""
-        self.claims = ClaimBook(self.assumed)
+        self.claims = DraClaims(self.assumed)
         self._claim_pods: dict[str, None] = {}
         """Pods that name claims for devices."""
         self._kinds_stale: dict[str, None] = {}
         """Nodes whose cards claims have not been told of."""
         self._card_words: dict[str, tuple[tuple[str, str], ...]] = {}
         """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
-        self.reserved = ReservedCards()
+        self.reserved = DeviceReservationIndex()
         self._quotas: dict[str, views.ResourceQuota] = {}
         self.requests: dict[str, dict[str, views.ProvisioningRequest]] = {}
         """Group → the requests for nodes that Windlass has made for it, by name."""
         self.serves_requests = False
         """Whether the cluster has such requests, and shows them."""
-        self.fence = Fence(())
+        self.ownership = Ownership(())
         """What keeps apart from another scheduler of the same name."""
         self._dirty_pods: dict[str, None] = {}
         self._dirty_groups: dict[str, None] = {}
@@ -115,8 +115,8 @@ class Observed:
         old = self.pods.get(pod.key)
         self.pods[pod.key] = pod
         self._dirty_pods[pod.key] = None
-        if self.fence:
-            self.fence.note(pod)
+        if self.ownership:
+            self.ownership.note(pod)
         self._vocabulary.learn(pod.shape)
         if pod.claims:
             self._claimers[pod.key] = None
@@ -145,7 +145,7 @@ class Observed:
                 self.claims.leave(pod)
                 self._dirty_nodes.update(dict.fromkeys(self.claims.nodes_of(pod)))
             self._dirty_pods[key] = None
-            self.fence.forget(key)
+            self.ownership.forget(key)
             self._claimers.pop(key, None)
             for name in pod.claims:
                 users = self._users.get(f"{pod.namespace}/{name}", {})
@@ -159,7 +159,7 @@ class Observed:
         """The pods that share claims with a pod, and the pod."""
         return dict.fromkeys(self.claims.sharers(pod, self.pods, lambda other: True)[1])
 
-    def upsert_node(self, node: views.Node) -> None:
+    def upsert_node(self, node: views.NodeObject) -> None:
         known = self.nodes.get(node.name)
         if known is None or known.labels != node.labels:
             self.topology.nodes_changed()
@@ -185,7 +185,7 @@ class Observed:
 
     def _touch_claims(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice):
-            self._dirty_nodes.update(dict.fromkeys(self.claims.shelf.nodes_of(item)))
+            self._dirty_nodes.update(dict.fromkeys(self.claims.inventory.nodes_of(item)))
         if isinstance(item, views.DeviceClaim):  # it says nothing about others' claims
             self._dirty_pods.update(dict.fromkeys(self.claims.users_of(item.key)))
             self._dirty_nodes.update(dict.fromkeys(item.nodes))
@@ -251,14 +251,14 @@ class Observed:
         for key in claims:
             self._dirty_pods.update(self._users.get(key, {}))
 
-    def upsert_queue(self, queue: views.Queue) -> None:
+    def upsert_queue(self, queue: views.QueueObject) -> None:
         self._note_node_groups(queue.name, queue.node_groups)
         self._note_class(self.queues.get(queue.name), queue)
         self.queues[queue.name] = queue
         self._dirty_queues[queue.name] = None
 
     def _note_class(
-        self, old: views.Queue | views.KaiQueue | None, new: views.Queue | views.KaiQueue
+        self, old: views.QueueObject | views.KaiQueue | None, new: views.QueueObject | views.KaiQueue
     ) -> None:
         """How nodes are asked for may be another for every group of this queue and those below it."""
         if _provisioning(new) != _provisioning(old):
@@ -269,7 +269,7 @@ class Observed:
             self._dirty_queues[name] = None
             self._note_node_groups(name, None)
 
-    def _note_node_groups(self, queue: str, found: views.NodeGroupAffinity | None) -> None:
+    def _note_node_groups(self, queue: str, found: views.QueueAffinity | None) -> None:
         """Keep which queues say something about groups of nodes: their pods' needs depend on it."""
         if self._node_groups.get(queue) == found:
             return
@@ -280,11 +280,11 @@ class Observed:
         self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def upsert_group(self, group: views.PodGroup) -> None:
-        if self.fence and self._hide(group.key, group):
+        if self.ownership and self._hide(group.key, group):
             self._drop_group(group.key)
             return
-        if self.fence and group.key not in self.groups:
-            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(group.key)))
+        if self.ownership and group.key not in self.groups:
+            self._dirty_pods.update(dict.fromkeys(self.ownership.pods_of(group.key)))
         self.groups[group.key] = group
         self._dirty_groups[group.key] = None
         self._touch_sharers(group.key)
@@ -292,21 +292,21 @@ class Observed:
     def _hide(self, key: str, group: views.PodGroup | views.KaiPodGroup) -> bool:
         """Whether the group is another scheduler's. Pods of it that are placed here all the same hear of what stands in
         their way."""
-        before = self.fence.hidden.get(key)
-        hides = self.fence.hides(key, group)
-        if self.fence.hidden.get(key) != before and key in self._members:
+        before = self.ownership.foreign.get(key)
+        hides = self.ownership.hides(key, group)
+        if self.ownership.foreign.get(key) != before and key in self._members:
             self._dirty_groups[key] = None
         return hides
 
     def remove_group(self, key: str) -> None:
-        if self.fence.hidden.pop(key, None) is not None and key in self._members:
+        if self.ownership.foreign.pop(key, None) is not None and key in self._members:
             self._dirty_groups[key] = None
         self._drop_group(key)
 
     def _drop_group(self, key: str) -> None:
         if self.groups.pop(key, None) is not None:
             self._dirty_groups[key] = None
-            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
+            self._dirty_pods.update(dict.fromkeys(self.ownership.pods_of(key)))
 
     def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
         if not self.kai_queues:
@@ -323,11 +323,11 @@ class Observed:
 
     def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
         key = kai_key(group)
-        if self.fence and self._hide(key, group):
+        if self.ownership and self._hide(key, group):
             self._drop_kai_group(group.key)
             return
-        if self.fence and group.key not in self.kai_groups:
-            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
+        if self.ownership and group.key not in self.kai_groups:
+            self._dirty_pods.update(dict.fromkeys(self.ownership.pods_of(key)))
         self.kai_groups[group.key] = group
         self._dirty_groups[key] = None
         self._touch_sharers(key)
@@ -342,7 +342,7 @@ class Observed:
     def remove_kai_group(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         hidden = f"{namespace}/{podgroups.KAI}{name}"
-        if self.fence.hidden.pop(hidden, None) is not None and hidden in self._members:
+        if self.ownership.foreign.pop(hidden, None) is not None and hidden in self._members:
             self._dirty_groups[hidden] = None
         self._drop_kai_group(key)
 
@@ -350,7 +350,7 @@ class Observed:
         group = self.kai_groups.pop(key, None)
         if group is not None:
             self._dirty_groups[kai_key(group)] = None
-            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(kai_key(group))))
+            self._dirty_pods.update(dict.fromkeys(self.ownership.pods_of(kai_key(group))))
 
     def upsert_native_group(self, group: views.NativeGroup) -> None:
         self.native_groups[group.key] = group

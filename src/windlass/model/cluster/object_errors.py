@@ -9,7 +9,7 @@ from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
 from windlass.api.reasons import Blocker, Explanation, Reason
 from windlass.api.resources import COSCHEDULING_POD_GROUPS
-from windlass.model.cluster.ownership import KAI, VOLCANO, Hidden
+from windlass.model.cluster.ownership import KAI, VOLCANO, ForeignGroup
 from windlass.model.devices.reserved_devices import NAMESPACE
 from windlass.model.groups import podgroups
 
@@ -59,29 +59,29 @@ def group_missing(group: str, pods: int) -> Explanation:
     )
 
 
-def not_handed_over(group: str, hidden: Hidden, pods: int, *, marked: bool) -> Explanation:
+def not_migrated(group: str, foreign: ForeignGroup, pods: int, *, marked: bool) -> Explanation:
     """Pods name a PodGroup that another scheduler decides on, and are placed by Windlass: by nobody. ``marked``: its
     queue is handed over, and so will the group be, unless it has to stay."""
     kind, _ = _NAMED_IN[podgroups.kind_prefix(group)]
-    whose = _PEERS[hidden.kind]
+    whose = _PEERS[foreign.kind]
     decides = f"{whose} decides on {kind} {podgroups.shown_key(group)}"
     names_it = f"{_count(pods, 'pod')} of it that {'names' if pods == 1 else 'name'} schedulerName windlass"
-    other = f"or have {whose} place it: schedulerName: {hidden.scheduler} in its pod template"
+    other = f"or have {whose} place it: schedulerName: {foreign.scheduler} in its pod template"
     if marked:
         return Explanation(
             code=Reason.WAITING_FOR_MEMBERS,
-            message=f"{decides}, which is not handed over yet, though its queue {hidden.queue} is; {names_it} "
+            message=f"{decides}, which is not handed over yet, though its queue {foreign.queue} is; {names_it} "
             f"{'waits' if pods == 1 else 'wait'} for that",
-            blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{decides}, of queue {hidden.queue}"),),
+            blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{decides}, of queue {foreign.queue}"),),
             remedies=("see what keeps it, and whether the Windlass controllers run: windlass doctor", other),
         )
     return Explanation(
         code=Reason.MISCONFIGURED,
-        message=f"{decides}, since its queue {hidden.queue} is not handed over to Windlass; nobody places "
+        message=f"{decides}, since its queue {foreign.queue} is not handed over to Windlass; nobody places "
         f"{names_it}",
-        blockers=(Blocker(Reason.MISCONFIGURED, detail=f"{decides}, of queue {hidden.queue}"),),
+        blockers=(Blocker(Reason.MISCONFIGURED, detail=f"{decides}, of queue {foreign.queue}"),),
         remedies=(
-            f"hand the queue over: windlass install --adopt {hidden.kind} -q {hidden.queue}",
+            f"hand the queue over: windlass install --adopt {foreign.kind} -q {foreign.queue}",
             other,
         ),
     )
@@ -105,7 +105,7 @@ _FOR_WANT_OF_ROOM = (
 )
 
 
-def cards_refused(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
+def devices_rejected(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
     """Who asks for part of a card lacks room, and some nodes' cards are not shared for the moment. ``refusing``: node
     → why."""
     if told.code not in _FOR_WANT_OF_ROOM:

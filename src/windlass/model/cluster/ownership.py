@@ -24,7 +24,7 @@ _PREFIXES = {VOLCANO: "", KAI: podgroups.KAI}
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class OtherScheduler:
     """A scheduler that still runs and hands its queues over. ``kind``: :data:`VOLCANO` or :data:`KAI`. ``names``: the
     ``schedulerName`` of the pods that it places."""
 
@@ -32,7 +32,7 @@ class Peer:
     names: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Peer:
+    def parse(cls, text: str) -> OtherScheduler:
         """``volcano``, or ``volcano:NAME,NAME`` where it serves other names. Raises ``ValueError``."""
         kind, _, given = text.partition(":")
         if kind not in _NAMES:
@@ -43,14 +43,14 @@ class Peer:
         return self.kind if self.names == _NAMES[self.kind] else f"{self.kind}:{','.join(self.names)}"
 
 
-def keeps_cards(annotations: Mapping[str, str]) -> bool:
+def keeps_devices(annotations: Mapping[str, str]) -> bool:
     """Whether a pod of KAI asks for a part of a card. KAI's binder reserves that card with a pod of its own, so that
     the kubelet gives it to nobody else; such a gang stays with KAI as long as that runs."""
     return names.FRACTION_KAI in annotations or names.MEMORY_KAI in annotations
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class ForeignGroup:
     """A group that is the other one's: whose (``kind``, and under which ``scheduler`` name he places pods), and of
     which queue by his name for it."""
 
@@ -59,16 +59,16 @@ class Hidden:
     queue: str
 
 
-class Fence:
+class Ownership:
     """``beside``: who serves the same pods."""
 
-    def __init__(self, beside: Collection[Peer]) -> None:
+    def __init__(self, beside: Collection[OtherScheduler]) -> None:
         self._kinds = frozenset(peer.kind for peer in beside)
         self._named = {peer.kind: peer.names[0] for peer in beside}
         self._prefix = {name: _PREFIXES[peer.kind] for peer in beside for name in peer.names}
         self._pods: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
-        self.hidden: dict[str, Hidden] = {}
+        self.foreign: dict[str, ForeignGroup] = {}
         """The groups that are the other one's, by key."""
 
     def __bool__(self) -> bool:
@@ -102,9 +102,9 @@ class Fence:
         """Whether the group is the other one's. Keeps which are."""
         kind = KAI if isinstance(group, views.KaiPodGroup) else VOLCANO
         if kind in self._kinds and not group.adopted:
-            self.hidden[key] = Hidden(kind, self._named[kind], group.queue)
+            self.foreign[key] = ForeignGroup(kind, self._named[kind], group.queue)
             return True
-        self.hidden.pop(key, None)
+        self.foreign.pop(key, None)
         return False
 
     def lets(self, pod: views.Pod, known: Callable[[str], bool]) -> bool:
@@ -115,4 +115,4 @@ class Fence:
         group = podgroups.group_key(pod)
         if podgroups.kind_prefix(group) != prefix or not known(group):
             return False
-        return not (prefix == podgroups.KAI and keeps_cards(pod.annotations))
+        return not (prefix == podgroups.KAI and keeps_devices(pod.annotations))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace as altered
 
 from windlass.api import views
-from windlass.model.cluster.group_index import Grouping
+from windlass.model.cluster.group_index import GroupIndex
 from windlass.predict.model import Prediction, RunTimeModel, Traits
 from windlass.spi.objects import Group
 
@@ -35,13 +35,13 @@ def shape_of(pod: views.Pod) -> str:
     return " ".join(f"{name}={units}" for name, units in sorted(pod.shape.request.items()) if units)
 
 
-def shape_in(model: Grouping, group: str) -> str:
+def shape_in(model: GroupIndex, group: str) -> str:
     """That of the first pod of a group that a model knows, which stands for all; empty where there is none yet."""
     pod = next(iter(model.pods_of(group)), None)
     return "" if pod is None else shape_of(pod)
 
 
-def shapes_in(model: Grouping, groups: Iterable[str]) -> dict[str, str]:
+def shapes_in(model: GroupIndex, groups: Iterable[str]) -> dict[str, str]:
     """Group → that, of those of which a pod is known."""
     found = {group: shape_in(model, group) for group in groups}
     return {group: shape for group, shape in found.items() if shape}

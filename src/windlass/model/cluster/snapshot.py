@@ -31,7 +31,7 @@ _READERS: Mapping[str, _Reader] = {
     "v1/Node": (views.decode_node, ClusterModel.upsert_node),
     "v1/Namespace": (views.decode_namespace, ClusterModel.upsert_namespace),
     "v1/PersistentVolume": (views.decode_volume, ClusterModel.upsert_storage),
-    "v1/PersistentVolumeClaim": (views.decode_claim, ClusterModel.upsert_storage),
+    "v1/PersistentVolumeClaim": (views.decode_persistent_volume_claim, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/StorageClass": (views.decode_storage_class, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/CSINode": (views.decode_csi_node, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/CSIDriver": (views.decode_csi_driver, ClusterModel.upsert_storage),

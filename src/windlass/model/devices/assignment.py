@@ -18,11 +18,11 @@ from windlass.api import views
 from windlass.api.devices import assignment_annotations, request_parser
 from windlass.api.devices.numa_annotations import PLACEMENT
 from windlass.api.devices.request import WHOLE
-from windlass.api.devices.resource_names import VOLCANO, VOLCANO_VGPU, compute_part, profile_of
+from windlass.api.devices.resource_names import VOLCANO, VOLCANO_VGPU, compute_share, profile_of
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.devices import hami_annotations, node_devices
 from windlass.model.devices.consumable_capacity import share_of
-from windlass.model.devices.uuid_annotations import uuid_parts
+from windlass.model.devices.uuid_annotations import uuid_shares
 from windlass.model.nodes import numa
 from windlass.spi.objects import Dialect, HeldSlice
 
@@ -49,7 +49,7 @@ WRITTEN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class AllocatedDevice:
     """A card in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
 
     index: int
@@ -57,39 +57,41 @@ class Handed:
     profile: str = ""
 
 
-def handed(share: DeviceShare) -> Handed:
+def allocated_devices(share: DeviceShare) -> AllocatedDevice:
     """The larger of the parts of compute and memory; of a slice its compute part."""
     static = profile_of(share.resource)
     if static:
-        return Handed(share.index, WHOLE, static)
+        return AllocatedDevice(share.index, WHOLE, static)
     if share.profile:
-        return Handed(share.index, compute_part(share.profile), share.profile)
+        return AllocatedDevice(share.index, compute_share(share.profile), share.profile)
     if share.draws:
-        return Handed(share.index, share_of(share.draws))
+        return AllocatedDevice(share.index, share_of(share.draws))
     memory = -(-share.memory_mib * WHOLE // share.card_mib) if share.card_mib else 0
-    return Handed(share.index, min(WHOLE, max(share.milli, memory)))
+    return AllocatedDevice(share.index, min(WHOLE, max(share.milli, memory)))
 
 
-def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.Part, ...]:
+def parts_of(shares: Iterable[DeviceShare]) -> tuple[assignment_annotations.DeviceAssignment, ...]:
     """What was decided, card by card."""
     return tuple(
-        assignment_annotations.Part(share.index, share.milli, share.memory_mib, share.profile, share.start)
+        assignment_annotations.DeviceAssignment(
+            share.index, share.milli, share.memory_mib, share.profile, share.start
+        )
         if share.start >= 0 or share.milli < WHOLE
-        else assignment_annotations.Part(share.index)
+        else assignment_annotations.DeviceAssignment(share.index)
         for share in shares
     )
 
 
-def own_words(shares: Iterable[DeviceShare]) -> dict[str, str]:
+def own_annotations(shares: Iterable[DeviceShare]) -> dict[str, str]:
     """Windlass' own annotations; none for a pod without cards."""
     return assignment_annotations.to_annotations(parts_of(shares))
 
 
-def words_of(
-    bind: Bind, pod: views.Pod | None, node: views.Node | None, dialect: Dialect, now: float
+def annotations_of(
+    bind: Bind, pod: views.Pod | None, node: views.NodeObject | None, dialect: Dialect, now: float
 ) -> dict[str, str]:
     """All annotations of the Binding of ``bind``. ``now``: Unix seconds."""
-    found = own_words(bind.devices) | numa.words(bind.zones)
+    found = own_annotations(bind.devices) | numa.words(bind.zones)
     if not bind.devices or pod is None:
         return found
     if dialect is Dialect.KAI:
@@ -101,7 +103,7 @@ def words_of(
     if registered and any(share.resource == node_devices.REGISTERED for share in bind.devices):
         found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
     if node is not None and names.REGISTER_HAMI in node.annotations:
-        found |= hami_annotations.words_of(bind, pod, node, now)
+        found |= hami_annotations.annotations_of(bind, pod, node, now)
     return found
 
 
@@ -144,7 +146,9 @@ def _place(field: str) -> int:
 # ------------------------------------------------------------------ what running pods report
 
 
-def names_cards(annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]) -> bool:
+def names_devices(
+    annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]
+) -> bool:
     """Whether a bound pod has just these cards: else somebody else's Binding was the first for it."""
     told = annotations.get(assignment_annotations.DEVICES, "")
     if told != ",".join(str(index) for index in sorted(set(devices))):
@@ -160,12 +164,12 @@ def slices_of(text: str) -> tuple[HeldSlice, ...]:
     return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in found if m)
 
 
-def held_devices(annotations: Mapping[str, str], node: views.Node | None) -> str:
+def held_devices(annotations: Mapping[str, str], node: views.NodeObject | None) -> str:
     """The indices that a running pod reports; of one that Volcano's own scheduler or HAMi's placed, those that it
     wrote, or those of the UUIDs."""
     own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
     theirs = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
     if own or not theirs or node is None:
         return own
-    places = {card.uuid: card.index for card in node_devices.cards_of(node) if card.uuid}
-    return ",".join(str(places[one.uuid]) for one in uuid_parts(theirs) if one.uuid in places)
+    places = {card.uuid: card.index for card in node_devices.devices_of(node) if card.uuid}
+    return ",".join(str(places[one.uuid]) for one in uuid_shares(theirs) if one.uuid in places)

@@ -14,7 +14,7 @@ from math import ceil
 
 from windlass.api.devices.request import WHOLE
 from windlass.api.quantities import QuantityError, parse
-from windlass.api.views import Capacity
+from windlass.api.views import DeviceCapacity
 
 _NANO = 10**9
 """Capacities are counted in billionths, the finest that a quantity can say."""
@@ -23,7 +23,7 @@ Consumed = tuple[tuple[str, str], ...]
 """Capacity, quantity as text."""
 
 
-def consumed(asked: Iterable[tuple[str, str]], capacity: Sequence[Capacity]) -> Consumed | None:
+def consumed(asked: Iterable[tuple[str, str]], capacity: Sequence[DeviceCapacity]) -> Consumed | None:
     """What a part takes of each capacity of a device; ``None`` where the device has no such part, whoever has
     something of it."""
     wanted = dict(asked)
@@ -51,7 +51,7 @@ def units(text: str) -> int:
         return 0
 
 
-def _rounded(asked: str | None, told: Capacity) -> str:
+def _rounded(asked: str | None, told: DeviceCapacity) -> str:
     if asked is None:
         return told.default or told.value
     if told.least:
@@ -59,7 +59,7 @@ def _rounded(asked: str | None, told: Capacity) -> str:
     return next((value for value in told.values if units(asked) <= units(value)), asked)
 
 
-def _stepped(asked: str, told: Capacity) -> str:
+def _stepped(asked: str, told: DeviceCapacity) -> str:
     if units(asked) < units(told.least):
         return told.least
     if not told.step:
@@ -68,7 +68,7 @@ def _stepped(asked: str, told: Capacity) -> str:
     return _binary(least + -(-(_whole(asked) - least) // step) * step)
 
 
-def _is_allowed(text: str, told: Capacity) -> bool:
+def _is_allowed(text: str, told: DeviceCapacity) -> bool:
     if told.default and units(text) == units(told.default):
         return True
     if told.least:

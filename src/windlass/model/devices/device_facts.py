@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from windlass.api import views
 from windlass.model.devices import node_devices
-from windlass.model.devices.device_needs import CardFacts, queue_words, sizes
+from windlass.model.devices.device_needs import ClusterDeviceFacts, queue_words, sizes
 from windlass.model.queues import engine_queue
 from windlass.spi.objects import Node, Queue
 
 _Told = tuple[frozenset[tuple[str, int]], bool]
 
 
-class CardBook:
+class DeviceIndex:
     """``changed``: something was noted that :meth:`facts` has not looked at yet."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class CardBook:
         self._told: dict[str, _Told] = {}
         """By node: its cards' resources and sizes, and whether it carves slices."""
 
-    def note(self, view: views.Node, node: Node) -> None:
+    def note(self, view: views.NodeObject, node: Node) -> None:
         told = (
             frozenset((device.resource, device.memory_mib) for device in node.devices),
             node_devices.carves(view),
@@ -38,11 +38,11 @@ class CardBook:
         self._told.clear()
         self.changed = True
 
-    def facts(self, known: Iterable[Queue]) -> CardFacts:
+    def facts(self, known: Iterable[Queue]) -> ClusterDeviceFacts:
         """``known``: the queues there are."""
         self.changed = False
         kinds = {kind for told, _ in self._told.values() for kind in told}
-        return CardFacts(
+        return ClusterDeviceFacts(
             memories=sizes(kinds),
             carved=any(carved for _, carved in self._told.values()),
             queue_words=queue_words(each for queue in known for each in engine_queue.amounts_named(queue)),

@@ -19,19 +19,25 @@ from dataclasses import dataclass, field, replace
 from windlass.api import annotations as names
 from windlass.api.devices import request_parser
 from windlass.api.devices.request import MIG
-from windlass.api.devices.request_parser import GPU, WHOLE, Ask, Asked, Wishes
-from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_part
+from windlass.api.devices.request_parser import (
+    GPU,
+    WHOLE,
+    ContainerDeviceRequest,
+    DeviceRequirements,
+    PodDeviceRequest,
+)
+from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_share
 from windlass.api.errors import FieldError
 from windlass.api.quantities import is_device
 from windlass.api.views import PodShape
 from windlass.spi.devices import DeviceNeed
 
-CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.CARD_CONTAINER)
+CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.DEVICE_CONTAINER)
 """Annotations that name a container of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class CardFacts:
+class ClusterDeviceFacts:
     """What the translation has to know of the cluster.
 
     ``memories``: by card resource the different sizes of its cards in MiB, rising. ``carved``: some node makes
@@ -44,7 +50,7 @@ class CardFacts:
     registered: bool = False
     """Some node's cards are handed out by Volcano's vGPU device plug-in: its words then mean those cards."""
 
-    def card_of(self, ask: Ask) -> str:
+    def card_of(self, ask: ContainerDeviceRequest) -> str:
         """The resource of the cards that an ask is served on."""
         volcano = self.registered and any(word == VOLCANO_VGPU.number for word, _ in ask.words)
         return VOLCANO_VGPU.number if volcano else ask.resource
@@ -56,7 +62,7 @@ class CardFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClaimedDevices:
     """What resource claims ask for, beside the words of the pod. ``charges``: by resource, in engine units."""
 
     needs: tuple[DeviceNeed, ...] = ()
@@ -64,11 +70,11 @@ class Claims:
     problems: tuple[FieldError, ...] = ()
 
 
-NO_CLAIMS = Claims()
+NO_CLAIMS = ClaimedDevices()
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DeviceCharges:
     """``request``: what the queue is charged. ``by_card``: what of it nodes are not asked for as an amount."""
 
     request: Mapping[str, int]
@@ -78,14 +84,14 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class DeviceRequestContext:
     """``words``: the pod's annotations about cards. ``kai``: its queue is one of KAI's. ``group``: its gang, for
     wishes about the cards of its mates."""
 
     words: tuple[tuple[str, str], ...] = ()
     kai: bool = False
     group: str = ""
-    claims: Claims = NO_CLAIMS
+    claims: ClaimedDevices = NO_CLAIMS
     containers: tuple[str, ...] = ()
     """The pod's containers, where an annotation names one."""
     pinned: str = ""
@@ -95,27 +101,27 @@ class Context:
     """Who it is to others on its cards, and with whom it shares none."""
 
 
-def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
+def parts_of(shape: PodShape, context: DeviceRequestContext, facts: ClusterDeviceFacts) -> DeviceCharges:
     """What a pod asks for in all, its parts of cards among it."""
     if shape.claims and context.claims is NO_CLAIMS:
         problem = FieldError.forbidden("spec.resourceClaims", "its claims have not been looked up")
-        return Parts(shape.request, problems=(problem,))
+        return DeviceCharges(shape.request, problems=(problem,))
     if not shape.devices and not context.words and context.claims is NO_CLAIMS:
-        return Parts(shape.request)
+        return DeviceCharges(shape.request)
     asked = request_parser.read(shape.devices, context.words)
     problems = (*asked.problems, *context.claims.problems, *_strangers(context))
     request = _ordinary(shape.request, asked)
     if problems:
-        return Parts(request, problems=problems)
+        return DeviceCharges(request, problems=problems)
     building = _Building(request, facts, context.kai)
     for ask in asked.asks:
-        building.add(ask, asked.wishes)
+        building.add(ask, asked.requirements)
     for need in context.claims.needs:
         building.needs.append(need)
     for resource, units in context.claims.charges:
         building.charges[resource] = building.charges.get(resource, 0) + units
         building.by_card.add(resource)
-    building.whole_cards(asked.wishes)
+    building.whole_cards(asked.requirements)
     needs = building.needs
     if asked.spread and context.group:
         token = (f"group:{context.group}",)
@@ -125,10 +131,10 @@ def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
             replace(need, carries=(*need.carries, *context.carries), avoids=(*need.avoids, *context.avoids))
             for need in needs
         ]
-    return Parts(building.request(), tuple(needs), tuple(sorted(building.by_card)))
+    return DeviceCharges(building.request(), tuple(needs), tuple(sorted(building.by_card)))
 
 
-def _strangers(context: Context) -> Iterable[FieldError]:
+def _strangers(context: DeviceRequestContext) -> Iterable[FieldError]:
     """Containers that annotations name and the pod does not have."""
     if not context.containers:
         return
@@ -140,14 +146,14 @@ def _strangers(context: Context) -> Iterable[FieldError]:
             )
 
 
-def plain_amounts(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+def plain_resources(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
     """What a pod holds of a node's amounts: all but parts of cards."""
     if not shape.speaks_of_parts:
         return shape.request
     return _ordinary(shape.request, request_parser.read(shape.devices, words))
 
 
-def _ordinary(request: Mapping[str, int], asked: Asked) -> dict[str, int]:
+def _ordinary(request: Mapping[str, int], asked: PodDeviceRequest) -> dict[str, int]:
     """The plain amounts: without the vocabularies' words and what they took over, with the cards that they
     ask for whole."""
     found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
@@ -163,18 +169,18 @@ def _ordinary(request: Mapping[str, int], asked: Asked) -> dict[str, int]:
 @dataclass(slots=True)
 class _Building:
     plain: dict[str, int]
-    facts: CardFacts
+    facts: ClusterDeviceFacts
     kai: bool
     needs: list[DeviceNeed] = field(default_factory=list)
     charges: dict[str, int] = field(default_factory=dict)
     by_card: set[str] = field(default_factory=set)
 
-    def add(self, ask: Ask, wishes: Wishes) -> None:
+    def add(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
         if ask.profile:
-            self._profile(ask, wishes)
+            self._profile(ask, requirements)
             return
         card = self.facts.card_of(ask)
-        self.needs.append(replace(_wished(ask, wishes), resource=card))
+        self.needs.append(replace(_wished(ask, requirements), resource=card))
         self._charge(ask.resource, charge_of(ask, self.facts) * ask.count)
         if card != ask.resource:
             self.by_card.add(ask.resource)
@@ -183,33 +189,33 @@ class _Building:
                 self._charge(word, units)
                 self.by_card.add(word)
 
-    def _profile(self, ask: Ask, wishes: Wishes) -> None:
+    def _profile(self, ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> None:
         """Slices: an amount of their own where nobody carves; else of a card, or listed by the node."""
         listed = request_parser.resource_of(ask.profile)
         asked = ask.count * WHOLE
         if not ask.taken:
             self.plain[listed] = self.plain.get(listed, 0) + asked
-        wished = wishes != Wishes()
+        wished = requirements != DeviceRequirements()
         if self.facts.carved or wished:
-            need = _wished(ask, wishes)
+            need = _wished(ask, requirements)
             self.needs.append(need if wished else replace(need, listed=listed))
             self.by_card.add(listed)
         if self.kai:
-            self._charge(GPU, compute_part(ask.profile) * ask.count)
+            self._charge(GPU, compute_share(ask.profile) * ask.count)
             self.by_card.add(GPU)
 
     def _charge(self, resource: str, units: int) -> None:
         self.charges[resource] = self.charges.get(resource, 0) + units
 
-    def whole_cards(self, wishes: Wishes) -> None:
+    def whole_cards(self, requirements: DeviceRequirements) -> None:
         """Whole cards beside parts of the same kind, or of which something is wished, are counted one by one."""
         resources = {need.resource for need in self.needs}
-        wished = wishes != Wishes()
+        wished = requirements != DeviceRequirements()
         for resource, units in sorted(self.plain.items()):
             cards = is_device(resource) and not resource.startswith(MIG) and units % WHOLE == 0
             if cards and (resource in resources or (wished and not self.needs) or resource in self.by_card):
-                ask = Ask("", resource, units // WHOLE, milli=WHOLE)
-                self.needs.append(_wished(ask, wishes))
+                ask = ContainerDeviceRequest("", resource, units // WHOLE, milli=WHOLE)
+                self.needs.append(_wished(ask, requirements))
 
     def request(self) -> dict[str, int]:
         total = dict(self.plain)
@@ -218,13 +224,13 @@ class _Building:
         return total
 
 
-def charge_of(ask: Ask, facts: CardFacts) -> int:
+def charge_of(ask: ContainerDeviceRequest, facts: ClusterDeviceFacts) -> int:
     """What one card's part counts for, in thousandths of a card."""
     memory = facts.share_of(facts.card_of(ask), ask.memory_mib) if ask.memory_mib else ask.memory_milli
     return min(WHOLE, max(ask.milli, memory))
 
 
-def _wished(ask: Ask, wishes: Wishes) -> DeviceNeed:
+def _wished(ask: ContainerDeviceRequest, requirements: DeviceRequirements) -> DeviceNeed:
     sliced = ask.slices and not ask.profile
     return DeviceNeed(
         resource=ask.resource,
@@ -235,13 +241,13 @@ def _wished(ask: Ask, wishes: Wishes) -> DeviceNeed:
         profile=ask.profile,
         slices=sliced or bool(ask.profile),
         shares=ask.shares and not ask.profile,
-        models=wishes.models,
-        models_not=wishes.models_not,
-        uuids=wishes.uuids,
-        uuids_not=wishes.uuids_not,
-        min_memory_mib=wishes.min_memory_mib,
-        min_compute=wishes.min_compute,
-        pack=wishes.pack,
+        models=requirements.models,
+        models_not=requirements.models_not,
+        uuids=requirements.uuids,
+        uuids_not=requirements.uuids_not,
+        min_memory_mib=requirements.min_memory_mib,
+        min_compute=requirements.min_compute,
+        pack=requirements.pack,
     )
 
 

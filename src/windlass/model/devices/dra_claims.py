@@ -30,9 +30,9 @@ from windlass.engine.decision import Bind
 from windlass.kits.dicts import put
 from windlass.kits.timestamps import rfc3339
 from windlass.model.devices import consumable_capacity
-from windlass.model.devices.device_needs import Claims
-from windlass.model.devices.dra_devices import NOTHING, Apart, Shelf
-from windlass.model.devices.dra_needs import Card, ClaimNeeds, HeldCard, Source, charged_in
+from windlass.model.devices.device_needs import ClaimedDevices
+from windlass.model.devices.dra_devices import NOTHING, DeviceInventory, UnownedAllocations
+from windlass.model.devices.dra_needs import Card, ClaimNeeds, GivenDevice, Source, charged_in
 from windlass.spi.devices import DeviceNeed, Draws
 from windlass.spi.objects import Device
 
@@ -53,7 +53,7 @@ class _Found:
     pinned: str = ""
 
 
-class Allotted(NamedTuple):
+class DraAllocation(NamedTuple):
     """A device that a claim (by key) holds; ``share``: by its ID the part of it that takes ``draws``, or ""."""
 
     claim: str
@@ -67,7 +67,7 @@ class ClaimsChanged(Exception):
     """What was chosen for a pod's claims cannot be written."""
 
 
-class Decided(Protocol):
+class AssumedClaims(Protocol):
     """A bind that was decided and is not yet seen."""
 
     @property
@@ -77,18 +77,18 @@ class Decided(Protocol):
     def node(self) -> str: ...
 
 
-class ClaimBook:
+class DraClaims:
     """``assumed``: pods (by key) whose binds are on their way, or made and not yet shown: they use their claims.
     ``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
 
-    def __init__(self, assumed: Mapping[str, Decided]) -> None:
+    def __init__(self, assumed: Mapping[str, AssumedClaims]) -> None:
         self._assumed = assumed
         self.generated = False
         self.claims: dict[str, views.DeviceClaim] = {}
         self.templates: dict[str, views.ClaimTemplate] = {}
         self.classes: dict[str, views.DeviceClass] = {}
-        self.shelf = Shelf()
-        self._needs = ClaimNeeds(self.shelf, self.classes)
+        self.inventory = DeviceInventory()
+        self._needs = ClaimNeeds(self.inventory, self.classes)
         self.users: dict[str, dict[str, None]] = {}
         """Claim (by key) → the pods that name it."""
         self._owners: dict[str, dict[str, None]] = {}
@@ -103,7 +103,7 @@ class ClaimBook:
         self._forget(item)
         match item:
             case views.ResourceSlice():
-                return self.shelf.upsert(item)
+                return self.inventory.upsert(item)
             case views.DeviceClass():
                 return put(self.classes, item.name, item)
             case views.ClaimTemplate():
@@ -122,7 +122,7 @@ class ClaimBook:
         self._forget(item)
         match item:
             case views.ResourceSlice():
-                return self.shelf.remove(item.name)
+                return self.inventory.remove(item.name)
             case views.DeviceClass():
                 return self.classes.pop(item.name, None) is not None
             case views.ClaimTemplate():
@@ -156,7 +156,7 @@ class ClaimBook:
         for claim in self.claims_of(pod):
             yield from claim.nodes
 
-    def apart(self, node: str, pods: Mapping[str, views.Pod]) -> Apart:
+    def apart(self, node: str, pods: Mapping[str, views.Pod]) -> UnownedAllocations:
         """What claims hold of the devices of a node though no pod does: a claim outlives its pods until its controller
         has given it back."""
         found = list[views.DeviceResult]()
@@ -164,7 +164,7 @@ class ClaimBook:
             if all(pods[user].finished for user in self.users_of(key) if user in pods):
                 found += self.claims[key].results
         devices = frozenset((one.driver, one.pool, one.device) for one in found if not one.share)
-        return Apart(devices, tuple(one for one in found if one.share))
+        return UnownedAllocations(devices, tuple(one for one in found if one.share))
 
     def in_the_way(
         self,
@@ -205,7 +205,7 @@ class ClaimBook:
 
     def asked(
         self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
-    ) -> tuple[Claims, str]:
+    ) -> tuple[ClaimedDevices, str]:
         """What the claims of a pod ask for, and the node that it must go to because a claim is there (or ""). Of a
         pod that is bound: what they hold, whoever allocated it and however it was asked for. ``mates``: with these
         pods it starts, on one node."""
@@ -232,21 +232,21 @@ class ClaimBook:
         for claim, request, why in plan.problems:
             place = found.sources[claim][0] + (f" (request {request})" if request else "")
             found.problems.append(FieldError.forbidden(place, why))
-        return Claims(plan.needs, plan.charges, tuple(found.problems)), found.pinned
+        return ClaimedDevices(plan.needs, plan.charges, tuple(found.problems)), found.pinned
 
-    def allotted(self, pod: views.Pod) -> Iterator[Allotted]:
+    def allotted(self, pod: views.Pod) -> Iterator[DraAllocation]:
         """The devices that the pod's claims hold, whoever allocated them. Those that no slice lists are left out."""
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             for result in claim.results if claim is not None else ():
-                place = self.shelf.place_of(pod.node_name, result.driver, result.pool, result.device)
+                place = self.inventory.place_of(pod.node_name, result.driver, result.pool, result.device)
                 if claim is None or place is None:
                     continue
-                listed = self.shelf.listed_at(pod.node_name, *place)
+                listed = self.inventory.listed_at(pod.node_name, *place)
                 draws = listed.draws_of(result.consumed) if result.share and listed is not None else ()
-                yield Allotted(claim.key, *place, result.share, draws)
+                yield DraAllocation(claim.key, *place, result.share, draws)
 
-    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[HeldCard, ...]:
+    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[GivenDevice, ...]:
         """The devices that were allocated for the pod, in the order of its needs (:meth:`asked`); those left out that
         another carries."""
         shared = {
@@ -255,7 +255,7 @@ class ClaimBook:
             if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
         }
         found = (
-            HeldCard(one.resource, one.index, one.draws)
+            GivenDevice(one.resource, one.index, one.draws)
             for one in self.allotted(pod)
             if one.claim not in shared
         )
@@ -266,20 +266,20 @@ class ClaimBook:
         claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
         return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
 
-    def _held(self, pod: views.Pod, cards: Sequence[HeldCard]) -> Claims:
+    def _held(self, pod: views.Pod, cards: Sequence[GivenDevice]) -> ClaimedDevices:
         """Whole cards, so many of each resource, and one by one those of which it has a part; parts are charged as
         what they are."""
         charges: dict[str, int] = {}
         for card in cards:
             charge = charged_in(card.resource)
-            charges[charge] = charges.get(charge, 0) + self.shelf.milli_of(pod.node_name, *card)
+            charges[charge] = charges.get(charge, 0) + self.inventory.milli_of(pod.node_name, *card)
         needs = [
             DeviceNeed(resource, 1 if draws else len(list(same)), milli=WHOLE, draws=draws)
             for (resource, draws, _), same in groupby(
                 enumerate(cards), lambda at: (at[1].resource, at[1].draws, at[0] if at[1].draws else -1)
             )
         ]
-        return Claims(tuple(needs), tuple(sorted(charges.items())))
+        return ClaimedDevices(tuple(needs), tuple(sorted(charges.items())))
 
     def carried_words(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
@@ -406,7 +406,7 @@ class ClaimBook:
         self,
         pod: views.Pod,
         node: str,
-        devices: Sequence[HeldCard],
+        devices: Sequence[GivenDevice],
         pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, Json]]:
         """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
@@ -423,7 +423,7 @@ class ClaimBook:
             else:
                 own.append(claim)
         plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
-        there = self.shelf.cards_of(node) or self.shelf.own_cards(node)
+        there = self.inventory.cards_of(node) or self.inventory.own_cards(node)
         resources = {one.resource for one in there}
         cards = [card for card in devices if card.resource in resources] if there else list(devices)
         results = self._needs.results(plan, cards, there)
@@ -440,11 +440,11 @@ class ClaimBook:
 
     def _result(self, option: views.DeviceRequest, node: str, card: Card, name: str) -> Json:
         """``name``: what no other result is called."""
-        driver, pool, device = self.shelf.name_of(node, *card)
+        driver, pool, device = self.inventory.name_of(node, *card)
         result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
         if option.admin:
             result["adminAccess"] = True
-        listed = self.shelf.listed_at(node, *card)
+        listed = self.inventory.listed_at(node, *card)
         if listed is not None and listed.shared:
             result["shareID"] = str(uuid5(NAMESPACE_OID, name))
             if consumed := dict(consumable_capacity.consumed(option.capacity, listed.capacity) or ()):
@@ -475,13 +475,13 @@ class ClaimBook:
                 found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
         return found
 
-    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
+    def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
         """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
-        return self.shelf.cards_of(node, apart)
+        return self.inventory.cards_of(node, apart)
 
     def learn(self, node: str, cards: Iterable[Device]) -> bool:
         """The cards that a node tells of itself; whether there is news of their kinds."""
-        news = self.shelf.learn(node, tuple(cards))
+        news = self.inventory.learn(node, tuple(cards))
         if news:
             self._needs.forget()
         return news
@@ -506,7 +506,7 @@ class ClaimWrite:
 
 
 def writes_for(
-    book: ClaimBook,
+    book: DraClaims,
     pod: views.Pod,
     bind: Bind,
     pods: Mapping[str, views.Pod],
@@ -520,7 +520,7 @@ def writes_for(
     ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
     the server refuses. ``ours``: whether this scheduler places a pod. ``together``: pods that begin with this one; who
     carries a claim writes it for them, too. Raises :class:`ClaimsChanged`."""
-    cards = [HeldCard(share.resource, share.index, share.draws) for share in bind.devices]
+    cards = [GivenDevice(share.resource, share.index, share.draws) for share in bind.devices]
     writes = []
     for claim, devices in book.allocation(pod, bind.node, cards, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}

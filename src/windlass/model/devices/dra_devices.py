@@ -13,15 +13,15 @@ from windlass.api.devices import cel
 from windlass.api.devices.request import GPU, MIB, WHOLE
 from windlass.api.views.claims import ALL, DeviceTaint
 from windlass.model.devices import consumable_capacity
-from windlass.model.devices.resource_slices import DeviceName, Listed, Pool, listed_of, subject_in
-from windlass.spi.devices import CardMode, DeviceNeed, Draws
+from windlass.model.devices.resource_slices import DeviceName, DevicePool, ListedDevice, listed_of, subject_in
+from windlass.spi.devices import DeviceMode, DeviceNeed, Draws
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
 """The driver, and the device class, of NVIDIA's GPUs."""
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """What the cards of a node that tells of itself have in common, as far as selectors can see."""
 
     resource: str
@@ -31,35 +31,35 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedDevices:
     """``kinds`` of cards of nodes that tell of themselves, and ``listed`` devices. ``all_kinds``: every kind
     of its resource is among them."""
 
-    kinds: tuple[Kind, ...] = ()
-    listed: tuple[Listed, ...] = ()
+    kinds: tuple[DeviceKind, ...] = ()
+    listed: tuple[ListedDevice, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.kinds or self.listed)
 
-    def meets(self, other: Matched) -> bool:
+    def meets(self, other: MatchedDevices) -> bool:
         """Whether some device is in both."""
         return not set(self.kinds).isdisjoint(other.kinds) or not {
             one.uuid for one in self.listed
         }.isdisjoint(one.uuid for one in other.listed)
 
 
-def kinds_of(devices: Iterable[Device]) -> tuple[Kind, ...]:
+def kinds_of(devices: Iterable[Device]) -> tuple[DeviceKind, ...]:
     """One entry per card."""
-    return tuple(Kind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
+    return tuple(DeviceKind(one.resource, one.model, one.memory_mib, one.compute) for one in devices)
 
 
-class Apart(NamedTuple):
+class UnownedAllocations(NamedTuple):
     """What claims hold though no pod does: ``devices``, and parts of those that are shared."""
 
     devices: frozenset[DeviceName] = frozenset()
     parts: tuple[views.DeviceResult, ...] = ()
 
-    def drawn(self, device: Listed) -> tuple[tuple[str, int], ...]:
+    def drawn(self, device: ListedDevice) -> tuple[tuple[str, int], ...]:
         """What is taken of one that is shared, by name."""
         found: dict[str, int] = {}
         for part in self.parts:
@@ -69,21 +69,21 @@ class Apart(NamedTuple):
         return tuple(sorted(found.items()))
 
 
-NOTHING = Apart()
+NOTHING = UnownedAllocations()
 
 
-class Shelf:
+class DeviceInventory:
     """All devices of the cluster, by node."""
 
     def __init__(self) -> None:
         self._slices: dict[str, views.ResourceSlice] = {}
         self._of_node: dict[str, dict[str, views.ResourceSlice]] = {}
-        self._listings: dict[str, tuple[Listed, ...]] = {}
+        self._listings: dict[str, tuple[ListedDevice, ...]] = {}
         self._stale: set[str] = set()
         """Nodes whose devices are to be put together anew."""
         self._pools: dict[tuple[str, str], dict[str, views.ResourceSlice]] = {}
         """Driver and pool → its slices, whatever their nodes."""
-        self._told: dict[str, tuple[Kind, ...]] = {}
+        self._told: dict[str, tuple[DeviceKind, ...]] = {}
         self._own: dict[str, tuple[Device, ...]] = {}
         """The cards that nodes tell of themselves."""
 
@@ -118,14 +118,14 @@ class Shelf:
         return {one.node for one in (item, *pool.values()) if one.node}
 
     @property
-    def _listed(self) -> dict[str, tuple[Listed, ...]]:
+    def _listed(self) -> dict[str, tuple[ListedDevice, ...]]:
         """By node, its devices as they are now."""
-        pools: dict[tuple[str, str], Pool] = {}
+        pools: dict[tuple[str, str], DevicePool] = {}
         for node in self._stale:
             of_node = list(self._of_node.get(node, {}).values())
             for key in {(one.driver, one.pool) for one in of_node}:
                 if key not in pools:
-                    pools[key] = Pool.of(self._pools[key].values())
+                    pools[key] = DevicePool.of(self._pools[key].values())
             current = [one for one in of_node if one.generation == pools[one.driver, one.pool].generation]
             listed = listed_of(sorted(current, key=lambda one: (one.driver, one.pool, one.name)), pools)
             if listed:
@@ -139,7 +139,7 @@ class Shelf:
         """Those for which slices list devices."""
         return set(self._listed)
 
-    def cards_of(self, node: str, apart: Apart = NOTHING) -> tuple[Device, ...]:
+    def cards_of(self, node: str, apart: UnownedAllocations = NOTHING) -> tuple[Device, ...]:
         """``apart``: what nobody may have though no pod on the node holds it."""
         return tuple(
             Device(
@@ -149,7 +149,7 @@ class Shelf:
                 memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
                 uuid=one.uuid,
                 healthy=one.known and (one.driver, one.pool, one.name) not in apart.devices,
-                mode=CardMode.NAMED if one.named else CardMode.PLAIN,
+                mode=DeviceMode.NAMED if one.named else DeviceMode.PLAIN,
                 draws=one.draws,
                 late=one.late,
                 shared=one.shared,
@@ -185,13 +185,17 @@ class Shelf:
 
     def matching(
         self, selectors: Sequence[str], option: views.DeviceRequest
-    ) -> tuple[Matched, tuple[DeviceTaint, ...], str]:
+    ) -> tuple[MatchedDevices, tuple[DeviceTaint, ...], str]:
         """The devices for which all selectors hold and of which all taints are tolerated; taints of others for which
         the selectors hold; or why that cannot be said."""
         try:
             tests = [cel.compiled(selector) for selector in selectors]
         except cel.CelError as error:
-            return Matched(), (), f"a selector of class {option.device_class} or of the request {error}"
+            return (
+                MatchedDevices(),
+                (),
+                f"a selector of class {option.device_class} or of the request {error}",
+            )
         try:
             kinds = tuple(
                 kind
@@ -205,16 +209,16 @@ class Shelf:
                 if all(test(one.subject) for test in tests)
             )
         except cel.CelFailure as error:
-            return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
-        found = Matched(kinds, listed)
+            return MatchedDevices(), (), f"a selector has no value for a device of the cluster: {error}"
+        found = MatchedDevices(kinds, listed)
         if not found and (far := self._far(tests)):
-            return Matched(), (), far
+            return MatchedDevices(), (), far
         kinds = tuple(kind for kind in kinds if _gives(_capacity_of(kind), option))
         listed = tuple(one for one in listed if _gives(one.capacity, option))
         if found and not kinds and not listed:
             asked = ", ".join(f"{name} {text}" for name, text in option.capacity)
             return (
-                Matched(),
+                MatchedDevices(),
                 (),
                 f"no device of class {option.device_class} that meets the selectors can give {asked}",
             )
@@ -223,10 +227,10 @@ class Shelf:
             barred = {one.node for one in listed if not one.borne(option.tolerations)}
             borne = tuple(one for one in borne if one.node not in barred)
         if len(borne) == len(listed):
-            return Matched(kinds, listed), (), ""
+            return MatchedDevices(kinds, listed), (), ""
         taints = {taint for one in listed if not one.borne(option.tolerations) for taint in one.taints}
         return (
-            Matched(kinds, borne),
+            MatchedDevices(kinds, borne),
             tuple(sorted(taints, key=lambda one: (one.key, one.value, one.effect))),
             "",
         )
@@ -244,7 +248,7 @@ class Shelf:
                         )
         return ""
 
-    def per_node(self, matched: Matched) -> set[int]:
+    def per_node(self, matched: MatchedDevices) -> set[int]:
         """How many of the devices nodes have, nodes without any left out."""
         wanted = set(matched.kinds)
         numbers = {sum(kind in wanted for kind in told) for told in self._told.values()}
@@ -253,7 +257,7 @@ class Shelf:
             by_node[one.node] = by_node.get(one.node, 0) + 1
         return {number for number in (*numbers, *by_node.values()) if number}
 
-    def need(self, matched: Matched, count: int) -> tuple[DeviceNeed | None, str]:
+    def need(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
         """Whole cards, any of those that match."""
         if matched.kinds and matched.listed:
             return None, (
@@ -264,7 +268,7 @@ class Shelf:
             return self._need_of_listed(matched, count), ""
         return self._need_of_kinds(matched, count)
 
-    def _need_of_listed(self, matched: Matched, count: int) -> DeviceNeed:
+    def _need_of_listed(self, matched: MatchedDevices, count: int) -> DeviceNeed:
         """By model where that tells them from the others, else one by one."""
         meant = {one.uuid for one in matched.listed}
         resources = {one.resource for one in matched.listed}
@@ -284,7 +288,7 @@ class Shelf:
             return _by_model(resource, count, models, strangers)
         return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
 
-    def _need_of_kinds(self, matched: Matched, count: int) -> tuple[DeviceNeed | None, str]:
+    def _need_of_kinds(self, matched: MatchedDevices, count: int) -> tuple[DeviceNeed | None, str]:
         every = {kind for told in self._told.values() for kind in told if kind.resource == GPU}
         others = every - set(matched.kinds)
         if not others:
@@ -304,7 +308,7 @@ class Shelf:
             return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
 
-    def listed_at(self, node: str, resource: str, index: int) -> Listed | None:
+    def listed_at(self, node: str, resource: str, index: int) -> ListedDevice | None:
         """A device of a node."""
         here = self._listed.get(node, ())
         return next((one for one in here if (one.resource, one.index) == (resource, index)), None)
@@ -337,16 +341,16 @@ def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> 
     )
 
 
-def _gives(capacity: tuple[views.Capacity, ...], option: views.DeviceRequest) -> bool:
+def _gives(capacity: tuple[views.DeviceCapacity, ...], option: views.DeviceRequest) -> bool:
     """Whether a device has as much as is asked of it, if nobody has anything of it."""
     return consumable_capacity.consumed(option.capacity, capacity) is not None
 
 
-def _capacity_of(kind: Kind) -> tuple[views.Capacity, ...]:
-    return (views.Capacity("memory", f"{kind.memory_mib}Mi"),) if kind.memory_mib else ()
+def _capacity_of(kind: DeviceKind) -> tuple[views.DeviceCapacity, ...]:
+    return (views.DeviceCapacity("memory", f"{kind.memory_mib}Mi"),) if kind.memory_mib else ()
 
 
-def subject_of(kind: Kind) -> cel.Subject:
+def subject_of(kind: DeviceKind) -> cel.Subject:
     """A card that a node tells of itself, with the names of NVIDIA's driver."""
     attributes: dict[str, Any] = {"type": "gpu", "productName": kind.model.replace("-", " ")}
     if kind.compute != (0, 0):

@@ -17,11 +17,11 @@ import msgspec
 from windlass.api import views
 from windlass.api.devices.request import GPU, WHOLE
 from windlass.api.views.claims import ALL, DeviceConstraint
-from windlass.engine.devices.dra_allocator import MOST_RESULTS, Given, Offer, allocate
+from windlass.engine.devices.dra_allocator import MOST_RESULTS, HeldDevice, OfferedDevice, allocate
 from windlass.model.devices import consumable_capacity
-from windlass.model.devices.dra_devices import DRIVER, Kind, Matched, Shelf, subject_of
+from windlass.model.devices.dra_devices import DRIVER, DeviceInventory, DeviceKind, MatchedDevices, subject_of
 from windlass.model.devices.resource_slices import value_of
-from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Draws, Joint, kind_key
+from windlass.spi.devices import DeviceNeed, DeviceOption, DeviceRule, Draws, JointDeviceNeed, kind_key
 from windlass.spi.objects import Device
 
 Source = tuple[tuple[views.ClaimRequest, ...], tuple[DeviceConstraint, ...]]
@@ -30,7 +30,7 @@ Card = tuple[str, int]
 """Resource and index on its node."""
 
 
-class HeldCard(NamedTuple):
+class GivenDevice(NamedTuple):
     """A device that a pod was given, and what of it where it is shared."""
 
     resource: str
@@ -38,14 +38,14 @@ class HeldCard(NamedTuple):
     draws: Draws = ()
 
 
-class Served(NamedTuple):
+class RequestOption(NamedTuple):
     """What one way to serve a request comes to, or ``why`` it cannot be. ``most``: so many devices it may take of one
     node; ``milli``: the part of a card that the largest of them is. ``parts``: of devices that are shared, by UUID,
     what each would have to give."""
 
     need: DeviceNeed | None
     why: str = ""
-    matched: Matched = Matched()
+    matched: MatchedDevices = MatchedDevices()
     every: bool = False
     most: int = 0
     milli: int = WHOLE
@@ -57,7 +57,7 @@ class Served(NamedTuple):
         return not any(one.meant or one.draws for one in self.matched.listed)
 
 
-class Result(NamedTuple):
+class AllocationResult(NamedTuple):
     """A device for a request, as the allocation names them."""
 
     claim: int
@@ -66,7 +66,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClaimPlan:
     """``options``: by claim and request, the alternatives that some node could serve. ``problems``: claim, request and
     why it cannot be served, or request "" where that is about the claim."""
 
@@ -74,17 +74,17 @@ class Plan:
     charges: tuple[tuple[str, int], ...] = ()
     problems: tuple[tuple[int, str, str], ...] = ()
     options: tuple[tuple[tuple[views.DeviceRequest, ...], ...], ...] = ()
-    joint: Joint | None = None
+    joint: JointDeviceNeed | None = None
 
 
 @dataclass(slots=True)
 class _Draft:
     """Alternatives that some node could serve, by claim and request, each with what it comes to."""
 
-    options: list[list[list[tuple[views.DeviceRequest, Served]]]] = field(default_factory=list)
+    options: list[list[list[tuple[views.DeviceRequest, RequestOption]]]] = field(default_factory=list)
     problems: list[tuple[int, str, str]] = field(default_factory=list)
 
-    def every(self) -> Iterator[list[tuple[views.DeviceRequest, Served]]]:
+    def every(self) -> Iterator[list[tuple[views.DeviceRequest, RequestOption]]]:
         for requests in self.options:
             yield from requests
 
@@ -92,17 +92,17 @@ class _Draft:
 class ClaimNeeds:
     """Answers are kept as long as neither classes nor devices change."""
 
-    def __init__(self, shelf: Shelf, classes: Mapping[str, views.DeviceClass]) -> None:
-        self._shelf = shelf
+    def __init__(self, inventory: DeviceInventory, classes: Mapping[str, views.DeviceClass]) -> None:
+        self._inventory = inventory
         self._classes = classes
-        self._served: dict[views.DeviceRequest, Served] = {}
-        self._plans: dict[tuple[Source, ...], Plan] = {}
+        self._served: dict[views.DeviceRequest, RequestOption] = {}
+        self._plans: dict[tuple[Source, ...], ClaimPlan] = {}
 
     def forget(self) -> None:
         self._served.clear()
         self._plans.clear()
 
-    def plan(self, sources: tuple[Source, ...]) -> Plan:
+    def plan(self, sources: tuple[Source, ...]) -> ClaimPlan:
         """``sources``: the claims of one pod that it carries itself."""
         found = self._plans.get(sources)
         if found is None:
@@ -110,15 +110,15 @@ class ClaimNeeds:
         return found
 
     def results(
-        self, plan: Plan, cards: Sequence[HeldCard], devices: Sequence[Device]
-    ) -> list[Result] | None:
+        self, plan: ClaimPlan, cards: Sequence[GivenDevice], devices: Sequence[Device]
+    ) -> list[AllocationResult] | None:
         """Which requests the cards that a pod was given serve; ``None`` where they serve them no longer. ``devices``:
         all of the node."""
         if plan.joint is None:
             slots = iter(cards)
             counts = iter(need.count for need in plan.needs)
             return [
-                Result(claim, option, (card.resource, card.index))
+                AllocationResult(claim, option, (card.resource, card.index))
                 for claim, requests in enumerate(plan.options)
                 for (option,) in requests
                 for card in islice(slots, next(counts))
@@ -127,13 +127,13 @@ class ClaimNeeds:
         places = {(one.resource, one.index): at for at, one in enumerate(devices)}
         if any(card[:2] not in places for card in cards):
             return None
-        offers = [Offer(one, one.uuid, free=True) for one in devices]
-        given = [Given(places[card[:2]], card.draws) for card in cards]
+        offers = [OfferedDevice(one, one.uuid, free=True) for one in devices]
+        given = [HeldDevice(places[card[:2]], card.draws) for card in cards]
         picks = allocate(plan.joint, offers, {}, given)
         if picks is None:
             return None
         return [
-            Result(
+            AllocationResult(
                 pick.claim,
                 plan.options[pick.claim][pick.request][pick.option],
                 (devices[pick.at].resource, devices[pick.at].index),
@@ -143,38 +143,38 @@ class ClaimNeeds:
 
     # ------------------------------------------------------------------ one way to serve a request
 
-    def serve(self, option: views.DeviceRequest) -> Served:
+    def serve(self, option: views.DeviceRequest) -> RequestOption:
         key = msgspec.structs.replace(option, name="")
         found = self._served.get(key)
         if found is None:
             found = self._served[key] = self._serve(option)
         return found
 
-    def _serve(self, option: views.DeviceRequest) -> Served:
+    def _serve(self, option: views.DeviceRequest) -> RequestOption:
         known = self._classes.get(option.device_class)
         if known is None and option.device_class != DRIVER:
-            return Served(
+            return RequestOption(
                 None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
             )
         own = known.selectors if known is not None else (f"device.driver == '{DRIVER}'",)
-        matched, taints, why = self._shelf.matching((*own, *option.selectors), option)
+        matched, taints, why = self._inventory.matching((*own, *option.selectors), option)
         if why:
-            return Served(None, why)
+            return RequestOption(None, why)
         if not matched:
-            return Served(None, _nothing(option, taints))
-        numbers = self._shelf.per_node(matched)
+            return RequestOption(None, _nothing(option, taints))
+        numbers = self._inventory.per_node(matched)
         every = option.mode == ALL
         if every:
             count = next(iter(numbers)) if len(numbers) == 1 else 1
         elif option.count > max(numbers):
-            return Served(None, f"no node has {option.count} such devices")
+            return RequestOption(None, f"no node has {option.count} such devices")
         else:
             count = option.count
         if count > MOST_RESULTS:
-            return Served(None, f"a claim holds at most {MOST_RESULTS} devices, not {count}")
-        need, why = self._shelf.need(matched, count)
+            return RequestOption(None, f"a claim holds at most {MOST_RESULTS} devices, not {count}")
+        need, why = self._inventory.need(matched, count)
         if need is None:
-            return Served(None, why)
+            return RequestOption(None, why)
         parts = {
             one.uuid: one.draws_of(consumable_capacity.consumed(option.capacity, one.capacity) or ())
             for one in matched.listed
@@ -183,11 +183,11 @@ class ClaimNeeds:
         milli = max((one.milli_with(parts.get(one.uuid, ())) for one in matched.listed), default=WHOLE)
         most = max(numbers) if every else count
         shared = tuple(sorted(parts.items()))
-        return Served(need, "", matched, every and len(numbers) > 1, most, milli, shared)
+        return RequestOption(need, "", matched, every and len(numbers) > 1, most, milli, shared)
 
     # ------------------------------------------------------------------ all of a pod
 
-    def _plan(self, sources: tuple[Source, ...]) -> Plan:
+    def _plan(self, sources: tuple[Source, ...]) -> ClaimPlan:
         draft = _Draft()
         for claim, (requests, _) in enumerate(sources):
             draft.options.append([])
@@ -199,7 +199,7 @@ class ClaimNeeds:
                     draft.problems.append((claim, request.name, "; ".join(refusals)))
                 draft.options[-1].append(possible)
         if draft.problems:
-            return Plan(problems=tuple(draft.problems))
+            return ClaimPlan(problems=tuple(draft.problems))
         charges: dict[str, int] = {}
         for options in draft.every():
             for name, units in _charges(options).items():
@@ -210,16 +210,18 @@ class ClaimNeeds:
         charged = tuple(sorted(charges.items()))
         if not any(constraints for _, constraints in sources) and _stand_apart(draft):
             needs = tuple(need for one in draft.every() if (need := one[0][1].need) is not None)
-            return Plan(needs, charged, options=options)
+            return ClaimPlan(needs, charged, options=options)
         rules = tuple(
             self._rule(draft, claim, constraint)
             for claim, (_, constraints) in enumerate(sources)
             for constraint in constraints
         )
         if draft.problems:
-            return Plan(problems=tuple(draft.problems))
-        joint = Joint(tuple(tuple(_options(one) for one in claim) for claim in draft.options), rules)
-        return Plan((_joint_need(joint),), charged, options=options, joint=joint)
+            return ClaimPlan(problems=tuple(draft.problems))
+        joint = JointDeviceNeed(
+            tuple(tuple(_options(one) for one in claim) for claim in draft.options), rules
+        )
+        return ClaimPlan((_joint_need(joint),), charged, options=options, joint=joint)
 
     def _rule(self, draft: _Draft, claim: int, constraint: DeviceConstraint) -> DeviceRule:
         """A constraint, with the values of all devices that it could be about."""
@@ -261,7 +263,7 @@ def _nothing(option: views.DeviceRequest, taints: Sequence[views.DeviceTaint]) -
     )
 
 
-def _charges(options: Sequence[tuple[views.DeviceRequest, Served]]) -> dict[str, int]:
+def _charges(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> dict[str, int]:
     """The largest of the alternatives: which one it will be is not known before the pod has its node."""
     found: dict[str, int] = {}
     for option, served in options:
@@ -289,7 +291,7 @@ def _stand_apart(draft: _Draft) -> bool:
     )
 
 
-def _options(options: Sequence[tuple[views.DeviceRequest, Served]]) -> tuple[DeviceOption, ...]:
+def _options(options: Sequence[tuple[views.DeviceRequest, RequestOption]]) -> tuple[DeviceOption, ...]:
     return tuple(
         DeviceOption(served.need, every=option.mode == ALL, admin=option.admin, parts=served.parts)
         for option, served in options
@@ -297,7 +299,7 @@ def _options(options: Sequence[tuple[views.DeviceRequest, Served]]) -> tuple[Dev
     )
 
 
-def _joint_need(joint: Joint) -> DeviceNeed:
+def _joint_need(joint: JointDeviceNeed) -> DeviceNeed:
     """At least so many devices as no two requests have in common; of those that are shared all may have the same."""
     requests = [options for claim in joint.claims for options in claim]
     least = sum(
@@ -308,11 +310,11 @@ def _joint_need(joint: Joint) -> DeviceNeed:
     return DeviceNeed("", max(least, int(shared)), milli=WHOLE, joint=joint)
 
 
-def _values(matched: Matched, attribute: str) -> dict[str, str]:
+def _values(matched: MatchedDevices, attribute: str) -> dict[str, str]:
     found = {_kind_key(kind): value_of(subject_of(kind), attribute) for kind in matched.kinds}
     found |= {one.uuid: value_of(one.subject, attribute) for one in matched.listed}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _kind_key(kind: Kind) -> str:
+def _kind_key(kind: DeviceKind) -> str:
     return kind_key(kind.resource, kind.model, kind.memory_mib, kind.compute)

@@ -27,7 +27,7 @@ _VENDOR = "NVIDIA"
 _PLACE = re.compile(r"spec\.(initContainers|containers)\[(\d+)\]")
 
 
-def words_of(bind: Bind, pod: views.Pod, node: views.Node, now: float) -> dict[str, str]:
+def annotations_of(bind: Bind, pod: views.Pod, node: views.NodeObject, now: float) -> dict[str, str]:
     """Annotations of the Binding; none on nodes that are not HAMi's, or for a pod without cards. ``now``: Unix
     seconds. Without :data:`TO_ALLOCATE` where no container asks for cards by the name that the plug-in serves."""
     shares = [share for share in bind.devices if share.resource == GPU]

@@ -15,7 +15,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.devices.request import GPU
-from windlass.spi.devices import CardMode
+from windlass.spi.devices import DeviceMode
 from windlass.spi.objects import Device
 
 _MOST_MIB = 1 << 24
@@ -46,14 +46,14 @@ def read(text: str) -> tuple[Device, ...]:
 
 
 def _device(index: int, wire: _Wire) -> Device:
-    mode = CardMode.SLICED if wire.mode == "mig" else CardMode.PLAIN
+    mode = DeviceMode.SLICED if wire.mode == "mig" else DeviceMode.PLAIN
     return Device(
         index=index,
         resource=GPU,
         model=wire.type,
         memory_mib=wire.devmem,
         uuid=wire.id,
-        healthy=wire.health and mode is not CardMode.SLICED,
+        healthy=wire.health and mode is not DeviceMode.SLICED,
         numa=wire.numa,
         mode=mode,
         slots=min(max(0, wire.count), _MOST),

@@ -20,11 +20,11 @@ from windlass.api import views
 from windlass.api.devices import node_annotation
 from windlass.api.devices.plugin_units import RENAMED, unit_of
 from windlass.api.devices.request import GPU, WHOLE
-from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_part, profile_of
+from windlass.api.devices.resource_names import VOLCANO_VGPU, compute_share, profile_of
 from windlass.api.quantities import is_device
 from windlass.model.devices import hami_registration
 from windlass.model.devices.dra_devices import DRIVER
-from windlass.spi.devices import CardMode, SliceProfile
+from windlass.spi.devices import DeviceMode, SliceProfile
 from windlass.spi.objects import Device
 
 MAX_DEVICES = 1024
@@ -46,7 +46,7 @@ _ASCEND_MIB = {
 """Memory of chips whose resource names the model."""
 
 
-def cards_of(view: views.Node) -> tuple[Device, ...]:
+def devices_of(view: views.NodeObject) -> tuple[Device, ...]:
     """All devices of a node, numbered from 0 per resource."""
     told = _records(view)
     found: tuple[Device, ...] = ()
@@ -59,11 +59,11 @@ def cards_of(view: views.Node) -> tuple[Device, ...]:
             found += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
     for resource, cards in told.items():
         if view.allocatable.get(resource, 0) < WHOLE:  # all of them are carved, and count for nothing whole
-            found += tuple(card for card in cards if card.mode is CardMode.SLICED)
+            found += tuple(card for card in cards if card.mode is DeviceMode.SLICED)
     return found + registered(view)
 
 
-def amounts_of(view: views.Node) -> Mapping[str, int]:
+def amounts_of(view: views.NodeObject) -> Mapping[str, int]:
     """What a node has, devices as whole cards: Volcano's plug-in and HAMi's list them by the number of their
     slots; HAMi's under the name of the cards themselves, whose number feature discovery tells."""
     if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
@@ -77,15 +77,15 @@ def amounts_of(view: views.Node) -> Mapping[str, int]:
     return found
 
 
-def _hami_cards(view: views.Node) -> int | None:
+def _hami_cards(view: views.NodeObject) -> int | None:
     """How many cards a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     if not found:
         return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
-    return sum(card.mode is not CardMode.SLICED for card in found)
+    return sum(card.mode is not DeviceMode.SLICED for card in found)
 
 
-def _hami_registered(view: views.Node) -> tuple[Device, ...]:
+def _hami_registered(view: views.NodeObject) -> tuple[Device, ...]:
     """The cards that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
     found = hami_registration.read(view.annotations.get(names.REGISTER_HAMI, ""))
     gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
@@ -96,44 +96,44 @@ def whole(devices: Iterable[Device]) -> dict[str, int]:
     """So many cards of each resource, as amounts."""
     found: dict[str, int] = {}
     for device in devices:
-        if device.mode is CardMode.NAMED:
+        if device.mode is DeviceMode.NAMED:
             found.setdefault(device.resource, 0)
             continue
         found[device.resource] = found.get(device.resource, 0) + WHOLE
     return found
 
 
-def quota_of(view: views.Node, listed: tuple[Device, ...] = ()) -> dict[str, int]:
+def quota_of(view: views.NodeObject, listed: tuple[Device, ...] = ()) -> dict[str, int]:
     """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs.
     ``listed``: devices that ResourceSlices list for it."""
-    gpus = sum(one.resource.startswith(DRIVER) and one.mode is not CardMode.NAMED for one in listed)
+    gpus = sum(one.resource.startswith(DRIVER) and one.mode is not DeviceMode.NAMED for one in listed)
     total = (len(registered(view)) + gpus) * WHOLE
     for resource, units in view.allocatable.items():
         if profile := profile_of(resource):
-            total += compute_part(profile) * (units // WHOLE)
+            total += compute_share(profile) * (units // WHOLE)
     return {GPU: total} if total else {}
 
 
-def carves(view: views.Node) -> bool:
+def carves(view: views.NodeObject) -> bool:
     """Whether slices are made on this node as they are asked for."""
     return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
         card.dynamic for card in node_annotation.read(view.annotations).cards
     )
 
 
-def by_plugin(view: views.Node) -> bool:
+def by_plugin(view: views.NodeObject) -> bool:
     """Whether a device plug-in hands out the node's NVIDIA cards, whole ones alone: it knows nothing of shares."""
     if view.allocatable.get(GPU, 0) < WHOLE or names.REGISTER_HAMI in view.annotations:
         return False
     if names.SIMULATED in view.labels or names.MIG_MODE in view.labels or GPU in _records(view):
         return False
-    return _mode(GPU, view.labels) is CardMode.PLAIN
+    return _mode(GPU, view.labels) is DeviceMode.PLAIN
 
 
 # ------------------------------------------------------------------ the agent's record
 
 
-def _records(view: views.Node) -> dict[str, tuple[Device, ...]]:
+def _records(view: views.NodeObject) -> dict[str, tuple[Device, ...]]:
     read = node_annotation.read(view.annotations)
     found: dict[str, tuple[Device, ...]] = {}
     for card in read.cards:
@@ -146,10 +146,10 @@ def _records(view: views.Node) -> dict[str, tuple[Device, ...]]:
 
 
 @lru_cache(maxsize=4096)
-def _device(card: node_annotation.Card) -> Device:
-    mode = CardMode.PLAIN
+def _device(card: node_annotation.DeviceRecord) -> Device:
+    mode = DeviceMode.PLAIN
     if card.dynamic:
-        mode = CardMode.SLICED if card.mig else CardMode.EITHER
+        mode = DeviceMode.SLICED if card.mig else DeviceMode.EITHER
     return Device(
         index=card.index,
         resource=card.resource,
@@ -180,7 +180,7 @@ def _profile(place: node_annotation.ProfilePlacement) -> SliceProfile:
 # ------------------------------------------------------------------ Volcano's registration
 
 
-def registered(view: views.Node) -> tuple[Device, ...]:
+def registered(view: views.NodeObject) -> tuple[Device, ...]:
     """The cards that Volcano's vGPU device plug-in has registered; none without one."""
     text = view.annotations.get(names.VGPU_REGISTER_VOLCANO, "")
     return _registered(text) if text and REGISTERED in view.allocatable else ()
@@ -204,7 +204,7 @@ def _entries(text: str) -> Iterator[Device]:
             memory_mib=int(fields[2]),
             uuid=fields[0],
             healthy=fields[4].lower() == "true",
-            mode=CardMode.SLICED if fields[5:6] == ["mig"] else CardMode.PLAIN,
+            mode=DeviceMode.SLICED if fields[5:6] == ["mig"] else DeviceMode.PLAIN,
             slots=int(fields[1]) if fields[1].isdecimal() and len(fields[1]) < 5 else 0,
         )
 
@@ -212,14 +212,14 @@ def _entries(text: str) -> Iterator[Device]:
 # ------------------------------------------------------------------ labels
 
 
-def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]:
+def _labelled(view: views.NodeObject, resource: str, count: int) -> tuple[Device, ...]:
     labels = view.labels
     compute = (0, 0)
     mode = _mode(resource, labels)
     if resource == GPU:
         major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
         compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
-        mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(
+        mode = {"dynamic": DeviceMode.SLICED, "either": DeviceMode.EITHER}.get(
             labels.get(names.MIG_MODE, ""), mode
         )
     described = GPU if resource == RENAMED else resource
@@ -227,7 +227,7 @@ def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]
     memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
     if not memory:
         memory = 1024 * _number(labels.get(f"{described}.vram", "").removesuffix("G"))
-    if mode is CardMode.WHOLE and labels.get(_STRATEGY) == "mps":
+    if mode is DeviceMode.WHOLE and labels.get(_STRATEGY) == "mps":
         memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
     found = _devices(resource, count, product, memory, compute, mode)
     sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
@@ -241,14 +241,14 @@ def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
     return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
 
 
-def _mode(resource: str, labels: Mapping[str, str]) -> CardMode:
+def _mode(resource: str, labels: Mapping[str, str]) -> DeviceMode:
     """Whether the resource's units are parts of cards already, handed out by the device plug-in."""
-    return CardMode.PLAIN if unit_of(resource, labels) is None else CardMode.WHOLE
+    return DeviceMode.PLAIN if unit_of(resource, labels) is None else DeviceMode.WHOLE
 
 
 @lru_cache(maxsize=1024)
 def _devices(
-    resource: str, count: int, model: str, memory_mib: int, compute: tuple[int, int], mode: CardMode
+    resource: str, count: int, model: str, memory_mib: int, compute: tuple[int, int], mode: DeviceMode
 ) -> tuple[Device, ...]:
     return tuple(
         Device(index, resource, model, memory_mib, mode=mode, compute=compute) for index in range(count)

@@ -19,11 +19,11 @@ from dataclasses import replace
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devices import assignment_annotations, request_parser
-from windlass.api.devices.assignment_annotations import Part
+from windlass.api.devices.assignment_annotations import DeviceAssignment
 from windlass.api.devices.request import GPU, WHOLE
 from windlass.api.errors import FieldError
 from windlass.engine.decision import Bind, DeviceShare
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import DeviceMode, DeviceNeed
 from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 
 NAMESPACE = assignment_annotations.RESERVATIONS
@@ -47,9 +47,9 @@ def reserved_index(pod: views.Pod) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 5 else None
 
 
-def words_of_reservation(index: int) -> dict[str, str]:
+def reservation_annotations(index: int) -> dict[str, str]:
     """The annotations of a reservation: it has none of its card, which is open."""
-    return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([Part(index, 0)])
+    return {names.RESERVES: str(index)} | assignment_annotations.to_annotations([DeviceAssignment(index, 0)])
 
 
 def held_open(needs: Needs) -> Needs:
@@ -70,7 +70,7 @@ def kept_off(needs: Needs) -> Needs:
     return replace(needs, node_terms=tuple(NodeTerm((*t.labels, absent), t.fields) for t in terms))
 
 
-def indices(parts: Iterable[DeviceShare | Part], pod: views.Pod) -> tuple[int, ...]:
+def indices(parts: Iterable[DeviceShare | DeviceAssignment], pod: views.Pod) -> tuple[int, ...]:
     """Of what a pod has of a node's plain cards, those that the kubelet does not give it by itself."""
     asks = GPU in pod.shape.request
     found = (
@@ -78,7 +78,7 @@ def indices(parts: Iterable[DeviceShare | Part], pod: views.Pod) -> tuple[int, .
         for part in parts
         if not part.profile
         and (part.milli < WHOLE or not asks)
-        and (isinstance(part, Part) or part.resource == GPU)
+        and (isinstance(part, DeviceAssignment) or part.resource == GPU)
     )
     return tuple(sorted(set(found)))
 
@@ -95,7 +95,7 @@ def fault(pod: views.Pod) -> FieldError | None:
             return FieldError.forbidden(
                 f"{where}.resources.limits[{GPU}]",
                 "the nodes' device plug-in would give it a whole card: ask for the part by annotation "
-                f"({names.CARD_MEMORY} or {names.FRACTION_KAI}) and leave this out",
+                f"({names.DEVICE_MEMORY} or {names.FRACTION_KAI}) and leave this out",
             )
         if container not in pod.told_cards:
             return FieldError.required(
@@ -105,7 +105,7 @@ def fault(pod: views.Pod) -> FieldError | None:
     return None
 
 
-class ReservedCards:
+class DeviceReservationIndex:
     """``pods``: the reservations by the card that each holds; ``users``: who has been told to use which (keys).
     ``stale``: something of this has changed. ``enabled``: cards of plug-ins are shared only while they are held."""
 
@@ -191,7 +191,7 @@ class ReservedCards:
     def note_node(self, name: str, *, plugin: bool, devices: Sequence[Device]) -> bool:
         """What hands out a node's cards. Whether those who ask for parts of cards are to be looked at again."""
         before = self.strict
-        elsewhere = not plugin and any(d.resource == GPU and d.mode is not CardMode.WHOLE for d in devices)
+        elsewhere = not plugin and any(d.resource == GPU and d.mode is not DeviceMode.WHOLE for d in devices)
         for known, here in ((self._by_plugin, plugin), (self._elsewhere, elsewhere)):
             if here:
                 known[name] = None
@@ -253,8 +253,8 @@ class ReservedCards:
         if node not in self.refusing:
             return devices
         return tuple(
-            replace(d, mode=CardMode.WHOLE)
-            if d.resource == GPU and d.mode is CardMode.PLAIN and not self.card((node, d.index))
+            replace(d, mode=DeviceMode.WHOLE)
+            if d.resource == GPU and d.mode is DeviceMode.PLAIN and not self.card((node, d.index))
             else d
             for d in devices
         )
@@ -269,8 +269,8 @@ def _groups_of(pod: views.Pod) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
-def _parts(pod: views.Pod) -> Iterator[Part]:
+def _parts(pod: views.Pod) -> Iterator[DeviceAssignment]:
     try:
         yield from assignment_annotations.from_annotations(pod.annotations)
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return

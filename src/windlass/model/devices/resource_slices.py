@@ -28,7 +28,7 @@ _MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedDevice:
     """One device of a slice. ``index`` counts the devices of a driver on its node. ``known``: all slices of its pool
     have been seen, so that it may be handed out. ``part``: it is carved of the same stuff as devices that count
     before it; ``milli``: the part of that stuff that it takes, in thousandths."""
@@ -45,7 +45,7 @@ class Listed:
     part: bool = False
     milli: int = WHOLE
     shared: bool = False
-    capacity: tuple[views.Capacity, ...] = ()
+    capacity: tuple[views.DeviceCapacity, ...] = ()
     ready: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     late: bool = False
@@ -98,7 +98,7 @@ def resource_of(driver: str) -> str:
     return f"{driver}/accelerator"
 
 
-class Pool(NamedTuple):
+class DevicePool(NamedTuple):
     """The newest generation of a driver's pool. ``whole``: all its slices are there, and no device twice."""
 
     generation: int
@@ -107,7 +107,7 @@ class Pool(NamedTuple):
     """Counter set and counter → how much there is."""
 
     @staticmethod
-    def of(slices: Iterable[views.ResourceSlice]) -> Pool:
+    def of(slices: Iterable[views.ResourceSlice]) -> DevicePool:
         """``slices``: all of one pool, of every node and generation."""
         every = list(slices)
         generation = max((one.generation for one in every), default=0)
@@ -115,18 +115,18 @@ class Pool(NamedTuple):
         names = [device.name for one in newest for device in one.devices]
         whole = all(one.slices == len(newest) for one in newest) and len(names) == len(set(names))
         totals = {(group, name): _units(text) for one in newest for group, name, text in one.counters}
-        return Pool(generation, whole, totals)
+        return DevicePool(generation, whole, totals)
 
 
 def listed_of(
-    slices: Iterable[views.ResourceSlice], pools: Mapping[tuple[str, str], Pool]
-) -> tuple[Listed, ...]:
+    slices: Iterable[views.ResourceSlice], pools: Mapping[tuple[str, str], DevicePool]
+) -> tuple[ListedDevice, ...]:
     """The devices of one node, in the order of its slices. ``pools``: theirs, and maybe others."""
     every = list(slices)
     late = {(one.driver, one.pool) for one in every if any(device.ready for device in one.devices)}
     counts: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
-    found: list[Listed] = []
+    found: list[ListedDevice] = []
     for one in sorted(every, key=lambda one: (one.driver, one.pool) in late):
         key = (one.driver, one.pool)
         numbers.setdefault(key, len(numbers))
@@ -135,7 +135,7 @@ def listed_of(
             counts[one.driver] = index + 1
             draws = _draws(device, pools[key].totals, f"{one.driver}/{numbers[key]}")
             found.append(
-                Listed(
+                ListedDevice(
                     one.node,
                     one.driver,
                     one.pool,
@@ -167,7 +167,7 @@ def _draws(
     )
 
 
-def _counted(devices: list[Listed]) -> tuple[Listed, ...]:
+def _counted(devices: list[ListedDevice]) -> tuple[ListedDevice, ...]:
     """With those told that are parts of others: who takes more of the counters counts before who takes less."""
     used: dict[str, int] = {}
     parts = set[int]()

@@ -21,16 +21,16 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devices import assignment_annotations
-from windlass.api.devices.assignment_annotations import Part
+from windlass.api.devices.assignment_annotations import DeviceAssignment
 from windlass.api.devices.request import GPU, MIG, WHOLE
 from windlass.api.devices.request_parser import annotation_words
 from windlass.api.quantities import from_units, is_device
 from windlass.model.devices import node_devices
-from windlass.model.devices.assignment import own_words
-from windlass.model.devices.device_needs import plain_amounts
-from windlass.model.devices.dra_claims import Allotted, ClaimBook
+from windlass.model.devices.assignment import own_annotations
+from windlass.model.devices.device_needs import plain_resources
+from windlass.model.devices.dra_claims import DraAllocation, DraClaims
 from windlass.model.devices.reserved_devices import reserved_index
-from windlass.model.devices.uuid_annotations import uuid_parts
+from windlass.model.devices.uuid_annotations import uuid_shares
 from windlass.spi.devices import Draws
 from windlass.spi.objects import Device
 
@@ -44,48 +44,48 @@ UUID_WORDS = (names.VGPU_IDS_VOLCANO, names.ALLOCATED_HAMI)
 """On a pod: its cards by UUID, in the words of other schedulers."""
 
 
-class Use(NamedTuple):
+class DeviceUse(NamedTuple):
     """What somebody has of one card. ``claim``: the ResourceClaim through which others may use it together, or "".
     ``slots``: how many containers use it: a device plug-in that shares cards serves only so many of each. Of a device
     that claims share: ``share``, the ID of the part, and what that ``draws``."""
 
-    part: Part
+    part: DeviceAssignment
     claim: str = ""
     slots: int = 1
     share: str = ""
     draws: Draws = ()
 
 
-class Claims(Protocol):
-    """What is known of claims for devices: :class:`windlass.model.devices.dra_claims.ClaimBook`, or of one moment."""
+class ClaimLookup(Protocol):
+    """What is known of claims for devices: :class:`windlass.model.devices.dra_claims.DraClaims`, or of one moment."""
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
         """The devices that slices list for a node."""
         ...
 
-    def allotted(self, pod: views.Pod) -> Iterable[Allotted]:
+    def allotted(self, pod: views.Pod) -> Iterable[DraAllocation]:
         """What the pod's claims hold."""
         ...
 
 
-def amounts_held(pod: views.Pod) -> Mapping[str, int]:
+def resources_held(pod: views.Pod) -> Mapping[str, int]:
     """What it holds of the node's amounts; parts of cards are held card by card, and so is one that is reserved."""
     if reserved_index(pod) is not None:
         return {name: units for name, units in pod.shape.request.items() if name != GPU}
     if not pod.shape.speaks_of_parts:
         return pod.shape.request
-    amounts = plain_amounts(pod.shape, annotation_words(pod.annotations))
+    amounts = plain_resources(pod.shape, annotation_words(pod.annotations))
     if assignment_annotations.SLICES in pod.annotations:
         return {name: units for name, units in amounts.items() if not name.startswith(MIG)}
     return amounts
 
 
-def amounts_with_pod(pod: views.Pod) -> dict[str, int]:
+def resources_with_pod(pod: views.Pod) -> dict[str, int]:
     """The same, and its place among the node's pods."""
-    return {**amounts_held(pod), PODS: 1}
+    return {**resources_held(pod), PODS: 1}
 
 
-def speaks_of_cards(pod: views.Pod) -> bool:
+def names_devices(pod: views.Pod) -> bool:
     """Whether somebody may have said which cards it has."""
     if pod.shape.claims:
         return True
@@ -95,20 +95,22 @@ def speaks_of_cards(pod: views.Pod) -> bool:
     )
 
 
-def parts_held(pod: views.Pod, node: views.Node, claims: Claims | None) -> list[tuple[Slot, Use]]:
+def shares_held(
+    pod: views.Pod, node: views.NodeObject, claims: ClaimLookup | None
+) -> list[tuple[Slot, DeviceUse]]:
     """What it was given of which cards of its ``node``; nothing where nobody can say: the amounts alone count then."""
     if assignment_annotations.DEVICES not in pod.annotations:
         found = [*_by_uuid(pod, node)]
         return found if claims is None else [*found, *_claimed(pod, claims)]
     try:
         parts = assignment_annotations.from_annotations(pod.annotations)
-    except assignment_annotations.PartsError:
+    except assignment_annotations.AssignmentError:
         return []
     claimed = list(_claimed(pod, claims)) if claims is not None else []
     if claimed and not pod.shape.devices:
         return claimed
     # With cards of several kinds, an index stands for the first of them.
-    resource = next((name for name in sorted(amounts_held(pod)) if is_device(name)), GPU)
+    resource = next((name for name in sorted(resources_held(pod)) if is_device(name)), GPU)
     if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
         listed = {slot_resource(card) for card in claims.cards_of(node.name)}
         if len(listed) > 1:
@@ -116,51 +118,58 @@ def parts_held(pod: views.Pod, node: views.Node, claims: Claims | None) -> list[
         resource = next(iter(listed), resource)
     named = pod.shape.claims[0].claim if len(pod.shape.claims) == 1 and not pod.shape.devices else ""
     together = f"{pod.namespace}/{named}" if named else ""
-    return [((resource, part.index), Use(part, together)) for part in parts]
+    return [((resource, part.index), DeviceUse(part, together)) for part in parts]
 
 
-def _by_uuid(pod: views.Pod, node: views.Node) -> Iterator[tuple[Slot, Use]]:
+def _by_uuid(pod: views.Pod, node: views.NodeObject) -> Iterator[tuple[Slot, DeviceUse]]:
     for word in UUID_WORDS:
         text = pod.annotations.get(word)
         if not text:
             continue
-        places = {card.uuid: card for card in node_devices.cards_of(node) if card.uuid}
+        places = {card.uuid: card for card in node_devices.devices_of(node) if card.uuid}
         first = sum(one.place.startswith("spec.initContainers") for one in pod.shape.devices)
-        for uuid, slots, milli, mib in uuid_parts(text, first):
+        for uuid, slots, milli, mib in uuid_shares(text, first):
             card = places.get(uuid)
             if card is not None:
-                yield (slot_resource(card), card.index), Use(Part(card.index, milli, mib), "", slots)
+                yield (
+                    (slot_resource(card), card.index),
+                    DeviceUse(DeviceAssignment(card.index, milli, mib), "", slots),
+                )
         return
 
 
-def _claimed(pod: views.Pod, claims: Claims) -> Iterator[tuple[Slot, Use]]:
+def _claimed(pod: views.Pod, claims: ClaimLookup) -> Iterator[tuple[Slot, DeviceUse]]:
     for claim, resource, index, share, draws in claims.allotted(pod):
-        part = Part(index, 0) if share else Part(index)
-        yield (resource, index), Use(part, claim, share=share, draws=draws)
+        part = DeviceAssignment(index, 0) if share else DeviceAssignment(index)
+        yield (resource, index), DeviceUse(part, claim, share=share, draws=draws)
 
 
 def slot_resource(card: Device) -> str:
-    """Under which resource :func:`parts_held` tells of it."""
+    """Under which resource :func:`shares_held` tells of it."""
     return GPU if card.resource == node_devices.REGISTERED else card.resource
 
 
 def as_bound(pod: views.Pod, assumed: Assumed) -> views.Pod:
     """The pod as it will be once the bind that was decided for it is seen."""
-    words = {**pod.annotations, **own_words(assumed.shares)} if assumed.shares else pod.annotations
+    words = {**pod.annotations, **own_annotations(assumed.shares)} if assumed.shares else pod.annotations
     return msgspec.structs.replace(pod, node_name=assumed.node, annotations=words)
 
 
-class Room:
+class FreeOnNode:
     """What is left of one node, counted down pod by pod. ``held``: pods that have cards there."""
 
     def __init__(
-        self, node: views.Node, used: Mapping[str, int], held: Iterable[views.Pod], claims: ClaimBook | None
+        self,
+        node: views.NodeObject,
+        used: Mapping[str, int],
+        held: Iterable[views.Pod],
+        claims: DraClaims | None,
     ) -> None:
         self._node = node
         self._claims = claims
         amounts = node_devices.amounts_of(node)
         self.left = {name: units - used.get(name, 0) for name, units in amounts.items()}
-        self._uses: dict[Slot, list[Use]] = {}
+        self._uses: dict[Slot, list[DeviceUse]] = {}
         self._opened: set[Slot] = set()
         """Cards that nobody can have whole any more, though no pod's amounts say so."""
         self._devices: dict[Slot, Device] | None = None
@@ -168,7 +177,7 @@ class Room:
             self._take_cards(pod)
 
     def take(self, pod: views.Pod) -> None:
-        for name, units in amounts_with_pod(pod).items():
+        for name, units in resources_with_pod(pod).items():
             if name in self.left:
                 self.left[name] -= units
         self._take_cards(pod)
@@ -177,7 +186,7 @@ class Room:
         """What the node has too little of for the pod, in words. Resources that it does not speak of at all are
         somebody else's business."""
         found = []
-        for name, units in sorted(amounts_with_pod(pod).items()):
+        for name, units in sorted(resources_with_pod(pod).items()):
             if units > 0 and units > self.left.get(name, units):
                 left = from_units(name, max(0, self.left[name]))
                 found.append(f"{from_units(name, units)} {name} of {left} left")
@@ -189,9 +198,9 @@ class Room:
 
     def crowded(self, pod: views.Pod, *, taken: bool = False) -> Iterator[str]:
         """What is wrong with the cards that the pod names, if it has them, too. ``taken``: it is counted already."""
-        if not speaks_of_cards(pod):
+        if not names_devices(pod):
             return
-        mine = parts_held(pod, self._node, self._claims)
+        mine = shares_held(pod, self._node, self._claims)
         for slot, use in mine:
             uses = self._uses.get(slot, [])
             device = self._device(slot)
@@ -200,7 +209,7 @@ class Room:
                 yield f"device {slot[1]} ({slot[0]}) {problem}"
         yield from self._overdrawn(mine)
 
-    def _overdrawn(self, mine: Collection[tuple[Slot, Use]]) -> Iterator[str]:
+    def _overdrawn(self, mine: Collection[tuple[Slot, DeviceUse]]) -> Iterator[str]:
         """The counters that devices draw from, and the capacities of shared ones, of which there is not enough for
         these, too."""
         slots = {slot for slot, _ in mine}
@@ -224,10 +233,10 @@ class Room:
                 yield f"{kind} {counter} of its devices is drawn to {part:.2f} of what there is"
 
     def _take_cards(self, pod: views.Pod) -> None:
-        if not speaks_of_cards(pod):
+        if not names_devices(pod):
             return
-        amounts = amounts_held(pod)
-        for slot, use in parts_held(pod, self._node, self._claims):
+        amounts = resources_held(pod)
+        for slot, use in shares_held(pod, self._node, self._claims):
             self._uses.setdefault(slot, []).append(use)
             if slot[0] not in amounts and not use.part.profile and slot not in self._opened:
                 self._opened.add(slot)
@@ -237,12 +246,12 @@ class Room:
     def _device(self, slot: Slot) -> Device | None:
         if self._devices is None:
             listed = self._claims.cards_of(self._node.name) if self._claims is not None else ()
-            every = (*node_devices.cards_of(self._node), *listed)
+            every = (*node_devices.devices_of(self._node), *listed)
             self._devices = {(slot_resource(card), card.index): card for card in every}
         return self._devices.get(slot)
 
 
-def _too_much(uses: list[Use], device: Device | None) -> str:
+def _too_much(uses: list[DeviceUse], device: Device | None) -> str:
     """What is wrong with what is held of one card; empty if nothing is. Who reserves it has nothing of it."""
     uses = [use for use in uses if use.part.profile or use.part.milli or use.part.memory_mib]
     claims = {use.claim: use.part for use in uses if use.claim}

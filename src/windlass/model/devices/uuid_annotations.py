@@ -13,7 +13,7 @@ from typing import NamedTuple
 from windlass.api.devices.request import WHOLE
 
 
-class UuidPart(NamedTuple):
+class UuidShare(NamedTuple):
     """What a pod has of one card in all. ``slots``: how many of its containers use it at once."""
 
     uuid: str
@@ -23,11 +23,11 @@ class UuidPart(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def uuid_parts(text: str, first: int = 0) -> tuple[UuidPart, ...]:
+def uuid_shares(text: str, first: int = 0) -> tuple[UuidShare, ...]:
     """By card what a pod has of it. ``first``: so many of the containers that name cards are init containers, which
     run before the others, one by one. Entries that cannot be read are left out."""
-    peaks: dict[str, UuidPart] = {}
-    sums: dict[str, UuidPart] = {}
+    peaks: dict[str, UuidShare] = {}
+    sums: dict[str, UuidShare] = {}
     for position, entries in enumerate(_containers(text)):
         for one in entries:
             if position < first:
@@ -36,16 +36,16 @@ def uuid_parts(text: str, first: int = 0) -> tuple[UuidPart, ...]:
                 sums[one.uuid] = one
             else:
                 added = (known.slots + 1, known.milli + one.milli, known.memory_mib + one.memory_mib)
-                sums[one.uuid] = UuidPart(one.uuid, *added)
+                sums[one.uuid] = UuidShare(one.uuid, *added)
     return tuple(_larger(peaks.get(uuid), sums.get(uuid)) for uuid in {**peaks, **sums})
 
 
-def _larger(one: UuidPart | None, other: UuidPart | None) -> UuidPart:
+def _larger(one: UuidShare | None, other: UuidShare | None) -> UuidShare:
     either = one or other
     assert either is not None
     if one is None or other is None:
         return either
-    return UuidPart(
+    return UuidShare(
         one.uuid,
         max(one.slots, other.slots),
         max(one.milli, other.milli),
@@ -53,7 +53,7 @@ def _larger(one: UuidPart | None, other: UuidPart | None) -> UuidPart:
     )
 
 
-def _containers(text: str) -> Iterator[list[UuidPart]]:
+def _containers(text: str) -> Iterator[list[UuidShare]]:
     """Of the containers that name cards, what each names."""
     for container in text.split(";"):
         entries = [found for word in container.split(":") if (found := _entry(word)) is not None]
@@ -61,11 +61,11 @@ def _containers(text: str) -> Iterator[list[UuidPart]]:
             yield entries
 
 
-def _entry(word: str) -> UuidPart | None:
+def _entry(word: str) -> UuidShare | None:
     fields = [field.strip() for field in word.split(",")]
     if len(fields) < 4 or not fields[0] or not all(_is_number(field) for field in fields[2:4]):
         return None
-    return UuidPart(fields[0].partition("[")[0], 1, min(WHOLE, int(fields[3]) * 10), int(fields[2]))
+    return UuidShare(fields[0].partition("[")[0], 1, min(WHOLE, int(fields[3]) * 10), int(fields[2]))
 
 
 def _is_number(text: str) -> bool:

@@ -24,7 +24,7 @@ from windlass.engine.decision import Bind, Decision, Eviction, QueueUsage
 from windlass.engine.deltas import Delta
 from windlass.kits.timestamps import rfc3339
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.devices.assignment import WRITTEN, Handed, handed, own_words
+from windlass.model.devices.assignment import WRITTEN, AllocatedDevice, allocated_devices, own_annotations
 from windlass.model.groups import podgroups
 from windlass.model.pods import engine_task
 from windlass.model.queues.dry_run_quota import NamespaceQuotas
@@ -44,17 +44,17 @@ class Scheduler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PlannedBind:
     pod: str
     node: str
     cycle: int
-    devices: tuple[Handed, ...] = ()
+    devices: tuple[AllocatedDevice, ...] = ()
     zones: Placement = ()
     """The NUMA zones that it is served from, with amounts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class PlannedEviction:
     """``claimer``: the key of the group that the room is for, ``""`` if for none."""
 
     pod: str
@@ -65,14 +65,14 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Nominated:
+class PlannedNomination:
     pod: str
     node: str
     cycle: int
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingPods:
     """The pods of a group (by its key) that wait at the end. ``queue``: the engine's key."""
 
     group: str
@@ -82,15 +82,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DryRunPlan:
     """Pods as ``namespace/name``; lists in the order of decision. ``both``: both APIs have queues."""
 
     cycles: int
     stable: bool
-    binds: tuple[Bound, ...]
-    evictions: tuple[Evicted, ...]
-    nominations: tuple[Nominated, ...]
-    waiting: tuple[Waiting, ...]
+    binds: tuple[PlannedBind, ...]
+    evictions: tuple[PlannedEviction, ...]
+    nominations: tuple[PlannedNomination, ...]
+    waiting: tuple[PendingPods, ...]
     queues: tuple[QueueUsage, ...]
     both: bool
 
@@ -107,12 +107,12 @@ class DryRun:
         self._engine = engine
         self._now = now
         self._cycle = 0
-        self._binds: list[Bound] = []
-        self._evictions: list[Evicted] = []
-        self._nominations: list[Nominated] = []
+        self._binds: list[PlannedBind] = []
+        self._evictions: list[PlannedEviction] = []
+        self._nominations: list[PlannedNomination] = []
         self._queues: dict[str, QueueUsage] = {}
 
-    def run(self, cycles: int = 1, *, until_stable: bool = False) -> Plan:
+    def run(self, cycles: int = 1, *, until_stable: bool = False) -> DryRunPlan:
         """Run ``cycles`` cycles, or until stability (then at most :data:`MOST_CYCLES`); a quiet cycle is
         the last one."""
         most = MOST_CYCLES if until_stable else cycles
@@ -123,7 +123,7 @@ class DryRun:
             decision = self._decide()
             self._record(decision)
         waiting = tuple(self._waiting(decision))
-        return Plan(
+        return DryRunPlan(
             cycles=self._cycle,
             stable=self._stays(decision),
             binds=tuple(self._binds),
@@ -142,19 +142,22 @@ class DryRun:
         self._cycle += 1
         at = self._cycle
         self._binds += [
-            Bound(
+            PlannedBind(
                 bind.task,
                 bind.node,
                 at,
-                tuple(map(handed, bind.devices)),
+                tuple(map(allocated_devices, bind.devices)),
                 bind.zones.zones if bind.zones is not None else (),
             )
             for bind in decision.binds
         ]
         self._evictions += [
-            Evicted(gone.task, gone.node, at, gone.action, gone.claimer) for gone in decision.evictions
+            PlannedEviction(gone.task, gone.node, at, gone.action, gone.claimer)
+            for gone in decision.evictions
         ]
-        self._nominations += [Nominated(promise.task, promise.node, at) for promise in decision.nominations]
+        self._nominations += [
+            PlannedNomination(promise.task, promise.node, at) for promise in decision.nominations
+        ]
         for usage in decision.queues:
             self._queues[usage.queue] = usage
 
@@ -198,7 +201,7 @@ class DryRun:
         pod = self._model.pods[bind.task]
         annotations = pod.annotations
         if bind.devices:
-            annotations = {**annotations, **own_words(bind.devices)}
+            annotations = {**annotations, **own_annotations(bind.devices)}
         self._model.upsert_pod(
             msgspec.structs.replace(
                 pod, node_name=bind.node, phase="Running", started=self._now, annotations=annotations
@@ -241,7 +244,7 @@ class DryRun:
 
     # ------------------------------------------------------------------ what waits
 
-    def _waiting(self, decision: Decision) -> Iterable[Waiting]:
+    def _waiting(self, decision: Decision) -> Iterable[PendingPods]:
         """Groups with pods that wait, in the order of the dump."""
         model = self._model
         bound = {bind.task for bind in decision.binds}
@@ -254,7 +257,7 @@ class DryRun:
                 found.setdefault(group, []).append(pod.key)
         for group, pods in found.items():
             queue = model.queue_of(group) or model.queue_named(group)
-            yield Waiting(group, queue, tuple(pods), self._why(group))
+            yield PendingPods(group, queue, tuple(pods), self._why(group))
 
     def _why(self, group: str) -> Explanation:
         told = self._model.explanation(group) or self._engine.explain(group, self._now)

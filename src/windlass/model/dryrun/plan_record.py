@@ -1,4 +1,4 @@
-"""A :class:`~windlass.model.dryrun.dry_run.Plan` as the document that ``windlass plan -o json`` prints."""
+"""A :class:`~windlass.model.dryrun.dry_run.DryRunPlan` as the document that ``windlass plan -o json`` prints."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from windlass.api.quantities import from_units
 from windlass.api.reasons import Blocker
 from windlass.engine.decision import QueueUsage
 from windlass.engine.diagnosis.share_messages import lending, why
-from windlass.model.devices.assignment import Handed
-from windlass.model.dryrun.dry_run import Bound, Evicted, Nominated, Plan, Waiting
+from windlass.model.devices.assignment import AllocatedDevice
+from windlass.model.dryrun.dry_run import (
+    DryRunPlan,
+    PendingPods,
+    PlannedBind,
+    PlannedEviction,
+    PlannedNomination,
+)
 from windlass.model.groups import podgroups
 from windlass.model.queues import engine_queue
 
@@ -18,7 +24,7 @@ API_VERSION = "windlass.dev/v1alpha1"
 _MILLI = 1000
 
 
-def record(plan: Plan) -> dict[str, Any]:
+def record(plan: DryRunPlan) -> dict[str, Any]:
     """Plain JSON; quantities as Kubernetes writes them."""
     return {
         "apiVersion": API_VERSION,
@@ -33,12 +39,12 @@ def record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _place(entry: Bound | Evicted | Nominated) -> dict[str, Any]:
+def _place(entry: PlannedBind | PlannedEviction | PlannedNomination) -> dict[str, Any]:
     namespace, _, name = entry.pod.partition("/")
     return {"namespace": namespace, "pod": name, "node": entry.node, "cycle": entry.cycle}
 
 
-def _bind(bind: Bound) -> dict[str, Any]:
+def _bind(bind: PlannedBind) -> dict[str, Any]:
     entry = _place(bind)
     if bind.devices:
         entry["devices"] = [_device(share) for share in bind.devices]
@@ -47,14 +53,14 @@ def _bind(bind: Bound) -> dict[str, Any]:
     return entry
 
 
-def _device(share: Handed) -> dict[str, Any]:
+def _device(share: AllocatedDevice) -> dict[str, Any]:
     entry: dict[str, Any] = {"index": share.index, "share": share.milli / _MILLI}
     if share.profile:
         entry["profile"] = share.profile
     return entry
 
 
-def _eviction(eviction: Evicted) -> dict[str, Any]:
+def _eviction(eviction: PlannedEviction) -> dict[str, Any]:
     entry = _place(eviction)
     entry["action"] = eviction.action
     if eviction.claimer:
@@ -62,7 +68,7 @@ def _eviction(eviction: Evicted) -> dict[str, Any]:
     return entry
 
 
-def _pending(waiting: Waiting, both: bool) -> dict[str, Any]:
+def _pending(waiting: PendingPods, both: bool) -> dict[str, Any]:
     namespace, _, name = podgroups.shown_key(waiting.group).partition("/")
     why = waiting.why
     return {
@@ -89,7 +95,7 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
     return entry
 
 
-def _queues(plan: Plan) -> list[dict[str, Any]]:
+def _queues(plan: DryRunPlan) -> list[dict[str, Any]]:
     lent = lending(plan.queues)
     return [_queue(usage, plan.both, lent.get(usage.queue, {})) for usage in plan.queues]
 

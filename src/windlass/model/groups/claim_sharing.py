@@ -33,7 +33,7 @@ def part_of(claim: str) -> str:
     return _PREFIX + claim
 
 
-def begun(pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
+def started(pods: Iterable[views.Pod], assumed: Collection[str]) -> bool:
     """Whether one of the pods has a place."""
     return any(pod.node_name or pod.key in assumed for pod in pods)
 
@@ -44,7 +44,7 @@ def applied(
     """The group with parts inside one of its sub-groups (empty: of itself). ``found``: claim → the pods that share it;
     ``members``: how many pods that has. A part that its minimum can do without is not asked for."""
     parts = tuple(
-        SubGroup(part_of(claim), inside, 0 if begun(pods, assumed) else len(pods), topology=ONE_NODE)
+        SubGroup(part_of(claim), inside, 0 if started(pods, assumed) else len(pods), topology=ONE_NODE)
         for claim, pods in sorted(found.items())
     )
     if not inside:

@@ -33,7 +33,7 @@ _OWN_MANAGERS = "windlass"
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class CoschedulingStatus:
     """``occupied_by``: ``namespace/name`` of what made the pods, as the plug-in's controller writes it."""
 
     phase: str
@@ -48,17 +48,17 @@ class Status:
         return {"status": {"phase": self.phase, "occupiedBy": self.occupied_by or None, **counts}}
 
 
-def current(view: views.CoschedulingGroup) -> Status:
+def current(view: views.CoschedulingGroup) -> CoschedulingStatus:
     """The status as written."""
-    return Status(view.phase, view.occupied_by, view.running, view.succeeded, view.failed)
+    return CoschedulingStatus(view.phase, view.occupied_by, view.running, view.succeeded, view.failed)
 
 
-def is_kept_by_others(view: views.CoschedulingGroup) -> bool:
+def is_managed_by_others(view: views.CoschedulingGroup) -> bool:
     """Whether somebody else writes the status, as the plug-in's controller does where it runs."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.status_writers)
 
 
-def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[views.Pod]) -> Status:
+def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[views.Pod]) -> CoschedulingStatus:
     """The status as it should be; equal to :func:`current` where nothing has to be written. ``pods``: its own."""
     waits_or_runs = members.pending + members.holding
     if not waits_or_runs and (view.phase in _OVER or not (members.finished or view.phase)):
@@ -68,7 +68,7 @@ def desired(view: views.CoschedulingGroup, members: Members, pods: Iterable[view
     occupied_by = view.occupied_by
     if not occupied_by and phase != PENDING:
         occupied_by = _makers(pods)
-    return Status(phase, occupied_by, running, members.succeeded, members.failed)
+    return CoschedulingStatus(phase, occupied_by, running, members.succeeded, members.failed)
 
 
 def _phase(least: int, members: Members, running: int) -> str:

@@ -29,7 +29,7 @@ from windlass.model.groups.podgroups import (
     read_notes,
     waiting_limit,
 )
-from windlass.model.records.attained_service import past_of
+from windlass.model.records.attained_service import attained_service_of
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -112,7 +112,7 @@ def kai_group(
         last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         annotations=read_notes(view.annotations),
-        past=past_of(view.annotations, view.created),
+        past=attained_service_of(view.annotations, view.created),
     )
 
 
@@ -244,7 +244,7 @@ def coscheduling_group(
         waiting_limit=waiting_limit(words),
         stale_grace=duration_of(words.get(names.STALENESS_GRACE)),
         annotations=notes,
-        past=past_of(view.annotations, view.created),
+        past=attained_service_of(view.annotations, view.created),
     )
 
 

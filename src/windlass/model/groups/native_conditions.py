@@ -26,7 +26,7 @@ def desired(
     """The condition to be written; ``None``: nothing. ``told``: why the group lacks its minimum, where that may be
     said; ``now``: Unix seconds."""
     standing = next((one for one in view.conditions if one.get("type") == TYPE), {})
-    if standing.get("status") == "True" or kept_by_others(view):
+    if standing.get("status") == "True" or managed_by_others(view):
         return None
     if members.scheduled >= view.min_count:
         words = {"status": "True", "reason": "Scheduled", "message": ""}
@@ -46,6 +46,6 @@ def desired(
     }
 
 
-def kept_by_others(view: views.NativeGroup) -> bool:
+def managed_by_others(view: views.NativeGroup) -> bool:
     """Whether somebody else has written the condition."""
     return any(not manager.startswith(_OWN_MANAGERS) for manager in view.condition_writers)

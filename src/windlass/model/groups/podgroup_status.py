@@ -36,7 +36,7 @@ READY_REASON = "tasks in gang are ready to be scheduled"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PodGroupState:
     """``told``: the explanation that may be shown now. ``blocked``: the gang as a whole cannot run now.
     ``failed``: what is said of a start that did not come to the minimum."""
 
@@ -48,7 +48,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PodGroupStatus:
     phase: str
     running: int
     succeeded: int
@@ -68,12 +68,12 @@ class Status:
         }
 
 
-def current(view: views.PodGroup) -> Status:
+def current(view: views.PodGroup) -> PodGroupStatus:
     """The status as written."""
-    return Status(view.phase, view.running, view.succeeded, view.failed, view.conditions)
+    return PodGroupStatus(view.phase, view.running, view.succeeded, view.failed, view.conditions)
 
 
-def phase(view: views.PodGroup, standing: Standing) -> str:
+def phase(view: views.PodGroup, standing: PodGroupState) -> str:
     """The phase as it should be."""
     unschedulable = standing.blocked and standing.told is not None
     return member_counts.phase(
@@ -93,11 +93,11 @@ def was_whole(view: views.PodGroup) -> bool:
     return any(c.type == SCHEDULED and moment(c.last_transition_time) >= begun.at for c in view.conditions)
 
 
-def desired(view: views.PodGroup, standing: Standing, now: float, transition: str) -> Status:
+def desired(view: views.PodGroup, standing: PodGroupState, now: float, transition: str) -> PodGroupStatus:
     """The status as it should be; equal to :func:`current` where nothing has to be written."""
     members = standing.members
     wanted = phase(view, standing)
-    return Status(
+    return PodGroupStatus(
         wanted,
         members.running,
         members.succeeded,
@@ -116,7 +116,7 @@ def _words(condition: Condition) -> tuple[str, str, str, str]:
 
 
 def _conditions(
-    written: tuple[Condition, ...], phase: str, standing: Standing, now: float, transition: str
+    written: tuple[Condition, ...], phase: str, standing: PodGroupState, now: float, transition: str
 ) -> tuple[Condition, ...]:
     wanted: dict[str, tuple[str, str, str]] = {}
     told = standing.told

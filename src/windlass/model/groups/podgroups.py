@@ -10,7 +10,7 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.generated_names import without_uid
 from windlass.kits import durations
-from windlass.model.records.attained_service import past_of
+from windlass.model.records.attained_service import attained_service_of
 from windlass.spi.objects import Group, SubGroup
 
 PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
@@ -276,7 +276,7 @@ def group_of(view: views.PodGroup, urgency: Urgency, parts: tuple[SubGroup, ...]
         waiting_limit=waiting_limit(view.annotations),
         stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
         annotations=read_notes(view.annotations),
-        past=past_of(view.annotations, view.created),
+        past=attained_service_of(view.annotations, view.created),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windlass.api import selectors, views
-from windlass.api.selectors import labels_selected
+from windlass.api.selectors import from_label_selector
 from windlass.api.views import SubGroupPolicy
 from windlass.spi.objects import SubGroup
 from windlass.spi.topology import TopologyNeed
@@ -20,7 +20,7 @@ from windlass.spi.topology import TopologyNeed
 _SEPARATOR = "/"
 
 
-def part_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> str:
+def subgroup_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> str:
     """The name of the part that a pod with these labels belongs to; ``""`` for none."""
     for policy in policies:
         if not selector_of(policy).matches(labels):
@@ -31,7 +31,7 @@ def part_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> st
     return ""
 
 
-def parts(
+def subgroups(
     view: views.PodGroup, pods: Iterable[views.Pod], near: Mapping[str, TopologyNeed] | None = None
 ) -> tuple[SubGroup, ...]:
     """The policies, and the parts that ``pods`` make up, sorted by name below each policy. ``near``: how near
@@ -48,7 +48,7 @@ def parts(
         )
         for policy in view.subgroup_policies
     ]
-    names = {part_of(view.subgroup_policies, pod.labels) for pod in pods} - {""}
+    names = {subgroup_of(view.subgroup_policies, pod.labels) for pod in pods} - {""}
     for name in sorted(names):
         policy = name.partition(_SEPARATOR)[0]
         if name != policy:
@@ -58,4 +58,4 @@ def parts(
 
 def selector_of(policy: SubGroupPolicy) -> selectors.Selector:
     """Which pods the policy gathers."""
-    return selectors.EVERYTHING if policy.selector is None else labels_selected(policy.selector)
+    return selectors.EVERYTHING if policy.selector is None else from_label_selector(policy.selector)

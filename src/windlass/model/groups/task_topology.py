@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from windlass.api import annotations as names
-from windlass.spi.objects import RoleWishes
+from windlass.spi.objects import RolePreferences
 
-_WORDS = (names.TASKS_TOGETHER, names.TASKS_APART, names.TASKS_ORDER)
+_WORDS = (names.TASKS_TOGETHER, names.TASKS_EXCLUSIVE, names.TASKS_ORDER)
 
 
 def speaks(annotations: Mapping[str, str]) -> bool:
@@ -22,19 +22,19 @@ def speaks(annotations: Mapping[str, str]) -> bool:
     return any(name in annotations for name in _WORDS)
 
 
-def wishes_of(annotations: Mapping[str, str], gang: str, role: str) -> RoleWishes | None:
+def role_preferences(annotations: Mapping[str, str], gang: str, role: str) -> RolePreferences | None:
     """What the pods of a role wish; ``None`` for one that is not spoken of."""
     together, apart, order = (annotations.get(name, "") for name in _WORDS)
     return _wishes(together, apart, order, gang, role) if role else None
 
 
 @lru_cache(maxsize=4096)
-def _wishes(together: str, apart: str, order: str, gang: str, role: str) -> RoleWishes | None:
+def _wishes(together: str, apart: str, order: str, gang: str, role: str) -> RolePreferences | None:
     near, far = _others(together, role), _others(apart, role)
     places = list(_words(order, ","))
     if not near and not far and role not in places:
         return None
-    return RoleWishes(gang, role, near, far, places.index(role) if role in places else len(places))
+    return RolePreferences(gang, role, near, far, places.index(role) if role in places else len(places))
 
 
 def _others(text: str, role: str) -> tuple[str, ...]:

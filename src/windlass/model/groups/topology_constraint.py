@@ -15,7 +15,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.model.nodes.topology import TopologyBook
+from windlass.model.nodes.topology import TopologyIndex
 from windlass.spi.objects import Group, SubGroup
 from windlass.spi.topology import TopologyNeed
 
@@ -46,7 +46,7 @@ _WORDS = frozenset(WORDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class GroupTopology:
     """What a group asks for: as a whole, by part (of KAI), and in neighbours of ``size`` by index (0: in none)."""
 
     whole: TopologyNeed | None = None
@@ -65,23 +65,23 @@ def speaks(annotations: Mapping[str, str]) -> bool:
     return not _WORDS.isdisjoint(annotations)
 
 
-def of_pod_group(view: views.PodGroup, book: TopologyBook) -> Near:
+def of_pod_group(view: views.PodGroup, book: TopologyIndex) -> GroupTopology:
     """What a PodGroup of Volcano asks for."""
     policies = view.subgroup_policies
     if view.topology is None and not any(policy.topology for policy in policies):
-        return Near()
+        return GroupTopology()
     anchor = view.annotations.get(names.ALLOCATED_HYPERNODE, "")
     whole, problems = book.network(view.topology, "spec.networkTopology", anchor)
-    return Near(whole, problems=problems + _of_policies(view, book)[1])
+    return GroupTopology(whole, problems=problems + _of_policies(view, book)[1])
 
 
-def of_policies(view: views.PodGroup, book: TopologyBook) -> dict[str, TopologyNeed]:
+def of_policies(view: views.PodGroup, book: TopologyIndex) -> dict[str, TopologyNeed]:
     """Policy → what it asks for each part that it makes."""
     return _of_policies(view, book)[0] if view.subgroup_policies else {}
 
 
 def _of_policies(
-    view: views.PodGroup, book: TopologyBook
+    view: views.PodGroup, book: TopologyIndex
 ) -> tuple[dict[str, TopologyNeed], tuple[FieldError, ...]]:
     parts: dict[str, TopologyNeed] = {}
     problems: tuple[FieldError, ...] = ()
@@ -93,10 +93,10 @@ def _of_policies(
     return parts, problems
 
 
-def of_kai_group(view: views.KaiPodGroup, book: TopologyBook) -> Near:
+def of_kai_group(view: views.KaiPodGroup, book: TopologyIndex) -> GroupTopology:
     """What a PodGroup of KAI asks for."""
     if view.topology is None and not any(part.topology_constraint for part in view.subgroups):
-        return Near()
+        return GroupTopology()
     whole, problems = book.constraint(view.topology, "spec.topologyConstraint")
     parts: dict[str, TopologyNeed] = {}
     for at, part in enumerate(view.subgroups):
@@ -105,10 +105,10 @@ def of_kai_group(view: views.KaiPodGroup, book: TopologyBook) -> Near:
         problems += wrong
         if need is not None:
             parts[part.name] = need
-    return Near(whole, parts, problems=problems)
+    return GroupTopology(whole, parts, problems=problems)
 
 
-def of_pods(pods: Iterable[views.Pod], book: TopologyBook) -> Near:
+def of_pods(pods: Iterable[views.Pod], book: TopologyIndex) -> GroupTopology:
     """What the pods of a gang say."""
     said: dict[tuple[tuple[str, str], ...], views.Pod] = {}
     for pod in sorted(pods, key=lambda each: each.name):
@@ -116,14 +116,14 @@ def of_pods(pods: Iterable[views.Pod], book: TopologyBook) -> Near:
             words = tuple((word, pod.annotations[word]) for word in _SAID if word in pod.annotations)
             said.setdefault(words, pod)
     if not said:
-        return Near()
+        return GroupTopology()
     first, *others = said.values()
     if others:
         words = f"pods {first.name} and {others[0].name} of one gang ask for different topologies"
-        return Near(problems=(FieldError("metadata.annotations", words),))
+        return GroupTopology(problems=(FieldError("metadata.annotations", words),))
     whole, problems = book.words(first.annotations)
     size, segment, wrong = book.parts(first.annotations)
-    return Near(whole, size=size, segment=segment, problems=problems + wrong)
+    return GroupTopology(whole, size=size, segment=segment, problems=problems + wrong)
 
 
 def segment_of(pod: views.Pod) -> str:
@@ -138,7 +138,7 @@ def segment_of(pod: views.Pod) -> str:
     return f"{SEGMENT}{int(index) // int(text)}" if int(text) else ""
 
 
-def applied(group: Group, near: Near, pods: Iterable[views.Pod]) -> Group:
+def applied(group: Group, near: GroupTopology, pods: Iterable[views.Pod]) -> Group:
     """The group with what it asks for; held, if that cannot be told."""
     if near.problems:
         return altered(group, held=True)

@@ -18,23 +18,23 @@ from windlass.api.views.numa import NRT, NodeTopology, devices_in
 from windlass.spi.numa import (
     CPU,
     HUGE_PAGES,
+    MAX_NUMA_ZONES,
     MEMORY,
-    MOST_ZONES,
     AlignmentPolicy,
     Amounts,
     ContainerKind,
     ContainerNeed,
-    NodeZones,
-    Zone,
-    ZoneHolding,
-    ZoneNeed,
+    NumaHolding,
+    NumaNeed,
+    NumaTopology,
+    NumaZone,
 )
 
 WHOLE = 1000
 _UNSAID = ""
 
 
-class ZoneReports:
+class NumaReports:
     """The reports about nodes, by kind and node."""
 
     def __init__(self) -> None:
@@ -74,18 +74,18 @@ def _said(report: NodeTopology) -> tuple[object, ...]:
     )
 
 
-def zones_of(view: views.Node, report: NodeTopology | None) -> NodeZones | None:
+def numa_zones_of(view: views.NodeObject, report: NodeTopology | None) -> NumaTopology | None:
     """The zones of a node; ``None`` where nobody knows of any, or of more than a kubelet aligns pods to."""
-    found: NodeZones | None = None
+    found: NumaTopology | None = None
     if report is not None and report.zones:
         found = _reported(view, report)
     else:
         record = numa_annotations.read(view.annotations).record
         found = _published(view, record) if record is not None and record.zones else None
-    return None if found is None or len(found.zones) > MOST_ZONES else found
+    return None if found is None or len(found.zones) > MAX_NUMA_ZONES else found
 
 
-def _reported(view: views.Node, report: NodeTopology) -> NodeZones:
+def _reported(view: views.NodeObject, report: NodeTopology) -> NumaTopology:
     """An exporter that does not tell which managers run is taken to report what they give: processors and
     memory of its zones count for Guaranteed pods."""
     cards = () if devices_in(report) else _cards(view)
@@ -97,10 +97,10 @@ def _reported(view: views.Node, report: NodeTopology) -> NodeZones:
                 capacity[name], allocatable[name] = amounts
         free = None if zone.free is None or cards else _pairs(zone.free)
         costs = tuple(zone.costs.get(other.number, 0) for other in report.zones) if zone.costs else ()
-        found.append(Zone(zone.number, _pairs(capacity), _pairs(allocatable), free, costs))
+        found.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), free, costs))
     policy = AlignmentPolicy(report.policy)
     aligned = policy is not AlignmentPolicy.NONE
-    return NodeZones(
+    return NumaTopology(
         zones=tuple(found),
         policy=policy,
         pod_scope=report.scope == "pod",
@@ -111,7 +111,7 @@ def _reported(view: views.Node, report: NodeTopology) -> NodeZones:
     )
 
 
-def _published(view: views.Node, record: numa_annotations.NodeRecord) -> NodeZones:
+def _published(view: views.NodeObject, record: numa_annotations.NumaNodeRecord) -> NumaTopology:
     """What our own agent says. It serves pods by the scheduler's word, so that of a pod counts as well."""
     left = record.reserved_cpus
     found = []
@@ -123,8 +123,8 @@ def _published(view: views.Node, record: numa_annotations.NodeRecord) -> NodeZon
         allocatable = {CPU: (cpus - kept) // WHOLE * WHOLE, MEMORY: zone.memory}
         for name, amounts in _card_amounts(view, zone.number).items():
             capacity[name], allocatable[name] = amounts
-        found.append(Zone(zone.number, _pairs(capacity), _pairs(allocatable), None, zone.distances))
-    return NodeZones(
+        found.append(NumaZone(zone.number, _pairs(capacity), _pairs(allocatable), None, zone.distances))
+    return NumaTopology(
         zones=tuple(found),
         policy=AlignmentPolicy(record.policy),
         pod_scope=record.scope == "pod",
@@ -143,7 +143,7 @@ def _cpus(text: str) -> tuple[int, ...]:
         return ()
 
 
-def _cards(view: views.Node) -> tuple[tuple[str, int, int], ...]:
+def _cards(view: views.NodeObject) -> tuple[tuple[str, int, int], ...]:
     """(resource, index, zone) of the cards whose zone is known."""
     return tuple(
         (card.resource, card.index, card.numa)
@@ -152,7 +152,7 @@ def _cards(view: views.Node) -> tuple[tuple[str, int, int], ...]:
     )
 
 
-def _counted_off(view: views.Node, found: tuple[Zone, ...]) -> tuple[tuple[str, int, int], ...]:
+def _counted_off(view: views.NodeObject, found: tuple[NumaZone, ...]) -> tuple[tuple[str, int, int], ...]:
     """Where nobody tells cards apart but every one is in some zone: as drivers number them, zone by zone."""
     cards = []
     for resource, units in view.allocatable.items():
@@ -163,7 +163,7 @@ def _counted_off(view: views.Node, found: tuple[Zone, ...]) -> tuple[tuple[str, 
     return tuple(cards)
 
 
-def _card_amounts(view: views.Node, zone: int) -> dict[str, tuple[int, int]]:
+def _card_amounts(view: views.NodeObject, zone: int) -> dict[str, tuple[int, int]]:
     """Of each resource, all cards of the zone, and those that are healthy."""
     found: dict[str, tuple[int, int]] = {}
     for card in node_annotation.read(view.annotations).cards:
@@ -180,7 +180,7 @@ def _pairs(amounts: Mapping[str, int]) -> Amounts:
 # ------------------------------------------------------------------ pods
 
 
-def need_of(shape: PodShape, policy: str = "", parted: Collection[str] = frozenset()) -> ZoneNeed | None:
+def need_of(shape: PodShape, policy: str = "", parted: Collection[str] = frozenset()) -> NumaNeed | None:
     """What a pod asks of zones; ``None`` where nothing of it could be given from one. ``policy``: the one that
     the pod names; a word that is none counts as none. ``parted``: resources of whose devices it has parts."""
     named = AlignmentPolicy(policy) if policy in numa_annotations.POLICIES else None
@@ -194,11 +194,11 @@ def need_of(shape: PodShape, policy: str = "", parted: Collection[str] = frozens
     counts = shape.guaranteed or named not in (None, AlignmentPolicy.NONE)
     if not counts and not any(is_device(name) for one in containers for name, _ in one.amounts):
         return None
-    return _shared(ZoneNeed(containers, shape.guaranteed, named))
+    return _shared(NumaNeed(containers, shape.guaranteed, named))
 
 
 @lru_cache(maxsize=4096)
-def _shared(need: ZoneNeed) -> ZoneNeed:
+def _shared(need: NumaNeed) -> NumaNeed:
     return need
 
 
@@ -206,24 +206,24 @@ def _zoned(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES) or "/" in name
 
 
-def holding_of(annotations: Mapping[str, str]) -> ZoneHolding | None:
+def holding_of(annotations: Mapping[str, str]) -> NumaHolding | None:
     """What a pod holds, by what was observed or written with its binding."""
     placement = numa_annotations.placement_of(annotations)
     return None if placement is None else _holding(placement)
 
 
 @lru_cache(maxsize=16384)
-def _holding(placement: numa_annotations.Placement) -> ZoneHolding:
+def _holding(placement: numa_annotations.Placement) -> NumaHolding:
     """Memory of several zones was pinned as one piece, per kind of memory."""
     spans: dict[str, list[int]] = {}
     for number, amounts in placement:
         for name, units in amounts:
             if units and (name == MEMORY or name.startswith(HUGE_PAGES)):
                 spans.setdefault(name, []).append(number)
-    return ZoneHolding(placement, tuple(tuple(numbers) for _, numbers in sorted(spans.items())))
+    return NumaHolding(placement, tuple(tuple(numbers) for _, numbers in sorted(spans.items())))
 
 
-def words(holding: ZoneHolding | None) -> dict[str, str]:
+def words(holding: NumaHolding | None) -> dict[str, str]:
     """The annotation that goes with the binding of a pod that is served from certain zones."""
     if holding is None or not holding.zones:
         return {}

@@ -2,7 +2,7 @@
 
 HyperNodes become labels that nodes carry inside the engine: one per tier, naming the HyperNode of that tier that
 the node is in, and one that names all of them. A node is in at most one HyperNode of a tier: where two claim it,
-the first by name has it, and the book says so (:attr:`TopologyBook.problems`).
+the first by name has it, and the book says so (:attr:`TopologyIndex.problems`).
 
 Above all HyperNodes is the cluster itself, of a tier one higher than the highest: nodes in no HyperNode are below
 it alone.
@@ -18,7 +18,7 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.api.selectors import labels_selected
+from windlass.api.selectors import from_label_selector
 from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.topology import HYPERNODE as KIND_HYPERNODE
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
@@ -45,7 +45,7 @@ class _Tree:
     """HyperNode → what is wrong with it."""
 
 
-class TopologyBook:
+class TopologyIndex:
     """All objects that say what is near to what."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class TopologyBook:
         """Nodes came, went or changed their labels."""
         self._stale = self._stale or bool(self.hypernodes)
 
-    def settle(self, nodes: Mapping[str, views.Node]) -> tuple[set[str], bool]:
+    def settle(self, nodes: Mapping[str, views.NodeObject]) -> tuple[set[str], bool]:
         """Bring the HyperNodes in line with the nodes: the nodes whose place has changed, and whether the tiers
         have."""
         if not self._stale:
@@ -320,7 +320,7 @@ def _shown(level: views.TopologyLevel) -> str:
 # ---------------------------------------------------------------------- HyperNodes
 
 
-def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.Node]) -> _Tree:
+def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.NodeObject]) -> _Tree:
     problems: list[tuple[str, str]] = []
     members = {name: _members(hypernodes[name], hypernodes, problems) for name in sorted(hypernodes)}
     parents: dict[str, str] = {}
@@ -377,13 +377,13 @@ def _members(
 class _Labelled:
     """Nodes by what they carry of a label, for the labels that somebody asks for."""
 
-    def __init__(self, nodes: Mapping[str, views.Node]) -> None:
+    def __init__(self, nodes: Mapping[str, views.NodeObject]) -> None:
         self._nodes = nodes
         self._by_key: dict[str, dict[str, list[str]]] = {}
 
     def selected(self, wire: LabelSelector) -> Iterable[str]:
         """The nodes that a selector matches."""
-        selector, candidates = labels_selected(wire), self._candidates(wire)
+        selector, candidates = from_label_selector(wire), self._candidates(wire)
         return (name for name in candidates if selector.matches(self._nodes[name].labels))
 
     def _candidates(self, wire: LabelSelector) -> Iterable[str]:
@@ -399,7 +399,7 @@ class _Labelled:
 
 
 def _own_nodes(
-    hypernode: views.HyperNode, nodes: Mapping[str, views.Node], labelled: _Labelled
+    hypernode: views.HyperNode, nodes: Mapping[str, views.NodeObject], labelled: _Labelled
 ) -> Iterable[str]:
     for member in hypernode.members:
         if member.type == KIND_HYPERNODE:

@@ -2,7 +2,7 @@
 
 Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a folder of each
 claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the cluster does not let them be
-read. Neither holds once the server is known to serve classes and claims (:attr:`VolumeBook.served`).
+read. Neither holds once the server is known to serve classes and claims (:attr:`VolumeIndex.served`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.api import selectors, views
 from windlass.api.quantities import from_units
-from windlass.api.views.podshape import LabelSelector, Requirement
+from windlass.api.views.podshape import LabelSelector, RequirementWire
 from windlass.api.views.storage import SELECTED_NODE
 from windlass.kits.dicts import put
 from windlass.plugins.nodes.label_match import labels_match
@@ -40,16 +40,21 @@ class StorageWrite:
 
 
 Item = (
-    views.Claim | views.Volume | views.StorageClass | views.CsiNode | views.CsiDriver | views.StorageCapacity
+    views.PersistentVolumeClaim
+    | views.PersistentVolume
+    | views.StorageClass
+    | views.CsiNode
+    | views.CsiDriver
+    | views.StorageCapacity
 )
 
 
-class VolumeBook:
+class VolumeIndex:
     """What is known of storage."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, views.Claim] = {}
-        self.volumes: dict[str, views.Volume] = {}
+        self.claims: dict[str, views.PersistentVolumeClaim] = {}
+        self.volumes: dict[str, views.PersistentVolume] = {}
         self.classes: dict[str, views.StorageClass] = {}
         self.limits: dict[str, Mapping[str, int]] = {}
         """Node → resource that counts attached volumes → how many."""
@@ -74,12 +79,12 @@ class VolumeBook:
         """Take in an object as it is now; whether anything changed that matters."""
         self._provides = None
         match item:
-            case views.Claim():
+            case views.PersistentVolumeClaim():
                 if item.volume:
                     self._take_back(item.key, item.volume)
                 self._file(item.key, item)
                 return put(self.claims, item.key, item)
-            case views.Volume():
+            case views.PersistentVolume():
                 if item.claim:
                     self._given.pop(item.name, None)
                 return put(self.volumes, item.name, item)
@@ -98,11 +103,11 @@ class VolumeBook:
         """The object is gone; whether it was known."""
         self._provides = None
         match item:
-            case views.Claim():
+            case views.PersistentVolumeClaim():
                 self._take_back(item.key)
                 self._file(item.key, None)
                 return self.claims.pop(item.key, None) is not None
-            case views.Volume():
+            case views.PersistentVolume():
                 self._given.pop(item.name, None)
                 return self.volumes.pop(item.name, None) is not None
             case views.StorageClass():
@@ -114,7 +119,7 @@ class VolumeBook:
             case views.StorageCapacity():
                 return self.pools.pop(item.key, None) is not None
 
-    def _file(self, key: str, claim: views.Claim | None) -> None:
+    def _file(self, key: str, claim: views.PersistentVolumeClaim | None) -> None:
         """The claim is now so, and was as :attr:`claims` still has it."""
         before = self.claims.get(key)
         self._open.pop(key, None)
@@ -129,11 +134,11 @@ class VolumeBook:
 
     def concerned(self, item: Item) -> Iterable[str] | None:
         """The claims (keys) that may be judged otherwise since this object changed; ``None``: whichever there are."""
-        if isinstance(item, views.Claim):
+        if isinstance(item, views.PersistentVolumeClaim):
             return None if len(self.claims) <= 1 else (item.key,)  # whether there are any matters to all
         if not self.served:
             return None
-        holders = self._holders.get(item.name, {}) if isinstance(item, views.Volume) else {}
+        holders = self._holders.get(item.name, {}) if isinstance(item, views.PersistentVolume) else {}
         return (*holders, *self._open)
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
@@ -249,7 +254,7 @@ class VolumeBook:
             )
         return self._provides
 
-    def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:
+    def _bound(self, claim: views.PersistentVolumeClaim, exclusive: bool) -> VolumeNeed | None:
         volume = self.volumes.get(claim.volume)
         if volume is None:
             return VolumeNeed(claim.key, fault=f"volume {claim.volume} of claim {claim.key} does not exist")
@@ -260,13 +265,13 @@ class VolumeBook:
         identity = f"{volume.driver}^{volume.handle}" if limit else ""
         return VolumeNeed(claim.key, terms=terms, exclusive=exclusive, limit=limit, identity=identity)
 
-    def _class_of(self, claim: views.Claim) -> views.StorageClass | None:
+    def _class_of(self, claim: views.PersistentVolumeClaim) -> views.StorageClass | None:
         if claim.storage_class is None:
             defaults = sorted(name for name, found in self.classes.items() if found.default)
             return self.classes[defaults[0]] if defaults else None
         return self.classes.get(claim.storage_class)
 
-    def _options(self, claim: views.Claim, storage_class: str) -> Iterator[VolumeOption]:
+    def _options(self, claim: views.PersistentVolumeClaim, storage_class: str) -> Iterator[VolumeOption]:
         """The volumes that could serve the claim, the smallest first."""
         for volume in sorted(self.volumes.values(), key=lambda v: (v.capacity, v.name)):
             if (
@@ -304,7 +309,7 @@ def _provisioned(
     return tuple(dict.fromkeys(terms))
 
 
-def _terms(volume: views.Volume) -> tuple[NodeTerm, ...] | None:
+def _terms(volume: views.PersistentVolume) -> tuple[NodeTerm, ...] | None:
     """The nodes that reach a volume: by its node affinity and its zone labels; ``None`` for all."""
     zones = tuple(
         Expression(key, "In", tuple(sorted(volume.labels[key].split("__"))))
@@ -324,7 +329,7 @@ def _chosen(selector: LabelSelector) -> tuple[Expression, ...]:
     return (*equal, *_expressions(selector.match_expressions))
 
 
-def _expressions(requirements: Sequence[Requirement] | None) -> tuple[Expression, ...]:
+def _expressions(requirements: Sequence[RequirementWire] | None) -> tuple[Expression, ...]:
     return tuple(Expression(r.key, r.operator, r.values or ()) for r in requirements or ())
 
 

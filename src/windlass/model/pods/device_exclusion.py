@@ -27,8 +27,8 @@ Rules = tuple[Labels, ...]
 
 def of_pod(pod: Pod, rules: Rules) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the pod carries, and what it avoids; sorted."""
-    carries = {f"role:{word}" for word in _words(pod.annotations.get(names.CARD_ROLE, ""))}
-    avoids = {f"role:{word}" for word in _words(pod.annotations.get(names.CARD_AVOIDS, ""))}
+    carries = {f"role:{word}" for word in _words(pod.annotations.get(names.DEVICE_SHARING_LABEL, ""))}
+    avoids = {f"role:{word}" for word in _words(pod.annotations.get(names.DEVICE_SHARING_EXCLUDE, ""))}
     if any(_matches(pod.labels, rule) for rule in rules):
         carries.add(EXCLUSIVE)
         avoids.add(EXCLUSIVE)

@@ -87,7 +87,7 @@ def task_of(
     now: float = 0.0,
     dialect: Dialect = Dialect.VOLCANO,
     subgroup: str = "",
-    node: views.Node | None = None,
+    node: views.NodeObject | None = None,
     budgets: tuple[str, ...] = (),
     decided: float = 0.0,
 ) -> Task:

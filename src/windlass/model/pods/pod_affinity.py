@@ -11,9 +11,9 @@ from windlass.api import selectors
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import (
     LabelSelector,
-    PodAffinity,
     PodAffinityTerm,
-    Requirement,
+    PodAffinityWire,
+    RequirementWire,
     SpreadConstraint,
 )
 from windlass.kits.numbers import whole
@@ -46,7 +46,7 @@ def _spread_problems(wire: SpreadConstraint, field: str) -> Iterator[FieldError]
 
 
 def expressions(
-    requirements: Sequence[Requirement] | None,
+    requirements: Sequence[RequirementWire] | None,
     field: str,
     operators: Sequence[str],
     problems: list[FieldError],
@@ -82,7 +82,7 @@ def _objection(
     return None
 
 
-class Relations:
+class PodRelations:
     """Translates what one class of pods asks about other pods. ``labels``: its own, as far as any pod
     selects on them; ``namespaces``: the labels of each namespace."""
 
@@ -96,14 +96,14 @@ class Relations:
         self._namespaces = namespaces
         self._problems = problems
 
-    def required(self, wire: PodAffinity | None, side: str) -> tuple[PodTerm, ...]:
+    def required(self, wire: PodAffinityWire | None, side: str) -> tuple[PodTerm, ...]:
         """``side``: ``podAffinity`` or ``podAntiAffinity``."""
         if wire is None:
             return ()
         base = f"spec.affinity.{side}.requiredDuringSchedulingIgnoredDuringExecution"
         return tuple(self._term(term, f"{base}[{i}]") for i, term in enumerate(wire.required or ()))
 
-    def preferred(self, wire: PodAffinity | None, side: str) -> tuple[WeightedPodTerm, ...]:
+    def preferred(self, wire: PodAffinityWire | None, side: str) -> tuple[WeightedPodTerm, ...]:
         if wire is None:
             return ()
         base = f"spec.affinity.{side}.preferredDuringSchedulingIgnoredDuringExecution"

@@ -12,11 +12,11 @@ from windlass.api import annotations as names
 from windlass.api.errors import FieldError
 from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import NodeSelectorTerm
-from windlass.api.views.podshape import Toleration as WireToleration
-from windlass.model.devices.device_needs import CardFacts, Context, parts_of
+from windlass.api.views.podshape import TolerationWire as WireToleration
+from windlass.model.devices.device_needs import ClusterDeviceFacts, DeviceRequestContext, parts_of
 from windlass.model.nodes.numa import need_of
 from windlass.model.pods.label_vocabulary import Vocabulary, selects_namespaces
-from windlass.model.pods.pod_affinity import LABEL_OPERATORS, Relations, expressions
+from windlass.model.pods.pod_affinity import LABEL_OPERATORS, PodRelations, expressions
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import (
     Dialect,
@@ -25,7 +25,7 @@ from windlass.spi.objects import (
     Needs,
     NodeGroups,
     NodeTerm,
-    RoleWishes,
+    RolePreferences,
     Scoring,
     Toleration,
     VolumeNeed,
@@ -37,7 +37,7 @@ _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedPod:
     """``problems`` are the fields that contradict themselves; ``needs`` then lacks them."""
 
     needs: Needs
@@ -52,9 +52,9 @@ class Extras:
     node_groups: NodeGroups | None = None
     revocable_zone: str = ""
     scoring: Scoring | None = None
-    cards: Context | None = None
+    cards: DeviceRequestContext | None = None
     zone_policy: str = ""
-    roles: RoleWishes | None = None
+    roles: RolePreferences | None = None
 
 
 def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
@@ -73,7 +73,7 @@ _Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None,
 
 
 _NO_EXTRAS = Extras()
-_NO_CONTEXT = Context()
+_NO_CONTEXT = DeviceRequestContext()
 
 
 class NeedsTable:
@@ -83,14 +83,14 @@ class NeedsTable:
         self._vocabulary = vocabulary
         self._namespaces = namespaces
         self._version = -1
-        self.facts = CardFacts()
+        self.facts = ClusterDeviceFacts()
         self.zoned = False
         """Whether NUMA zones of any node are known: else nobody's needs of them are told."""
         self.images = False
         """Whether a policy looks at container images: else nobody's are told."""
-        self._table: dict[_Key, Translated] = {}
+        self._table: dict[_Key, TranslatedPod] = {}
 
-    def learn_cards(self, facts: CardFacts) -> None:
+    def learn_cards(self, facts: ClusterDeviceFacts) -> None:
         """What is known of the cluster's cards has changed: parts of them are charged anew."""
         self.facts = facts
         self._table.clear()
@@ -104,7 +104,9 @@ class NeedsTable:
         """Forget what depended on the labels of namespaces."""
         self._table = {key: entry for key, entry in self._table.items() if not selects_namespaces(key[0])}
 
-    def of(self, pod: Pod, dialect: Dialect = Dialect.WINDLASS, extras: Extras | None = None) -> Translated:
+    def of(
+        self, pod: Pod, dialect: Dialect = Dialect.WINDLASS, extras: Extras | None = None
+    ) -> TranslatedPod:
         """The needs of a pod, placed by the rules of ``dialect``. ``vocabulary`` must have learned its shape."""
         vocabulary = self._vocabulary
         if vocabulary.version != self._version:
@@ -139,7 +141,7 @@ class NeedsTable:
                 else None,
                 images=images,
             )
-            entry = self._table[key] = Translated(needs, (*entry.problems, *parts.problems))
+            entry = self._table[key] = TranslatedPod(needs, (*entry.problems, *parts.problems))
         return entry
 
     def retain(self, shapes: set[int]) -> None:
@@ -166,10 +168,10 @@ def _translate(
     namespace: str,
     labels: tuple[tuple[str, str], ...],
     namespaces: Mapping[str, Mapping[str, str]],
-) -> Translated:
+) -> TranslatedPod:
     problems: list[FieldError] = []
     terms, preferred = _node_affinity(shape, problems)
-    relations = Relations(dict(labels), namespaces, problems)
+    relations = PodRelations(dict(labels), namespaces, problems)
     near = shape.affinity.pod_affinity if shape.affinity is not None else None
     far = shape.affinity.pod_anti_affinity if shape.affinity is not None else None
     needs = Needs(
@@ -186,10 +188,12 @@ def _translate(
         labels=labels,
         namespace=namespace,
     )
-    return Translated(needs, tuple(problems))
+    return TranslatedPod(needs, tuple(problems))
 
 
-def _pinned(terms: tuple[NodeTerm, ...] | None, cards: Context | None) -> tuple[NodeTerm, ...] | None:
+def _pinned(
+    terms: tuple[NodeTerm, ...] | None, cards: DeviceRequestContext | None
+) -> tuple[NodeTerm, ...] | None:
     """The pod's own terms, on the one node where a claim that it shares is."""
     if cards is None or not cards.pinned:
         return terms

@@ -33,7 +33,7 @@ _STATES = {
 }
 
 
-def queue_of(view: views.Queue) -> Queue:
+def queue_of(view: views.QueueObject) -> Queue:
     """An absent parent is ``root``, an absent state Open; a state that is no known one takes no work.
 
     A resource whose limit cannot be read is left out of its list (``view.problems`` say so).
@@ -59,7 +59,7 @@ def amounts_named(queue: Queue) -> tuple[Mapping[str, int], ...]:
     return queue.guarantee, queue.deserved, queue.capability
 
 
-def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | None:
+def node_groups_of(name: str, known: Mapping[str, views.QueueObject]) -> NodeGroups | None:
     """The groups of nodes that a queue names, else those of its nearest ancestor that names any; with the
     limits of the queue itself there."""
     seen: set[str] = set()
@@ -87,7 +87,7 @@ def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | 
 
 
 def _limits(
-    found: views.NodeGroupAffinity | None,
+    found: views.QueueAffinity | None,
 ) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...] | None:
     """The limits by group of nodes; ``None`` for a text that says none."""
     if found is None or not found.limits:

@@ -37,7 +37,7 @@ _TAKEN = ("root", "default")
 
 
 @dataclass(slots=True)
-class Translation:
+class KueueImport:
     """``objects``: queues, parents first, then namespaces (only what is to be patched), then PodGroups."""
 
     queues: list[Json] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Translation:
     notes: list[str] = field(default_factory=list)
 
 
-def translate(objects: Iterable[Mapping[str, Any]]) -> Translation:
+def translate(objects: Iterable[Mapping[str, Any]]) -> KueueImport:
     """Raises :class:`~windlass.api.quantities.QuantityError` on an amount that is none, ``ValueError`` on cohorts that
     are above one another; both say of which object."""
     return _Work(objects).done()
@@ -72,7 +72,7 @@ class _Work:
         for obj in objects:
             if str(obj.get("apiVersion", "")).startswith(f"{GROUP}/") and obj.get("kind") in self._kinds:
                 self._kinds[str(obj["kind"])].append(obj)
-        self._out = Translation()
+        self._out = KueueImport()
         self._specs = {_name(obj): obj.get("spec") or {} for obj in self._kinds["ClusterQueue"]}
         self._cohorts: dict[str, Mapping[str, Any]] = {
             _name(obj): obj.get("spec") or {} for obj in self._kinds["Cohort"]
@@ -89,7 +89,7 @@ class _Work:
                 except quantities.QuantityError as error:
                     raise quantities.QuantityError(f"{kind} {name}: {error}") from error
 
-    def done(self) -> Translation:
+    def done(self) -> KueueImport:
         self._weights = self._whole_weights()
         totals = {name: self._total(name, ()) for name in self._cohorts}
         for name in self._by_depth():

@@ -17,7 +17,7 @@ from typing import TypeVar
 from windlass.api import annotations as names
 from windlass.kits import durations
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
-from windlass.spi.objects import Past
+from windlass.spi.objects import AttainedService
 
 _Said = TypeVar("_Said")
 SLACK_SECONDS = 60.0
@@ -25,7 +25,7 @@ SLACK_SECONDS = 60.0
 CARRIED = (names.ATTAINED, names.ATTAINED_AT, names.SUSPENSIONS, names.ATTAINED_SINCE)
 
 
-def written(past: Past) -> dict[str, str | None]:
+def written(past: AttainedService) -> dict[str, str | None]:
     """As annotations: whole seconds, rounded down."""
     return {
         names.ATTAINED: durations.write(past.attained),
@@ -43,7 +43,7 @@ def carried(annotations: Mapping[str, str], created: str) -> dict[str, str]:
     return {names.ATTAINED_SINCE: created} | found
 
 
-def past_of(annotations: Mapping[str, str], created: float) -> Past | None:
+def attained_service_of(annotations: Mapping[str, str], created: float) -> AttainedService | None:
     """What is written; ``None`` where nothing is, or what cannot be true. ``created``: when the object was made."""
     if names.ATTAINED not in annotations:
         return None
@@ -64,7 +64,7 @@ def problem(annotations: Mapping[str, str], created: float) -> str:
     return ""
 
 
-def _read(annotations: Mapping[str, str], created: float) -> Past:
+def _read(annotations: Mapping[str, str], created: float) -> AttainedService:
     attained = _said(annotations, names.ATTAINED, durations.parse)
     at = _said(annotations, names.ATTAINED_AT, parse_rfc3339)
     times = _said(annotations, names.SUSPENSIONS, int) if names.SUSPENSIONS in annotations else 0
@@ -85,7 +85,7 @@ def _read(annotations: Mapping[str, str], created: float) -> Past:
             f"{names.ATTAINED}: {annotations[names.ATTAINED]} is longer than the object was there by"
             f" {annotations[names.ATTAINED_AT]} (since {rfc3339(created)})"
         )
-    return Past(attained, at, int(times), since)
+    return AttainedService(attained, at, int(times), since)
 
 
 def _said(annotations: Mapping[str, str], name: str, read: Callable[[str], _Said]) -> _Said:

@@ -27,7 +27,7 @@ class _Text(msgspec.Struct, frozen=True, rename={"claimer": "for"}):
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class EvictionRecord:
     """``at``: when it was decided, Unix seconds. ``action``, ``claimer``: as of an eviction. ``pods``: name → uid, or
     how it begins."""
 
@@ -42,7 +42,7 @@ class Departure:
         return bool(known) and known is not None and uid.startswith(known)
 
 
-def encode(departure: Departure) -> str | None:
+def encode(departure: EvictionRecord) -> str | None:
     """The text; ``None`` for a gang so large that no annotation holds it."""
     pods = {name: uid[:_UID] for name, uid in departure.pods.items()}
     return packed_text.pack(
@@ -50,10 +50,10 @@ def encode(departure: Departure) -> str | None:
     )
 
 
-def decode(text: str) -> Departure | None:
+def decode(text: str) -> EvictionRecord | None:
     """What a text says; ``None`` for one that is none (somebody edited it)."""
     try:
         found = msgspec.json.decode(packed_text.unpack(text), type=_Text)
-        return Departure(parse_rfc3339(found.at), found.action, found.claimer, found.pods)
+        return EvictionRecord(parse_rfc3339(found.at), found.action, found.claimer, found.pods)
     except ValueError:
         return None

@@ -22,20 +22,20 @@ from windlass.api.devices.request import WHOLE
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.model.records import packed_text
-from windlass.spi.numa import ZoneHolding
+from windlass.spi.numa import NumaHolding
 
 _UID = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ReservedPlace:
     """``uid``: the first characters of the pod's."""
 
     pod: str
     uid: str
     node: str
     devices: tuple[DeviceShare, ...] = ()
-    zones: ZoneHolding | None = None
+    zones: NumaHolding | None = None
 
     def is_of(self, uid: str) -> bool:
         """Whether it was given to this incarnation of the pod."""
@@ -43,11 +43,11 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class GangReservation:
     """``at``: when it was decided, Unix seconds."""
 
     at: float
-    seats: tuple[Seat, ...]
+    seats: tuple[ReservedPlace, ...]
 
 
 def encode(binds: Iterable[Bind], now: float) -> str | None:
@@ -64,12 +64,12 @@ def encode(binds: Iterable[Bind], now: float) -> str | None:
     return packed_text.pack(text)
 
 
-def decode(text: str) -> Reservation | None:
+def decode(text: str) -> GangReservation | None:
     """What a text says; ``None`` for one that is none (somebody edited it)."""
     try:
         found = msgspec.json.decode(packed_text.unpack(text))
         seats = tuple(_seat(pod, said) for pod, said in found["seats"].items())
-        return Reservation(parse_rfc3339(found["at"]), seats)
+        return GangReservation(parse_rfc3339(found["at"]), seats)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -103,10 +103,10 @@ def _devices(said: Any) -> tuple[DeviceShare, ...]:
 _FIELDS = ("index", "resource", "milli", "memory_mib", "profile", "start", "card_mib", "draws")
 
 
-def _seat(pod: str, said: Sequence[Any]) -> Seat:
+def _seat(pod: str, said: Sequence[Any]) -> ReservedPlace:
     uid, node, *more = said
     if not (isinstance(uid, str) and isinstance(node, str) and node):
         raise ValueError("a seat is the pod's uid and a node")
     devices = _devices(more[0]) if more else ()
-    zones = msgspec.convert(more[1], ZoneHolding) if len(more) > 1 else None
-    return Seat(pod, uid, node, devices, zones)
+    zones = msgspec.convert(more[1], NumaHolding) if len(more) > 1 else None
+    return ReservedPlace(pod, uid, node, devices, zones)

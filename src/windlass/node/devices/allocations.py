@@ -5,7 +5,7 @@ memory than it has, slices that overlap. It outlives the agent, however that end
 
 It does not wait for the disk. What a power cut leaves may be older, torn or empty; but then nothing runs on the cards
 any more, and each pod that is started again takes anew what its binding names
-(:meth:`~windlass.node.devices.manager.CardKeeper.take`).
+(:meth:`~windlass.node.devices.manager.DeviceManager.take`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeviceBusy(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeviceHold:
     """All of a card (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices.
 
     ``together``: the ResourceClaim (``namespace/name``) through which pods use the card together; those of one
@@ -57,12 +57,12 @@ class Claim:
 class Held:
     """A claim and whose it is: the pod's uid and its ``namespace/name``."""
 
-    claim: Claim
+    claim: DeviceHold
     uid: str
     pod: str
 
 
-class DeviceLedger:
+class DeviceAllocations:
     """All claims in a JSON file, rewritten whole at each change. ``lost``: why what the file said is not known; empty
     if it is.
 
@@ -84,7 +84,7 @@ class DeviceLedger:
     def held(self) -> tuple[Held, ...]:
         return self._held
 
-    def of(self, uid: str) -> tuple[Claim, ...]:
+    def of(self, uid: str) -> tuple[DeviceHold, ...]:
         """What the pod holds."""
         return tuple(held.claim for held in self._held if held.uid == uid)
 
@@ -92,7 +92,7 @@ class DeviceLedger:
         return tuple(held for held in self._held if held.claim.device == device)
 
     def claim(
-        self, uid: str, pod: str, claims: Sequence[Claim], memory: Mapping[str, int] | None = None
+        self, uid: str, pod: str, claims: Sequence[DeviceHold], memory: Mapping[str, int] | None = None
     ) -> None:
         """Give ``claims`` to the pod; once more is no change. Raises :class:`DeviceBusy`, taking none.
 
@@ -107,7 +107,7 @@ class DeviceLedger:
             present.append(Held(claim, uid, pod))
         self._write(tuple(present))
 
-    def release(self, uid: str) -> list[Claim]:
+    def release(self, uid: str) -> list[DeviceHold]:
         """Take back all that the pod holds; what that was."""
         freed = [held.claim for held in self._held if held.uid == uid]
         if freed:
@@ -115,7 +115,7 @@ class DeviceLedger:
                 self._write(tuple(held for held in self._held if held.uid != uid))
         return freed
 
-    def keep_only(self, uids: Collection[str]) -> list[Claim]:
+    def keep_only(self, uids: Collection[str]) -> list[DeviceHold]:
         """Take back what pods hold that are no longer on this machine."""
         freed = [held.claim for held in self._held if held.uid not in uids]
         if freed:
@@ -133,13 +133,13 @@ def _read(record: Mapping[str, Any]) -> Iterator[Held]:
     if isinstance(claims, list):
         for entry in claims:
             fields = {key: value for key, value in entry.items() if key not in ("uid", "pod")}
-            yield Held(Claim(**fields), str(entry["uid"]), str(entry["pod"]))
+            yield Held(DeviceHold(**fields), str(entry["uid"]), str(entry["pod"]))
         return
     for device, holder in record.items():
-        yield Held(Claim(str(device)), str(holder["uid"]), str(holder["pod"]))
+        yield Held(DeviceHold(str(device)), str(holder["uid"]), str(holder["pod"]))
 
 
-def _check(claim: Claim, present: Sequence[Held], memory: Mapping[str, int]) -> None:
+def _check(claim: DeviceHold, present: Sequence[Held], memory: Mapping[str, int]) -> None:
     """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one card."""
     for held in present:
         other = held.claim
@@ -163,6 +163,6 @@ def _check(claim: Claim, present: Sequence[Held], memory: Mapping[str, int]) -> 
         )
 
 
-def _overlap(one: Claim, other: Claim) -> bool:
+def _overlap(one: DeviceHold, other: DeviceHold) -> bool:
     first, second = sorted((one, other), key=lambda claim: claim.start)
     return second.start < first.start + max(1, first.size)

@@ -22,7 +22,7 @@ _CARD = re.compile(r"GPU-[0-9A-Za-z-]{1,64}|[0-9]{1,4}")
 _CDI = "k8s.device-plugin.nvidia.com/gpu="
 
 
-def given_card(
+def find_assigned_device(
     environment: Mapping[str, str], *, mounts: Path = MOUNTS, load: Callable[[], library.Nvml] = library.load
 ) -> str:
     """Its name as ``NVIDIA_VISIBLE_DEVICES`` takes it: a UUID, or the index where that is how the plug-in counts.

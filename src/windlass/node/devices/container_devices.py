@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from windlass.api.devices.assignment_annotations import Part, from_annotations
+from windlass.api.devices.assignment_annotations import DeviceAssignment, from_annotations
 from windlass.api.devices.models import AMD, ASCEND, GAUDI, NVIDIA
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.api.devices.request_parser import (
     amounts_of,
     annotation_words,
@@ -29,29 +29,29 @@ _NO_DAEMON = "/nonexistent/nvidia-mps"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class VisibleDevice:
     """A part of a card with what a process knows it by: ``GPU-…``, ``MIG-…``, or an index."""
 
-    card: Card
-    part: Part
+    card: DeviceRecord
+    part: DeviceAssignment
     identifier: str
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class ContainerDevices:
     """``count`` cards of one container: whole, parts of any kind, or slices of a profile."""
 
     count: int
     whole: bool = False
     profile: str = ""
 
-    def fits(self, part: Part) -> bool:
+    def fits(self, part: DeviceAssignment) -> bool:
         if self.profile:
             return part.profile == self.profile
         return part.whole if self.whole else not part.whole
 
 
-def draws(pod: Mapping[str, Any]) -> dict[str, list[Draw]]:
+def draws(pod: Mapping[str, Any]) -> dict[str, list[ContainerDevices]]:
     """What each container of a pod asks of cards, by :mod:`windlass.api.devices.request_parser`; others are not in
     it."""
     spec = pod["spec"]
@@ -62,16 +62,16 @@ def draws(pod: Mapping[str, Any]) -> dict[str, list[Draw]]:
         if container.init:
             asks += read((replace(container, init=False),)).asks
     first = next((container["name"] for container in spec.get("containers") or ()), "")
-    found: dict[str, list[Draw]] = {}
+    found: dict[str, list[ContainerDevices]] = {}
     for ask in asks:
-        found.setdefault(ask.container or first, []).append(Draw(ask.count, profile=ask.profile))
+        found.setdefault(ask.container or first, []).append(ContainerDevices(ask.count, profile=ask.profile))
     for name, count in containers_asking(pod).items():
         if name not in found:
-            found[name] = [Draw(count, whole=True)]
+            found[name] = [ContainerDevices(count, whole=True)]
     return found | _claimed(pod, found)
 
 
-def shared_claim(pod: Mapping[str, Any]) -> str:
+def shared_hold(pod: Mapping[str, Any]) -> str:
     """The ResourceClaim (``namespace/name``) that a pod may use together with others: one that it names itself
     and has all its cards from. Empty for all other pods."""
     claims = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()]
@@ -80,7 +80,9 @@ def shared_claim(pod: Mapping[str, Any]) -> str:
     return f"{pod['metadata'].get('namespace', 'default')}/{claims[0]}"
 
 
-def _claimed(pod: Mapping[str, Any], found: Mapping[str, list[Draw]]) -> dict[str, list[Draw]]:
+def _claimed(
+    pod: Mapping[str, Any], found: Mapping[str, list[ContainerDevices]]
+) -> dict[str, list[ContainerDevices]]:
     """The container that uses the pod's claims for devices: how many they come to is said by the binding alone."""
     spec = pod["spec"]
     if not spec.get("resourceClaims"):
@@ -93,10 +95,10 @@ def _claimed(pod: Mapping[str, Any], found: Mapping[str, list[Draw]]) -> dict[st
     given = [part for part in from_annotations(pod["metadata"].get("annotations") or {}) if part.whole]
     others = sum(draw.count for every in found.values() for draw in every if draw.whole)
     left = len(given) - others
-    return {names[0]: [Draw(left, whole=True)]} if names and left > 0 else {}
+    return {names[0]: [ContainerDevices(left, whole=True)]} if names and left > 0 else {}
 
 
-def whole_cards(pod: Mapping[str, Any]) -> int:
+def whole_devices(pod: Mapping[str, Any]) -> int:
     """Whole cards the pod needs at once: the sum of its containers, or the largest init container."""
     wanted = {name: sum(d.count for d in every if d.whole) for name, every in draws(pod).items()}
     mains = sum(wanted.get(container["name"], 0) for container in pod["spec"].get("containers") or ())
@@ -130,7 +132,7 @@ def resource_of(pod: Mapping[str, Any], default: str) -> str:
     return default
 
 
-def share_out(pod: Mapping[str, Any], given: Sequence[Given]) -> dict[str, list[Given]]:
+def share_out(pod: Mapping[str, Any], given: Sequence[VisibleDevice]) -> dict[str, list[VisibleDevice]]:
     """The pod's cards among its containers, in the order in which they ask.
 
     Init containers run before the others, so they draw from the same cards anew. Where one container alone
@@ -138,7 +140,7 @@ def share_out(pod: Mapping[str, Any], given: Sequence[Given]) -> dict[str, list[
     """
     spec = pod["spec"]
     wanted = draws(pod)
-    shares: dict[str, list[Given]] = {}
+    shares: dict[str, list[VisibleDevice]] = {}
     for group in ("containers", "initContainers"):
         names = [container["name"] for container in spec.get(group) or ()]
         asking = [name for name in names if wanted.get(name)]
@@ -150,9 +152,9 @@ def share_out(pod: Mapping[str, Any], given: Sequence[Given]) -> dict[str, list[
     return shares
 
 
-def _draw(wanted: Sequence[Draw], left: list[Given]) -> list[Given]:
+def _draw(wanted: Sequence[ContainerDevices], left: list[VisibleDevice]) -> list[VisibleDevice]:
     """Take out of ``left`` what is asked for, in order."""
-    taken: list[Given] = []
+    taken: list[VisibleDevice] = []
     for draw in wanted:
         for each in [each for each in left if draw.fits(each.part)][: draw.count]:
             left.remove(each)
@@ -160,7 +162,9 @@ def _draw(wanted: Sequence[Draw], left: list[Given]) -> list[Given]:
     return taken
 
 
-def visible(given: Sequence[Given], kinds: Sequence[str], daemon: Daemon | None = None) -> dict[str, str]:
+def visible(
+    given: Sequence[VisibleDevice], kinds: Sequence[str], daemon: Daemon | None = None
+) -> dict[str, str]:
     """The environment that shows a container these cards and no others.
 
     ``kinds``: the resources of all cards of the machine; of those that the container has none of it sees none.
@@ -184,7 +188,7 @@ def visible(given: Sequence[Given], kinds: Sequence[str], daemon: Daemon | None 
     return found
 
 
-def apart(given: Sequence[Given], daemon: Daemon | None) -> dict[str, str]:
+def apart(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
     """What keeps a process with whole cards or slices away from the sharers' MPS server, which it would find
     by itself: a fault of one client ends all. A manifest that names a directory of its own is left its word."""
     if daemon is None or not daemon.runs or not given or shared(given):
@@ -192,24 +196,24 @@ def apart(given: Sequence[Given], daemon: Daemon | None) -> dict[str, str]:
     return {mps.PIPE_DIRECTORY: _NO_DAEMON}
 
 
-def shared(given: Sequence[Given]) -> list[Given]:
+def shared(given: Sequence[VisibleDevice]) -> list[VisibleDevice]:
     """Those that others may have a part of too, not counting slices, which hardware keeps apart."""
     return [each for each in given if not each.part.whole and not each.part.profile]
 
 
-def enforced(given: Sequence[Given], daemon: Daemon | None) -> bool:
+def enforced(given: Sequence[VisibleDevice], daemon: Daemon | None) -> bool:
     """Whether all shares are held to by the driver."""
     return daemon is not None and daemon.runs and all(each.card.mps for each in shared(given))
 
 
-def _limits(given: Sequence[Given], daemon: Daemon | None) -> dict[str, str]:
+def _limits(given: Sequence[VisibleDevice], daemon: Daemon | None) -> dict[str, str]:
     if daemon is None or not shared(given) or not enforced(given, daemon):
         return {}
     shares = [(each.part.milli if not each.part.whole else 0, each.part.memory_mib) for each in given]
     return mps.client_environment(daemon, shares)
 
 
-def words(given: Given) -> str:
+def words(given: VisibleDevice) -> str:
     """``10240 MiB of card 0``, ``50 % of card 0``, ``slice 1g.10gb at 6 of card 0``, ``card 0``."""
     part, where = given.part, f"card {given.card.index}"
     if part.profile:

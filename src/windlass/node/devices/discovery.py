@@ -1,7 +1,7 @@
 """Which accelerators this machine has: by NVML, simulated on request, or none.
 
 A machine without a driver has no GPUs; that is no error. What is found becomes records
-(:class:`windlass.api.devices.node_annotation.Card`), labels and amounts of the Node.
+(:class:`windlass.api.devices.node_annotation.DeviceRecord`), labels and amounts of the Node.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from msgspec.structs import replace as altered
 
 from windlass.api.devices.models import NVIDIA
-from windlass.api.devices.node_annotation import Card, SliceInstance
+from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
 from windlass.node.devices import labels
 from windlass.node.devices.index_store import first_free, numbered
-from windlass.node.devices.nvml import CardFacts, Nvml, link_groups, load, machine_name
-from windlass.node.devices.simulated import SIMULATED, SimulationError, simulated_cards
+from windlass.node.devices.nvml import Nvml, NvmlDevice, link_groups, load, machine_name
+from windlass.node.devices.simulated import SIMULATED, SimulationError, simulated_devices
 
 RESOURCE = NVIDIA
 AUTO, NONE = "auto", "none"
@@ -33,7 +33,7 @@ class DeviceOptionError(ValueError):
 class Inventory:
     """``cards`` in the order of their indices. ``profiles``: of each card (by UUID) NVML's profile ids."""
 
-    cards: tuple[Card, ...] = ()
+    cards: tuple[DeviceRecord, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
     note: str = ""
@@ -50,7 +50,7 @@ class Inventory:
         """The resources of all cards."""
         return tuple(dict.fromkeys(card.resource for card in self.cards))
 
-    def find(self, index: int, resource: str = "") -> Card:
+    def find(self, index: int, resource: str = "") -> DeviceRecord:
         """Raises ``LookupError`` naming the index that this machine does not have.
 
         Without a resource the first kind of cards is meant.
@@ -63,7 +63,7 @@ class Inventory:
         raise LookupError(f"there is no device {index} on this machine (it has {len(own)})")
 
 
-def key_of(card: Card) -> str:
+def key_of(card: DeviceRecord) -> str:
     """A card's name in the ledger: its index, with the resource before it for other than NVIDIA's."""
     return str(card.index) if card.resource == NVIDIA else f"{card.resource}/{card.index}"
 
@@ -77,7 +77,7 @@ def has_files() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DiscoveryOptions:
     """How MIG cards are handed out, which instances are the agent's own: (card's UUID, profile, start), and
     whether the agent may carve at all. ``mps``: a daemon serves the cards that are not in MIG mode."""
 
@@ -118,13 +118,13 @@ def open_nvml(loaded: Callable[[], Nvml] = load) -> Nvml | None:
 
 
 def discover(
-    option: str, wishes: Wishes | None = None, *, machine: str = "", nvml: Nvml | None = None
+    option: str, wishes: DiscoveryOptions | None = None, *, machine: str = "", nvml: Nvml | None = None
 ) -> Inventory:
     """``option``: ``auto``, ``none`` or ``simulated:…``. ``machine``: the node's name, for simulated UUIDs.
 
     ``nvml``: open already; without one it is opened for this question.
     """
-    wishes = wishes or Wishes()
+    wishes = wishes or DiscoveryOptions()
     if option == NONE:
         return Inventory(note="GPUs are switched off by option")
     if option.startswith(SIMULATED):
@@ -147,7 +147,7 @@ def discover(
         nvml.close()
 
 
-def _asked(nvml: Nvml, wishes: Wishes) -> Inventory:
+def _asked(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
     try:
         return inventory(nvml, wishes)
     except nvml.error as error:
@@ -156,7 +156,7 @@ def _asked(nvml: Nvml, wishes: Wishes) -> Inventory:
 
 def _simulated(option: str, machine: str) -> Inventory:
     try:
-        cards = simulated_cards(option, machine)
+        cards = simulated_devices(option, machine)
     except SimulationError as error:
         raise DeviceOptionError(str(error)) from error
     count = len(cards)
@@ -164,12 +164,12 @@ def _simulated(option: str, machine: str) -> Inventory:
     return Inventory(cards, labels.labels(cards), simulated=True, note=note)
 
 
-def inventory(nvml: Nvml, wishes: Wishes) -> Inventory:
+def inventory(nvml: Nvml, wishes: DiscoveryOptions) -> Inventory:
     """What an open NVML tells. Raises its error where the driver itself refuses.
 
     A card that does not answer is listed by what is known of it: its index, and that it is lost.
     """
-    facts: list[CardFacts] = []
+    facts: list[NvmlDevice] = []
     lost: dict[int, str] = {}
     for index in range(nvml.count()):
         try:
@@ -185,7 +185,8 @@ def inventory(nvml: Nvml, wishes: Wishes) -> Inventory:
     foreign = frozenset(card.uuid for card in facts if _has_foreign(card, wishes))
     cards = [record(card, groups.get(card.index, -1), wishes, foreign=card.uuid in foreign) for card in facts]
     cards += [
-        Card(index=index, healthy=False, reason=f"it does not answer: {why}") for index, why in lost.items()
+        DeviceRecord(index=index, healthy=False, reason=f"it does not answer: {why}")
+        for index, why in lost.items()
     ]
     cards.sort(key=lambda card: card.index)
     single = wishes.mig == MIG_SINGLE and bool(labels.single_profile(cards))
@@ -206,9 +207,9 @@ def inventory(nvml: Nvml, wishes: Wishes) -> Inventory:
     return Inventory(tuple(cards), found, note=note)
 
 
-def _as_cards(cards: Sequence[Card]) -> tuple[tuple[Card, ...], dict[str, str]]:
+def _as_cards(cards: Sequence[DeviceRecord]) -> tuple[tuple[DeviceRecord, ...], dict[str, str]]:
     """Each slice as a card of its own, numbered through; and whose slice it is."""
-    found: list[Card] = []
+    found: list[DeviceRecord] = []
     parents: dict[str, str] = {}
     for card in cards:
         usable = {place.profile: place.memory_mib for place in card.placements}
@@ -244,12 +245,12 @@ def _unknown(lost: Mapping[int, str], numbers: Mapping[str, int], known: Mapping
     return found
 
 
-def _has_foreign(card: CardFacts, wishes: Wishes) -> bool:
+def _has_foreign(card: NvmlDevice, wishes: DiscoveryOptions) -> bool:
     own = set(wishes.own)
     return any((card.uuid, each.profile, each.start) not in own for each in card.instances)
 
 
-def record(card: CardFacts, group: int, wishes: Wishes, *, foreign: bool) -> Card:
+def record(card: NvmlDevice, group: int, wishes: DiscoveryOptions, *, foreign: bool) -> DeviceRecord:
     """What is published of a card."""
     mig = bool(card.mig_mode)
     carved = (
@@ -260,7 +261,7 @@ def record(card: CardFacts, group: int, wishes: Wishes, *, foreign: bool) -> Car
         and card.uuid not in wishes.refused
         and bool(card.placements)
     )
-    return Card(
+    return DeviceRecord(
         index=card.index,
         uuid=card.uuid,
         model=card.product.replace(" ", "-"),
@@ -279,7 +280,7 @@ def record(card: CardFacts, group: int, wishes: Wishes, *, foreign: bool) -> Car
     )
 
 
-def _note(cards: Sequence[Card], *, single: bool, wishes: Wishes) -> str:
+def _note(cards: Sequence[DeviceRecord], *, single: bool, wishes: DiscoveryOptions) -> str:
     notes = []
     products = sorted({card.model for card in cards if card.model})
     if len(products) > 1:

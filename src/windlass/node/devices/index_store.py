@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from windlass.api.devices import node_annotation
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.files import write_atomic
 
 
-class CardMemory:
+class DeviceIndexStore:
     """``boot``: of the machine now."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
         self._boot = boot
         self._text = ""
-        self.cards: tuple[Card, ...] = ()
+        self.cards: tuple[DeviceRecord, ...] = ()
         """As they were last seen, in this boot or an earlier one."""
         self.same_boot = False
         try:
@@ -32,7 +32,7 @@ class CardMemory:
         except (FileNotFoundError, ValueError):
             return
         self.same_boot = record.get("boot") == boot
-        self.cards = node_annotation.read({node_annotation.CARDS: str(record.get("cards", ""))}).cards
+        self.cards = node_annotation.read({node_annotation.NODE_DEVICES: str(record.get("cards", ""))}).cards
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -40,11 +40,11 @@ class CardMemory:
         return {card.uuid: card.index for card in self.cards if card.uuid}
 
     @property
-    def expected(self) -> tuple[Card, ...]:
+    def expected(self) -> tuple[DeviceRecord, ...]:
         """Cards that should be there, since they were in this boot."""
         return self.cards if self.same_boot else ()
 
-    def keep(self, found: Sequence[Card]) -> None:
+    def keep(self, found: Sequence[DeviceRecord]) -> None:
         """Written when something changed."""
         text = node_annotation.write(found)
         if text != self._text:

@@ -2,8 +2,8 @@
 
 With MIG there are two ways (``mig.strategy``). *single*: all cards are cut into slices of one profile, and
 ``nvidia.com/gpu`` counts slices. *mixed*: whole cards count as ``nvidia.com/gpu``, slices as
-``nvidia.com/mig-<profile>``. Cards that the agent carves itself (:attr:`Card.dynamic`) count as neither: what can
-be had of them stands in their records.
+``nvidia.com/mig-<profile>``. Cards that the agent carves itself (:attr:`DeviceRecord.dynamic`) count as neither: what
+can be had of them stands in their records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.api.annotations import MIG_MODE
 from windlass.api.devices.models import NVIDIA, short_type, tier_of
-from windlass.api.devices.node_annotation import Card, ProfilePlacement
+from windlass.api.devices.node_annotation import DeviceRecord, ProfilePlacement
 
 _FAMILIES = {6: "pascal", 9: "hopper", 10: "blackwell", 11: "blackwell", 12: "blackwell"}
 ENGINES = ("copy", "decoder", "encoder", "jpeg", "ofa")
@@ -33,7 +33,7 @@ def mig_resource(profile: str) -> str:
     return f"nvidia.com/mig-{profile.replace('+', '.')}"
 
 
-def static_slices(cards: Sequence[Card]) -> Counter[str]:
+def static_slices(cards: Sequence[DeviceRecord]) -> Counter[str]:
     """How many instances of each profile the statically cut cards have that something can run in."""
     return Counter(
         instance.profile
@@ -44,7 +44,7 @@ def static_slices(cards: Sequence[Card]) -> Counter[str]:
     )
 
 
-def single_profile(cards: Sequence[Card]) -> str:
+def single_profile(cards: Sequence[DeviceRecord]) -> str:
     """The one profile into which all cards are cut, ``""`` where the strategy *single* cannot hold."""
     own = [card for card in cards if card.resource == NVIDIA]
     profiles = set(static_slices(own))
@@ -52,7 +52,7 @@ def single_profile(cards: Sequence[Card]) -> str:
     return profiles.pop() if len(profiles) == 1 and not whole else ""
 
 
-def amounts(cards: Sequence[Card]) -> dict[str, int]:
+def amounts(cards: Sequence[DeviceRecord]) -> dict[str, int]:
     """What the node has to hand out, by resource."""
     found: Counter[str] = Counter(card.resource for card in cards if not card.mig)
     for profile, count in static_slices(cards).items():
@@ -61,7 +61,7 @@ def amounts(cards: Sequence[Card]) -> dict[str, int]:
 
 
 def labels(
-    cards: Sequence[Card],
+    cards: Sequence[DeviceRecord],
     *,
     single: bool = False,
     machine: str = "",
@@ -88,7 +88,7 @@ def labels(
     return found
 
 
-def aliases(cards: Sequence[Card]) -> dict[str, str]:
+def aliases(cards: Sequence[DeviceRecord]) -> dict[str, str]:
     """Short labels that manifests use: ``gpu-type`` and ``gpu-tier`` of the first card, where they are clear.
 
     Written only where the node has no such label: an administrator's own word counts.
@@ -100,7 +100,7 @@ def aliases(cards: Sequence[Card]) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def _plain(resource: str, cards: Sequence[Card]) -> dict[str, str]:
+def _plain(resource: str, cards: Sequence[DeviceRecord]) -> dict[str, str]:
     return {
         f"{resource}.product": cards[0].model.replace(" ", "-"),
         f"{resource}.count": str(len(cards)),
@@ -108,7 +108,7 @@ def _plain(resource: str, cards: Sequence[Card]) -> dict[str, str]:
     }
 
 
-def _nvidia(cards: Sequence[Card], *, machine: str, clique: str, mode: str) -> dict[str, str]:
+def _nvidia(cards: Sequence[DeviceRecord], *, machine: str, clique: str, mode: str) -> dict[str, str]:
     first = cards[0]
     found = {
         "nvidia.com/gpu.present": "true",
@@ -128,7 +128,9 @@ def _nvidia(cards: Sequence[Card], *, machine: str, clique: str, mode: str) -> d
     return found
 
 
-def _mig(cards: Sequence[Card], *, single: bool, engines: Mapping[str, Sequence[int]]) -> dict[str, str]:
+def _mig(
+    cards: Sequence[DeviceRecord], *, single: bool, engines: Mapping[str, Sequence[int]]
+) -> dict[str, str]:
     slices = static_slices(cards)
     found: dict[str, str] = {}
     if any(card.dynamic for card in cards):

@@ -13,17 +13,22 @@ from typing import Any
 
 from msgspec.structs import replace as altered
 
-from windlass.api.devices.assignment_annotations import DEVICES, Part, PartsError, from_annotations
-from windlass.api.devices.node_annotation import Card, SliceInstance
-from windlass.node.devices.allocations import Claim, DeviceBusy, DeviceLedger
+from windlass.api.devices.assignment_annotations import (
+    DEVICES,
+    AssignmentError,
+    DeviceAssignment,
+    from_annotations,
+)
+from windlass.api.devices.node_annotation import DeviceRecord, SliceInstance
+from windlass.node.devices.allocations import DeviceAllocations, DeviceBusy, DeviceHold
 from windlass.node.devices.container_devices import (
-    Draw,
-    Given,
+    ContainerDevices,
+    VisibleDevice,
     draws,
     resource_of,
-    shared_claim,
+    shared_hold,
     wanted_slices,
-    whole_cards,
+    whole_devices,
 )
 from windlass.node.devices.discovery import Inventory, key_of
 from windlass.node.devices.mig_instances import Slicer, SliceRefused
@@ -37,18 +42,18 @@ class Rejected(Exception):
     """The pod cannot have what it was bound with; its text is for the pod's owner."""
 
 
-class CardKeeper:
+class DeviceManager:
     """One per agent. ``slicer`` is None where no card can be carved."""
 
     def __init__(
         self,
         inventory: Inventory,
-        ledger: DeviceLedger,
+        allocations: DeviceAllocations,
         slicer: Slicer | None = None,
         daemon: Daemon | None = None,
     ) -> None:
         self.inventory = inventory
-        self.ledger = ledger
+        self.allocations = allocations
         self.slicer = slicer
         self.daemon = daemon or Daemon()
         self.refused: set[str] = set()
@@ -68,7 +73,7 @@ class CardKeeper:
             told()
 
     @property
-    def by_key(self) -> dict[str, Card]:
+    def by_key(self) -> dict[str, DeviceRecord]:
         """The cards by their names in the ledger."""
         return {key_of(card): card for card in self.inventory.cards}
 
@@ -86,7 +91,7 @@ class CardKeeper:
         except SliceRefused as error:
             if not fresh:
                 raise
-            self.ledger.release(uid)
+            self.allocations.release(uid)
             raise Rejected(str(error)) from error
 
     def take(self, uid: str, key: str, pod: Mapping[str, Any]) -> bool:
@@ -94,18 +99,18 @@ class CardKeeper:
 
         Raises :class:`Rejected` and :class:`DeviceBusy`.
         """
-        claims = [] if self.ledger.of(uid) else self._claims(pod)
+        claims = [] if self.allocations.of(uid) else self._claims(pod)
         if claims:
             memory = {name: card.memory_mib for name, card in self.by_key.items() if card.memory_mib}
-            self.ledger.claim(uid, key, claims, memory)
+            self.allocations.claim(uid, key, claims, memory)
         return bool(claims)
 
-    def _claims(self, pod: Mapping[str, Any]) -> list[Claim]:
+    def _claims(self, pod: Mapping[str, Any]) -> list[DeviceHold]:
         annotations = pod["metadata"].get("annotations") or {}
         try:
             parts = from_annotations(annotations)
             wanted = draws(pod)
-        except PartsError as error:
+        except AssignmentError as error:
             raise Rejected(str(error)) from error
         if not parts and not wanted:
             return []
@@ -116,31 +121,35 @@ class CardKeeper:
             static = []
         self._check_counts(pod, wanted, parts, text)
         resource = resource_of(pod, self.inventory.kinds[0] if self.inventory.kinds else "")
-        together = shared_claim(pod)
+        together = shared_hold(pod)
         found = [replace(self._claim(part, resource), together=together) for part in parts]
         return [*found, *static]
 
     def _split(
-        self, pod: Mapping[str, Any], parts: Sequence[Part], slices: Mapping[str, int]
-    ) -> tuple[list[Part], list[Claim]]:
+        self, pod: Mapping[str, Any], parts: Sequence[DeviceAssignment], slices: Mapping[str, int]
+    ) -> tuple[list[DeviceAssignment], list[DeviceHold]]:
         """Cards, and slices that are there already and only counted: of these an index is a number among
         the slices of the profile."""
-        whole = whole_cards(pod)
+        whole = whole_devices(pod)
         if not whole and len(slices) == 1 and len(parts) == sum(slices.values()):
             (profile,) = slices
             every = self._static_slices(profile)
             if any(part.index >= len(every) for part in parts):
                 raise Rejected(f"this machine has {len(every)} MIG slices {profile}; {_PLACE}")
             return [], [every[part.index] for part in parts]
-        claims: list[Claim] = []
+        claims: list[DeviceHold] = []
         for profile, count in slices.items():
             claims += self._free_slices(profile, count)
         return list(parts)[:whole], claims
 
     def _check_counts(
-        self, pod: Mapping[str, Any], wanted: Mapping[str, Sequence[Draw]], parts: Sequence[Part], text: str
+        self,
+        pod: Mapping[str, Any],
+        wanted: Mapping[str, Sequence[ContainerDevices]],
+        parts: Sequence[DeviceAssignment],
+        text: str,
     ) -> None:
-        whole = whole_cards(pod)
+        whole = whole_devices(pod)
         if sum(part.whole for part in parts) != whole:
             raise Rejected(f"the pod asks for {whole} devices but was bound with {text or 'none'}; {_PLACE}")
         asks_parts = any(not draw.whole for every in wanted.values() for draw in every)
@@ -153,7 +162,7 @@ class CardKeeper:
                 f"the pod asks for a part of a device but was bound with {text or 'none'}; {_PLACE}"
             )
 
-    def _claim(self, part: Part, resource: str) -> Claim:
+    def _claim(self, part: DeviceAssignment, resource: str) -> DeviceHold:
         try:
             card = self.inventory.find(part.index, resource)
         except LookupError as error:
@@ -163,7 +172,7 @@ class CardKeeper:
         if not part.profile:
             if card.mig:
                 raise Rejected(f"device {part.index} is in MIG mode: only slices of it can be had")
-            return Claim(key_of(card), part.milli, part.memory_mib)
+            return DeviceHold(key_of(card), part.milli, part.memory_mib)
         size = next((place.size for place in card.placements if place.profile == part.profile), 0)
         there = [i for i in card.instances if (i.profile, i.start) == (part.profile, part.start)]
         if not there and not card.dynamic:
@@ -171,21 +180,21 @@ class CardKeeper:
                 f"device {part.index} is not carved here, and has no {part.profile} at {part.start}"
             )
         size = there[0].size if there else size
-        return Claim(key_of(card), 0, 0, part.profile, part.start, size)
+        return DeviceHold(key_of(card), 0, 0, part.profile, part.start, size)
 
-    def _static_slices(self, profile: str) -> list[Claim]:
+    def _static_slices(self, profile: str) -> list[DeviceHold]:
         """The instances of a profile on the cards that are not carved, in order of card and start."""
         return [
-            Claim(name, 0, 0, instance.profile, instance.start, instance.size)
+            DeviceHold(name, 0, 0, instance.profile, instance.start, instance.size)
             for name, card in self.by_key.items()
             if card.mig and not card.dynamic
             for instance in card.instances
             if instance.profile == profile and instance.uuid
         ]
 
-    def _free_slices(self, profile: str, count: int) -> list[Claim]:
+    def _free_slices(self, profile: str, count: int) -> list[DeviceHold]:
         """So many that nobody has. Raises :class:`DeviceBusy` and :class:`Rejected`."""
-        held = {each.claim: each.pod for each in self.ledger.held}
+        held = {each.claim: each.pod for each in self.allocations.held}
         every = self._static_slices(profile)
         free = [claim for claim in every if claim not in held and self.by_key[claim.device].healthy]
         if len(free) < count:
@@ -198,12 +207,12 @@ class CardKeeper:
 
     async def _carve_all(self, uid: str) -> None:
         """See that the pod's slices exist. Raises ``SliceBusy``, :class:`SliceRefused`."""
-        for claim in self.ledger.of(uid):
+        for claim in self.allocations.of(uid):
             card = self.by_key.get(claim.device)
             if claim.profile and card is not None and card.dynamic:
                 await self._carve(card, claim, uid)
 
-    async def _carve(self, card: Card, claim: Claim, uid: str) -> str:
+    async def _carve(self, card: DeviceRecord, claim: DeviceHold, uid: str) -> str:
         if self.slicer is None:
             raise SliceRefused(f"card {card.index} cannot be carved here", lasting=True)
         slicer = self.slicer
@@ -225,13 +234,13 @@ class CardKeeper:
             kept = [i for i in card.instances if (i.profile, i.start) != (instance.profile, instance.start)]
             self._replace(altered(card, instances=tuple(sorted([*kept, instance], key=lambda i: i.start))))
 
-    def _replace(self, card: Card) -> None:
+    def _replace(self, card: DeviceRecord) -> None:
         cards = tuple(card if known.uuid == card.uuid else known for known in self.inventory.cards)
         self.inventory = replace(self.inventory, cards=cards)
         self._tell()
 
     def _owners(self) -> frozenset[str]:
-        return frozenset(held.uid for held in self.ledger.held)
+        return frozenset(held.uid for held in self.allocations.held)
 
     async def sweep(self) -> None:
         """Remove the slices of pods that are gone, those that something still runs in excepted."""
@@ -251,21 +260,21 @@ class CardKeeper:
 
     # -- handing out ---------------------------------------------------------------------------
 
-    async def given(self, uid: str) -> list[Given]:
+    async def given(self, uid: str) -> list[VisibleDevice]:
         """What the pod has, with the names by which processes find it; a slice that has gone is made again.
 
         Raises ``SliceBusy``, :class:`SliceRefused`, ``LookupError`` for a card that is there no more.
         """
         found = []
-        for claim in self.ledger.of(uid):
+        for claim in self.allocations.of(uid):
             card = self.by_key.get(claim.device)
             if card is None:
                 raise LookupError(f"device {claim.device} is there no more")
-            part = Part(card.index, claim.milli, claim.memory_mib, claim.profile, claim.start)
-            found.append(Given(card, part, await self._identifier(card, claim, uid)))
+            part = DeviceAssignment(card.index, claim.milli, claim.memory_mib, claim.profile, claim.start)
+            found.append(VisibleDevice(card, part, await self._identifier(card, claim, uid)))
         return found
 
-    async def _identifier(self, card: Card, claim: Claim, uid: str) -> str:
+    async def _identifier(self, card: DeviceRecord, claim: DeviceHold, uid: str) -> str:
         if not claim.profile:
             return str(card.index) if self.inventory.simulated else card.uuid
         if card.dynamic:
@@ -277,5 +286,5 @@ class CardKeeper:
 
     def release(self, uid: str) -> None:
         """Take back what the pod has; its slices go with the next sweep."""
-        if self.ledger.release(uid):
+        if self.allocations.release(uid):
             self.released()

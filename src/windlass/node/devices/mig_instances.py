@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from windlass.api.devices.node_annotation import Card, ProfilePlacement
+from windlass.api.devices.node_annotation import DeviceRecord, ProfilePlacement
 from windlass.kits.files import write_atomic
 from windlass.node.devices.nvml import GpuInstance, Nvml
 
@@ -38,7 +38,7 @@ class SliceRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MigInstance:
     """An instance of ours. ``owner``: the pod's uid; ``uuid`` is empty until it was made whole."""
 
     card: str
@@ -53,28 +53,28 @@ class Made:
         return self.card, self.profile, self.start
 
 
-class Records:
+class MigInstanceFile:
     """The file of what was made."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.made: dict[tuple[str, str, int], Made] = {}
+        self.made: dict[tuple[str, str, int], MigInstance] = {}
         try:
             entries = json.loads(path.read_bytes())["slices"]
         except FileNotFoundError:
             return
         for entry in entries:
-            made = Made(**entry)
+            made = MigInstance(**entry)
             self.made[made.place] = made
 
-    def put(self, made: Made) -> None:
+    def put(self, made: MigInstance) -> None:
         self._write({**self.made, made.place: made})
 
     def drop(self, place: tuple[str, str, int]) -> None:
         if place in self.made:
             self._write({key: made for key, made in self.made.items() if key != place})
 
-    def _write(self, made: dict[tuple[str, str, int], Made]) -> None:
+    def _write(self, made: dict[tuple[str, str, int], MigInstance]) -> None:
         write_atomic(self._path, json.dumps({"slices": [asdict(each) for each in made.values()]}))
         self.made = made
 
@@ -82,21 +82,21 @@ class Records:
 class Slicer(Protocol):
     """``records`` says which instances are the agent's own."""
 
-    records: Records
+    records: MigInstanceFile
 
-    def carve(self, card: Card, profile: str, start: int, owner: str) -> str:
+    def carve(self, card: DeviceRecord, profile: str, start: int, owner: str) -> str:
         """The UUID of the pod's slice, made if it is not there.
 
         Raises :class:`SliceBusy` and :class:`SliceRefused`.
         """
         ...
 
-    def remove(self, owners: Collection[str]) -> list[Made]:
+    def remove(self, owners: Collection[str]) -> list[MigInstance]:
         """Remove what was made for others than ``owners``; what could not be removed yet, being in use."""
         ...
 
 
-def place_of(card: Card, profile: str, start: int) -> ProfilePlacement:
+def place_of(card: DeviceRecord, profile: str, start: int) -> ProfilePlacement:
     """Raises :class:`SliceRefused` where the card has no such place."""
     if not card.mig:
         raise SliceRefused(f"card {card.index} is not in MIG mode")
@@ -111,24 +111,26 @@ def place_of(card: Card, profile: str, start: int) -> ProfilePlacement:
 class SimulatedSlicer:
     """Slices of cards that are not there: only the bookkeeping."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: MigInstanceFile) -> None:
         self.records = records
 
-    def carve(self, card: Card, profile: str, start: int, owner: str) -> str:
+    def carve(self, card: DeviceRecord, profile: str, start: int, owner: str) -> str:
         place = place_of(card, profile, start)
         _clear_way(self.records.made.values(), card, place, start, owner)
         number = f"MIG-{uuid.uuid5(_SIMULATED, f'{card.uuid}/{profile}/{start}')}"
-        self.records.put(Made(card.uuid, profile, start, place.size, owner, number))
+        self.records.put(MigInstance(card.uuid, profile, start, place.size, owner, number))
         return number
 
-    def remove(self, owners: Collection[str]) -> list[Made]:
+    def remove(self, owners: Collection[str]) -> list[MigInstance]:
         for made in tuple(self.records.made.values()):
             if made.owner not in owners:
                 self.records.drop(made.place)
         return []
 
 
-def _clear_way(made: Iterable[Made], card: Card, place: ProfilePlacement, start: int, owner: str) -> None:
+def _clear_way(
+    made: Iterable[MigInstance], card: DeviceRecord, place: ProfilePlacement, start: int, owner: str
+) -> None:
     for other in made:
         same = (other.card, other.profile, other.start) == (card.uuid, place.profile, start)
         if other.card != card.uuid or (same and other.owner == owner):
@@ -141,14 +143,14 @@ def _clear_way(made: Iterable[Made], card: Card, place: ProfilePlacement, start:
 class NvmlSlicer:
     """Slices of real cards. ``nvml`` is open."""
 
-    def __init__(self, nvml: Nvml, records: Records) -> None:
+    def __init__(self, nvml: Nvml, records: MigInstanceFile) -> None:
         self._nvml = nvml
         self._lib = nvml.library
         self.records = records
 
     # -- making --------------------------------------------------------------------------------
 
-    def carve(self, card: Card, profile: str, start: int, owner: str) -> str:
+    def carve(self, card: DeviceRecord, profile: str, start: int, owner: str) -> str:
         place = place_of(card, profile, start)
         try:
             handle = self._handle(card)
@@ -162,14 +164,19 @@ class NvmlSlicer:
         except self._nvml.error as error:
             raise self._refusal(card, profile, start, error) from error
 
-    def _handle(self, card: Card) -> Any:
+    def _handle(self, card: DeviceRecord) -> Any:
         return self._lib.nvmlDeviceGetHandleByUUID(card.uuid)
 
     def _profiles(self, handle: Any) -> dict[str, int]:
         return self._nvml.geometry(handle).profiles
 
     def _meet(
-        self, card: Card, place: ProfilePlacement, start: int, owner: str, present: Iterable[GpuInstance]
+        self,
+        card: DeviceRecord,
+        place: ProfilePlacement,
+        start: int,
+        owner: str,
+        present: Iterable[GpuInstance],
     ) -> GpuInstance | None:
         """The pod's instance if it is there already; what else is in its place is removed, or refused."""
         for instance in present:
@@ -189,9 +196,9 @@ class NvmlSlicer:
             )
         return None
 
-    def _own(self, card: Card, place: ProfilePlacement, start: int, owner: str) -> Made:
+    def _own(self, card: DeviceRecord, place: ProfilePlacement, start: int, owner: str) -> MigInstance:
         """Write down that it is going to be ours, before it is there."""
-        made = Made(card.uuid, place.profile, start, place.size, owner)
+        made = MigInstance(card.uuid, place.profile, start, place.size, owner)
         known = self.records.made.get(made.place)
         if known is not None and known.owner == owner:
             return known
@@ -203,7 +210,7 @@ class NvmlSlicer:
         placement.start, placement.size = start, size
         self._lib.nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, ctypes.byref(placement))
 
-    def _complete(self, handle: Any, made: Made, names: Mapping[str, int]) -> str:
+    def _complete(self, handle: Any, made: MigInstance, names: Mapping[str, int]) -> str:
         """See that a compute instance spans the whole instance; its UUID."""
         instance = self._find(handle, made, names)
         if instance is None:
@@ -217,7 +224,7 @@ class NvmlSlicer:
         self.records.put(replace(made, uuid=instance.uuid))
         return instance.uuid
 
-    def _find(self, handle: Any, made: Made, names: Mapping[str, int]) -> GpuInstance | None:
+    def _find(self, handle: Any, made: MigInstance, names: Mapping[str, int]) -> GpuInstance | None:
         only = {names[made.profile]: made.profile} if made.profile in names else {}
         found = self._nvml.instances(handle, only)
         return next((each for each in found if each.start == made.start), None)
@@ -239,7 +246,7 @@ class NvmlSlicer:
             raise SliceRefused("the driver names no compute profile for the instance")
         return best[1]
 
-    def _refusal(self, card: Card, profile: str, start: int, error: Exception) -> Exception:
+    def _refusal(self, card: DeviceRecord, profile: str, start: int, error: Exception) -> Exception:
         lib, code = self._lib, self._nvml.code(error)
         words = f"card {card.index}: the driver does not make {profile} at {start}: {error}"
         if code in (lib.NVML_ERROR_IN_USE, lib.NVML_ERROR_INSUFFICIENT_RESOURCES):
@@ -251,7 +258,7 @@ class NvmlSlicer:
 
     # -- removing ------------------------------------------------------------------------------
 
-    def remove(self, owners: Collection[str]) -> list[Made]:
+    def remove(self, owners: Collection[str]) -> list[MigInstance]:
         left = []
         for made in tuple(self.records.made.values()):
             if made.owner in owners:
@@ -269,7 +276,7 @@ class NvmlSlicer:
                 left.append(made)
         return left
 
-    def _remove(self, made: Made) -> bool:
+    def _remove(self, made: MigInstance) -> bool:
         """Raises the library's error where it is in use."""
         handle = self._lib.nvmlDeviceGetHandleByUUID(made.card)
         names = self._profiles(handle)

@@ -17,18 +17,18 @@ from msgspec.structs import replace as altered
 
 from windlass.api import annotations
 from windlass.api.devices import node_annotation
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.kits.clock import Clock
 from windlass.kits.sleep_or_wake import sleep_or_wake
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node.devices import labels, mps, usage_audit
 from windlass.node.devices.allocations import Held
-from windlass.node.devices.discovery import Inventory, Wishes, inventory, key_of
+from windlass.node.devices.discovery import DiscoveryOptions, Inventory, inventory, key_of
 from windlass.node.devices.health import FaultRecords, Xid, XidListener, asked, reasons
-from windlass.node.devices.index_store import CardMemory
-from windlass.node.devices.manager import CardKeeper
+from windlass.node.devices.index_store import DeviceIndexStore
+from windlass.node.devices.manager import DeviceManager
 from windlass.node.devices.nvml import Nvml
-from windlass.node.devices.usage_audit import Finding, Use
+from windlass.node.devices.usage_audit import DeviceProcess, UsageFinding
 from windlass.node.runtime.threads import in_thread
 
 HEALTHY, AS_GIVEN = "GPUsHealthy", "GPUsUsedAsGiven"
@@ -39,17 +39,17 @@ _log = logging.getLogger("windlass.node")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DriverState:
     """What one look at the driver showed. ``found`` None: the cards are as they were."""
 
     found: Inventory | None
     wrong: Mapping[str, str]
-    uses: tuple[Use, ...]
+    uses: tuple[DeviceProcess, ...]
     daemon: mps.Daemon
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PublishedDevices:
     """What is published: labels (those of ``aliases`` only where the node has none), annotations, amounts."""
 
     labels: Mapping[str, str]
@@ -59,18 +59,18 @@ class Told:
     conditions: tuple[Mapping[str, str], ...]
 
 
-def told(keeper: CardKeeper, findings: Sequence[Finding] = ()) -> Told:
+def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding] = ()) -> PublishedDevices:
     """The node's words about its cards. Pure."""
-    found = keeper.inventory
+    found = device_manager.inventory
     notes = [found.note] if found.note else []
-    if keeper.daemon.runs and any(card.mps for card in found.cards):
-        notes.append(f"shares are enforced by MPS ({keeper.daemon.directory})")
+    if device_manager.daemon.runs and any(card.mps for card in found.cards):
+        notes.append(f"shares are enforced by MPS ({device_manager.daemon.directory})")
     words = {
         annotations.DEVICES_NOTE: "; ".join(notes),
-        node_annotation.CARDS: node_annotation.write(found.cards),
+        node_annotation.NODE_DEVICES: node_annotation.write(found.cards),
     }
     if not found.cards:
-        words[node_annotation.CARDS] = ""
+        words[node_annotation.NODE_DEVICES] = ""
     sick = [card for card in found.cards if not card.healthy]
     health = _condition(
         HEALTHY,
@@ -86,7 +86,7 @@ def told(keeper: CardKeeper, findings: Sequence[Finding] = ()) -> Told:
         if not findings
         else "; ".join(finding.message for finding in findings),
     )
-    return Told(
+    return PublishedDevices(
         found.labels,
         labels.aliases(found.cards),
         words,
@@ -99,22 +99,22 @@ def _condition(kind: str, good: bool, reason: str, message: str) -> dict[str, st
     return {"type": kind, "status": "True" if good else "False", "reason": reason, "message": message}
 
 
-class CardWatch:
+class DeviceMonitor:
     """One per agent. ``publish`` takes what is to be told; ``report`` a finding; ``evict`` a pod's uid and why."""
 
     def __init__(
         self,
-        keeper: CardKeeper,
+        device_manager: DeviceManager,
         clock: Clock,
         *,
         nvml: Nvml | None,
         faults: FaultRecords,
-        wishes: Callable[[], Wishes],
+        wishes: Callable[[], DiscoveryOptions],
         environment: Mapping[str, str],
         period_seconds: float,
-        memory: CardMemory | None = None,
+        memory: DeviceIndexStore | None = None,
     ) -> None:
-        self._keeper = keeper
+        self._device_manager = device_manager
         self._clock = clock
         self._nvml = nvml
         self._faults = faults
@@ -126,27 +126,29 @@ class CardWatch:
         self._sick_since: dict[str, float] = {}
         self._evicted: set[str] = set()
         self._reported: set[tuple[str, str, str, str]] = set()
-        self.publish: Callable[[Told], None] = lambda _: None
-        self.report: Callable[[Finding], None] = lambda _: None
+        self.publish: Callable[[PublishedDevices], None] = lambda _: None
+        self.report: Callable[[UsageFinding], None] = lambda _: None
         self.say: Callable[[bool, str, str], None] = lambda _warning, _reason, _message: None
         self.evict: Callable[[str, str], None] = lambda _uid, _why: None
         self.pods: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """uid → pod, of those on this machine."""
-        self._findings: tuple[Finding, ...] = ()
+        self._findings: tuple[UsageFinding, ...] = ()
         self._primed = False
-        keeper.on_change(self.tell)
-        keeper.released = self.wake
+        device_manager.on_change(self.tell)
+        device_manager.released = self.wake
 
     # -- life ----------------------------------------------------------------------------------
 
     async def prime(self) -> None:
         """Know of faults before anything is told of the cards."""
-        if self._keeper.inventory.cards:
+        if self._device_manager.inventory.cards:
             await self._list()
 
-    async def _list(self) -> tuple[Use, ...]:
+    async def _list(self) -> tuple[DeviceProcess, ...]:
         """Bring what is known up to date; the processes on the cards."""
-        async with self._keeper.carving:  # an instance that is being made would seem to be somebody else's
+        async with (
+            self._device_manager.carving
+        ):  # an instance that is being made would seem to be somebody else's
             seen = await in_thread(self._ask)
             self._take(seen)
         return seen.uses
@@ -154,7 +156,7 @@ class CardWatch:
     async def run(self) -> None:
         """Look until cancelled."""
         async with asyncio.TaskGroup() as group:
-            if self._nvml is not None and self._keeper.inventory.cards:
+            if self._nvml is not None and self._device_manager.inventory.cards:
                 group.create_task(self._listen(), name="XIDs")
             while True:
                 await self.look()
@@ -176,9 +178,13 @@ class CardWatch:
         assert self._nvml is not None
         while True:
             listener = XidListener(self._nvml)
-            parents = self._keeper.inventory.parents
+            parents = self._device_manager.inventory.parents
             known = sorted(
-                {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
+                {
+                    parents.get(card.uuid, card.uuid)
+                    for card in self._device_manager.inventory.cards
+                    if card.uuid
+                }
             )
             try:
                 deaf = await in_thread(listener.open, known)
@@ -196,17 +202,17 @@ class CardWatch:
 
     def heard(self, card: str, code: int) -> None:
         """An XID of a card; of all of them where the driver does not say of which."""
-        for uuid in [card] if card else [known.uuid for known in self._keeper.inventory.cards]:
+        for uuid in [card] if card else [known.uuid for known in self._device_manager.inventory.cards]:
             if self._faults.add(Xid(uuid, code, self._clock.now())):
                 _log.warning("card %s: XID %d", uuid, code)
         self.wake()
 
     def clear(self, index: int, until: float) -> None:
         """Somebody says that the card is well: what it said up to then counts no more."""
-        for card in self._keeper.inventory.cards:
+        for card in self._device_manager.inventory.cards:
             if card.index != index:
                 continue
-            uuid = self._keeper.inventory.parents.get(card.uuid, card.uuid)
+            uuid = self._device_manager.inventory.parents.get(card.uuid, card.uuid)
             if self._faults.clear(uuid, until):
                 self.say(False, "GPUCleared", f"card {index} was declared well")
                 self.wake()
@@ -222,10 +228,10 @@ class CardWatch:
     async def look(self) -> None:
         """Look once, tell what changed, evict what is due."""
         pods = self.pods()
-        await self._keeper.sweep()
+        await self._device_manager.sweep()
         uses = await self._list()
-        held = self._keeper.ledger.held
-        self._findings = tuple(usage_audit.judge(uses, held))
+        held = self._device_manager.allocations.held
+        self._findings = tuple(usage_audit.audit(uses, held))
         for finding in self._findings:
             mark = (finding.device, finding.pod, finding.reason, finding.message)
             if mark not in self._reported:
@@ -235,16 +241,16 @@ class CardWatch:
         self._evict_due(held, pods)
 
     def tell(self) -> None:
-        self.publish(told(self._keeper, self._findings))
+        self.publish(published_of(self._device_manager, self._findings))
 
-    def _ask(self) -> Look:
+    def _ask(self) -> DriverState:
         """Everything that blocks; in a thread."""
         daemon = mps.find_daemon(self._environment)
         nvml = self._nvml
         if nvml is None:
-            return Look(None, {}, (), daemon)
+            return DriverState(None, {}, (), daemon)
         wishes = self._wishes()
-        now = self._keeper.inventory
+        now = self._device_manager.inventory
         numbers = {} if now.parents else {card.uuid: card.index for card in now.cards if card.uuid}
         wishes = replace(wishes, mps=mps.may_connect(daemon), numbers={**wishes.numbers, **numbers})
         try:
@@ -252,16 +258,20 @@ class CardWatch:
         except nvml.error as error:
             _log.warning("the driver refuses to list its cards: %s", error)
             found = self._ask_anew(nvml, wishes)
-        parents = self._keeper.inventory.parents
-        known = {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
+        parents = self._device_manager.inventory.parents
+        known = {
+            parents.get(card.uuid, card.uuid) for card in self._device_manager.inventory.cards if card.uuid
+        }
         wrong = asked(nvml, sorted(known))
         well = {
-            name: card for name, card in self._keeper.by_key.items() if card.uuid and card.uuid not in parents
+            name: card
+            for name, card in self._device_manager.by_key.items()
+            if card.uuid and card.uuid not in parents
         }
         uses = usage_audit.processes(nvml, {n: c for n, c in well.items() if c.uuid not in wrong})
-        return Look(found, wrong, tuple(uses), daemon)
+        return DriverState(found, wrong, tuple(uses), daemon)
 
-    def _ask_anew(self, nvml: Nvml, wishes: Wishes) -> Inventory | None:
+    def _ask_anew(self, nvml: Nvml, wishes: DiscoveryOptions) -> Inventory | None:
         """After the driver was loaded anew, NVML has to be opened anew."""
         try:
             nvml.reopen()
@@ -269,13 +279,13 @@ class CardWatch:
         except nvml.error:
             return None
 
-    def _take(self, seen: Look) -> None:
+    def _take(self, seen: DriverState) -> None:
         """Bring what is known up to date."""
-        keeper = self._keeper
-        if keeper.daemon != seen.daemon and keeper.inventory.cards:
+        device_manager = self._device_manager
+        if device_manager.daemon != seen.daemon and device_manager.inventory.cards:
             _log.info("MPS: %s", seen.daemon.directory or seen.daemon.problem)
-        keeper.daemon = seen.daemon
-        before = keeper.inventory
+        device_manager.daemon = seen.daemon
+        before = device_manager.inventory
         expected = self._memory.expected if self._memory is not None and not self._primed else ()
         self._primed = True
         found = before if seen.found is None or not seen.found.cards else seen.found
@@ -284,12 +294,12 @@ class CardWatch:
         own = [parents.get(card.uuid, card.uuid) for card in (*before.cards, *found.cards)]
         sick = reasons(seen.wrong, heard, own)
         known = (*expected, *before.cards)
-        keeper.inventory = replace(found, cards=_merged(known, found.cards, sick, parents))
+        device_manager.inventory = replace(found, cards=_merged(known, found.cards, sick, parents))
         if self._memory is not None and not parents:
-            self._memory.keep(keeper.inventory.cards)
-        self._tell_health(before.cards, keeper.inventory.cards)
+            self._memory.keep(device_manager.inventory.cards)
+        self._tell_health(before.cards, device_manager.inventory.cards)
 
-    def _tell_health(self, before: Sequence[Card], now: Sequence[Card]) -> None:
+    def _tell_health(self, before: Sequence[DeviceRecord], now: Sequence[DeviceRecord]) -> None:
         known = {key_of(card): card.healthy for card in before}
         for card in now:
             name = key_of(card)
@@ -315,13 +325,13 @@ class CardWatch:
 
     def _next_eviction(self) -> float | None:
         pods = self.pods()
-        due = [self._due(held, pods) for held in self._keeper.ledger.held]
+        due = [self._due(held, pods) for held in self._device_manager.allocations.held]
         return min((moment for moment in due if moment is not None), default=None)
 
     def _evict_due(self, held: Sequence[Held], pods: Mapping[str, Mapping[str, Any]]) -> None:
         self._evicted &= set(pods)
         now = self._clock.monotonic()
-        by_key = self._keeper.by_key
+        by_key = self._device_manager.by_key
         for each in held:
             due = self._due(each, pods)
             card = by_key.get(each.claim.device)
@@ -333,18 +343,21 @@ class CardWatch:
 def grace_of(pod: Mapping[str, Any]) -> float | None:
     """How long the pod stays on a card that went bad, in seconds; None: for ever. What cannot be read counts
     as nothing said."""
-    text = str((pod["metadata"].get("annotations") or {}).get(annotations.BAD_CARD_SECONDS, "")).strip()
+    text = str((pod["metadata"].get("annotations") or {}).get(annotations.BAD_DEVICE_SECONDS, "")).strip()
     if text == FOREVER:
         return None
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else DEFAULT_GRACE_SECONDS
 
 
 def _merged(
-    before: Sequence[Card], now: Sequence[Card], sick: Mapping[str, str], parents: Mapping[str, str]
-) -> tuple[Card, ...]:
+    before: Sequence[DeviceRecord],
+    now: Sequence[DeviceRecord],
+    sick: Mapping[str, str],
+    parents: Mapping[str, str],
+) -> tuple[DeviceRecord, ...]:
     """The cards as they are now, with their health; one that answers no more is told by what was known of it."""
     known = {key_of(card): card for card in before}
-    found: list[Card] = []
+    found: list[DeviceRecord] = []
     for card in now:
         if not card.uuid:
             old = known.get(key_of(card))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windlass.api.devices import numa_annotations
-from windlass.api.devices.numa_annotations import NodeRecord, ZoneRecord
+from windlass.api.devices.numa_annotations import NumaNodeRecord, NumaZoneRecord
 from windlass.node.options import AgentOptions
 
 SYSTEM = Path("/sys/devices/system/node")
@@ -21,7 +21,7 @@ _FOLDER = re.compile(r"node(\d+)")
 _TOTAL = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
-def find_zones(cores: Sequence[int], root: Path = SYSTEM) -> tuple[ZoneRecord, ...]:
+def find_numa_nodes(cores: Sequence[int], root: Path = SYSTEM) -> tuple[NumaZoneRecord, ...]:
     """The zones that have any of ``cores`` or any memory, by number; none where the kernel shows none."""
     folders = {}
     try:
@@ -39,7 +39,7 @@ def find_zones(cores: Sequence[int], root: Path = SYSTEM) -> tuple[ZoneRecord, .
         cpus = [cpu for cpu in numa_annotations.cpus_of(_read(folder / "cpulist")) if cpu in usable]
         memory = _TOTAL.search(_read(folder / "meminfo"))
         distances = tuple(int(word) for word in _read(folder / "distance").split() if word.isdecimal())
-        record = ZoneRecord(
+        record = NumaZoneRecord(
             number=number,
             cpus=numa_annotations.cpu_text(cpus),
             memory=int(memory[1]) * 1024 if memory else 0,
@@ -53,22 +53,24 @@ def find_zones(cores: Sequence[int], root: Path = SYSTEM) -> tuple[ZoneRecord, .
     return tuple(found)
 
 
-def _with_distances(record: ZoneRecord, kept: Sequence[int]) -> ZoneRecord:
+def _with_distances(record: NumaZoneRecord, kept: Sequence[int]) -> NumaZoneRecord:
     distances = tuple(record.distances[place] for place in kept) if record.distances else ()
-    return ZoneRecord(record.number, record.cpus, record.memory, distances)
+    return NumaZoneRecord(record.number, record.cpus, record.memory, distances)
 
 
-def record_of(cores: Sequence[int], options: AgentOptions) -> NodeRecord:
+def record_of(cores: Sequence[int], options: AgentOptions) -> NumaNodeRecord:
     """The zones of this machine, and the policy by which its pods are served from them."""
-    return NodeRecord(find_zones(cores), options.topology_manager_policy, options.topology_manager_scope)
+    return NumaNodeRecord(
+        find_numa_nodes(cores), options.topology_manager_policy, options.topology_manager_scope
+    )
 
 
-def words(record: NodeRecord) -> dict[str, str]:
+def words(record: NumaNodeRecord) -> dict[str, str]:
     """The annotation of the Node; an empty text takes back what an earlier start has written."""
     return {numa_annotations.NUMA: numa_annotations.write(record) if record.zones else ""}
 
 
-def cores_for(pod: Mapping[str, str], record: NodeRecord) -> tuple[int, ...]:
+def cores_for(pod: Mapping[str, str], record: NumaNodeRecord) -> tuple[int, ...]:
     """The processors to which a pod with these annotations is kept; none: to no particular ones."""
     if record.policy not in _ALIGNED and pod.get(numa_annotations.POLICY_VOLCANO) not in _ALIGNED:
         return ()

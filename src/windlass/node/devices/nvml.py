@@ -39,7 +39,7 @@ class GpuInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class CardFacts:
+class NvmlDevice:
     """One card. ``mig_mode``: None where the card has no such mode. ``profiles``: NVML's profile id by name."""
 
     index: int
@@ -61,7 +61,7 @@ class CardFacts:
     """``<cluster uuid>.<clique>`` of the NVLink fabric that it has joined."""
 
 
-class Geometry(NamedTuple):
+class NvmlGeometry(NamedTuple):
     """Of a card: where its MIG profiles may lie; NVML's id and the media engines of each by name."""
 
     placements: tuple[ProfilePlacement, ...] = ()
@@ -119,16 +119,16 @@ class Nvml:
     def handle(self, index: int) -> Any:
         return self.library.nvmlDeviceGetHandleByIndex(index)
 
-    def card(self, index: int) -> CardFacts:
+    def card(self, index: int) -> NvmlDevice:
         """All that is told about one card. Raises the library's error where the card itself does not answer."""
         lib, handle = self.library, self.handle(index)
         mode = self.unknown(lambda: bool(lib.nvmlDeviceGetMigMode(handle)[0]), None)
         product = text(lib.nvmlDeviceGetName(handle))
-        geometry = Geometry() if mode is None else self.geometry(handle)
+        geometry = NvmlGeometry() if mode is None else self.geometry(handle)
         instances: tuple[GpuInstance, ...] = ()
         if mode:
             instances = self.instances(handle, {number: name for name, number in geometry.profiles.items()})
-        return CardFacts(
+        return NvmlDevice(
             index=index,
             uuid=text(lib.nvmlDeviceGetUUID(handle)),
             product=product,
@@ -199,7 +199,7 @@ class Nvml:
 
     # -- MIG -----------------------------------------------------------------------------------
 
-    def geometry(self, handle: Any) -> Geometry:
+    def geometry(self, handle: Any) -> NvmlGeometry:
         """The card's MIG profiles and where each may lie; nothing for a card without them."""
         lib = self.library
         placements: list[ProfilePlacement] = []
@@ -221,7 +221,7 @@ class Nvml:
                 slices, mib = int(info.sliceCount), int(info.memorySizeMB)
                 sms, most = int(info.multiprocessorCount), int(info.instanceCount)
                 placements.append(ProfilePlacement(name, starts, places[0][1], slices, mib, sms, most))
-        return Geometry(tuple(placements), profiles, engines)
+        return NvmlGeometry(tuple(placements), profiles, engines)
 
     def _places(self, handle: Any, profile_id: int) -> list[tuple[int, int]]:
         lib = self.library
@@ -295,7 +295,7 @@ def load() -> Nvml:
     return Nvml(pynvml)
 
 
-def link_groups(cards: list[CardFacts]) -> dict[int, int]:
+def link_groups(cards: list[NvmlDevice]) -> dict[int, int]:
     """Card index → number of the group of cards that reach one another by NVLink; −1 for a card alone.
 
     Cards on a switch are one group (the switches of one machine are one fabric).

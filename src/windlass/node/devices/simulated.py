@@ -15,8 +15,8 @@ import uuid
 from dataclasses import replace
 
 from windlass.api import quantities
-from windlass.api.devices.models import Model, find_model
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.models import AcceleratorModel, find_model
+from windlass.api.devices.node_annotation import DeviceRecord
 
 SIMULATED = "simulated"
 PRODUCT, MEMORY_MIB = "Simulated-GPU", 16384
@@ -33,14 +33,14 @@ class SimulationError(ValueError):
     """The word cannot be meant; the text says why."""
 
 
-def simulated_cards(option: str, machine: str = "") -> tuple[Card, ...]:
+def simulated_devices(option: str, machine: str = "") -> tuple[DeviceRecord, ...]:
     """The cards of ``simulated:…``, numbered from 0 per resource. ``machine`` makes UUIDs differ between nodes.
 
     Raises :class:`SimulationError`. A bare number (``simulated:4``) gives cards of no particular model,
     16 GiB each.
     """
     _, _, words = option.partition(":")
-    cards: list[Card] = []
+    cards: list[DeviceRecord] = []
     counts: dict[str, int] = {}
     for group, word in enumerate(words.split(",")):
         match = _GROUP.fullmatch(word.strip())
@@ -60,25 +60,27 @@ def simulated_cards(option: str, machine: str = "") -> tuple[Card, ...]:
         for _ in range(int(match[1])):
             index = counts.get(model.resource, 0)
             counts[model.resource] = index + 1
-            card = card_of(model, index, memory, machine=machine, link_group=group if model.links else -1)
+            card = device_of(model, index, memory, machine=machine, link_group=group if model.links else -1)
             cards.append(replace_flags(card, mig="mig" in flags, mps="mps" in flags))
     if len(cards) > MOST:
         raise SimulationError(f"at most {MOST} simulated cards, not {len(cards)}")
     return tuple(cards)
 
 
-def replace_flags(card: Card, *, mig: bool, mps: bool) -> Card:
+def replace_flags(card: DeviceRecord, *, mig: bool, mps: bool) -> DeviceRecord:
     """The card in MIG mode (and then carved as pods ask), or as an MPS daemon serves it."""
     from msgspec.structs import replace as altered
 
     return altered(card, mig=mig, dynamic=mig, mps=mps, placements=card.placements if mig else ())
 
 
-def card_of(model: Model, index: int, memory_mib: int, *, machine: str = "", link_group: int = -1) -> Card:
+def device_of(
+    model: AcceleratorModel, index: int, memory_mib: int, *, machine: str = "", link_group: int = -1
+) -> DeviceRecord:
     """One card of a model; its UUID follows from machine, resource and index."""
     vendor = {"nvidia.com/gpu": "GPU"}.get(model.resource, model.resource.split(".")[0].upper())
     number = uuid.uuid5(_NAMESPACE, f"{machine}/{model.resource}/{index}")
-    return Card(
+    return DeviceRecord(
         index=index,
         uuid=f"{vendor}-{number}",
         resource=model.resource,
@@ -90,16 +92,16 @@ def card_of(model: Model, index: int, memory_mib: int, *, machine: str = "", lin
     )
 
 
-def _model(name: str, memory: str) -> tuple[Model, int]:
+def _model(name: str, memory: str) -> tuple[AcceleratorModel, int]:
     if not name:
         mib = _mebibytes(memory) if memory else MEMORY_MIB
-        return Model(PRODUCT, mib), mib
+        return AcceleratorModel(PRODUCT, mib), mib
     found = find_model(name)
     if found is None and not memory:
         raise SimulationError(
             f"no model is known by the name {name}; give its memory too, as in simulated:2x{name}:24GiB"
         )
-    model = found or Model(name, 0)
+    model = found or AcceleratorModel(name, 0)
     mib = _mebibytes(memory) if memory else model.memory_mib
     return (model if not memory else replace(model, memory_mib=mib)), mib
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.api.devices.node_annotation import Card
+from windlass.api.devices.node_annotation import DeviceRecord
 from windlass.node.devices.allocations import Held
 from windlass.node.devices.nvml import Nvml
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
@@ -23,7 +23,7 @@ _SLACK_MIB = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DeviceProcess:
     """A process on a card (``device``: its name in the ledger). ``pod``: its uid, ``""`` for a foreign one.
 
     ``memory_mib`` −1: the driver does not tell. ``instance``: the MIG GPU instance it runs in, −1 without.
@@ -38,7 +38,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UsageFinding:
     """Something is used otherwise than it was given. ``pod``: the uid of the pod that does it, ``""`` for a
     process from outside; ``reason`` is an event's."""
 
@@ -48,10 +48,10 @@ class Finding:
     message: str
 
 
-def processes(nvml: Nvml, cards: Mapping[str, Card]) -> list[Use]:
+def processes(nvml: Nvml, cards: Mapping[str, DeviceRecord]) -> list[DeviceProcess]:
     """All compute processes on these cards (by name in the ledger). Blocks."""
     lib = nvml.library
-    found: list[Use] = []
+    found: list[DeviceProcess] = []
     for device, card in cards.items():
         seen: set[int] = set()
         for ask in (lib.nvmlDeviceGetComputeRunningProcesses, lib.nvmlDeviceGetMPSComputeRunningProcesses):
@@ -69,7 +69,7 @@ def processes(nvml: Nvml, cards: Mapping[str, Card]) -> list[Use]:
                 used = process.usedGpuMemory
                 instance = getattr(process, "gpuInstanceId", None)
                 found.append(
-                    Use(
+                    DeviceProcess(
                         device,
                         pid,
                         pod_of(pid),
@@ -101,7 +101,7 @@ def name_of(pid: int) -> str:
         return ""
 
 
-def judge(uses: Iterable[Use], held: Iterable[Held]) -> list[Finding]:
+def audit(uses: Iterable[DeviceProcess], held: Iterable[Held]) -> list[UsageFinding]:
     """What is used otherwise than it was given. Pure.
 
     A process of the machine on a card that no pod has is nobody's business here.
@@ -109,7 +109,7 @@ def judge(uses: Iterable[Use], held: Iterable[Held]) -> list[Finding]:
     holders: dict[str, list[Held]] = {}
     for each in held:
         holders.setdefault(each.claim.device, []).append(each)
-    found: dict[tuple[str, str, str], Finding] = {}
+    found: dict[tuple[str, str, str], UsageFinding] = {}
     memory: dict[tuple[str, str], int] = {}
     for use in uses:
         own = [each for each in holders.get(use.device, ()) if each.uid == use.pod]
@@ -125,19 +125,21 @@ def judge(uses: Iterable[Use], held: Iterable[Held]) -> list[Finding]:
         bounded = shares and all(claim.memory_mib and not claim.profile for claim in shares)
         if bounded and mib > limit + _SLACK_MIB:
             words = f"uses {mib} MiB of device {device}, of which it has {limit} MiB"
-            found[device, pod, "DeviceShareExceeded"] = Finding(device, pod, "DeviceShareExceeded", words)
+            found[device, pod, "DeviceShareExceeded"] = UsageFinding(
+                device, pod, "DeviceShareExceeded", words
+            )
     return [found[key] for key in sorted(found)]
 
 
-def _stranger(use: Use, holders: list[Held]) -> Finding | None:
+def _stranger(use: DeviceProcess, holders: list[Held]) -> UsageFinding | None:
     if use.name.startswith(_MPS_SERVER):
         return None
     what = f"process {use.pid} ({use.name or 'unknown'})"
     if use.pod:
         words = f"{what} uses device {use.device}, which this pod was not given"
-        return Finding(use.device, use.pod, "DeviceNotGiven", words)
+        return UsageFinding(use.device, use.pod, "DeviceNotGiven", words)
     if not holders:
         return None
     pods = ", ".join(sorted({each.pod for each in holders}))
     words = f"{what} is of no pod and uses device {use.device}, which {pods} was given"
-    return Finding(use.device, "", "ForeignProcess", words)
+    return UsageFinding(use.device, "", "ForeignProcess", words)

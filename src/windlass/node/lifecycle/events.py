@@ -8,7 +8,7 @@ from enum import StrEnum
 from windlass.node.lifecycle.probe_results import ProbeKind
 
 
-class Kind(StrEnum):
+class PodEventKind(StrEnum):
     """Events. The first group concerns the pod, the second one container."""
 
     PREPARED = "Prepared"
@@ -48,10 +48,10 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PodEvent:
     """``at`` is Unix time. ``container`` is empty for what concerns the pod."""
 
-    kind: Kind
+    kind: PodEventKind
     at: float
     container: str = ""
     exit: Exit | None = None
@@ -69,13 +69,13 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartContainer:
     container: str
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopContainer:
     container: str
     grace_seconds: float
 
@@ -85,7 +85,7 @@ class Remind:
     """Send the event back after so many seconds."""
 
     after_seconds: float
-    kind: Kind
+    kind: PodEventKind
     container: str = ""
 
 
@@ -108,4 +108,4 @@ class DeleteObject:
     """Remove the object for good (grace 0)."""
 
 
-Instruction = Prepare | Start | Stop | Remind | Note | TearDown | DeleteObject
+Instruction = Prepare | StartContainer | StopContainer | Remind | Note | TearDown | DeleteObject

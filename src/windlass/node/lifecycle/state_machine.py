@@ -16,19 +16,19 @@ from typing import Any
 
 from windlass.node.lifecycle.events import (
     DeleteObject,
-    Event,
     Exit,
     Instruction,
-    Kind,
     Note,
+    PodEvent,
+    PodEventKind,
     Prepare,
     Remind,
-    Start,
-    Stop,
+    StartContainer,
+    StopContainer,
     TearDown,
 )
 from windlass.node.lifecycle.probe_results import Health, probes_of
-from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, PodStep, Step
+from windlass.node.lifecycle.transitions import CONTAINER_TABLE, POD_TABLE, ContainerStep, PodStep
 
 
 class Impossible(Exception):
@@ -50,7 +50,7 @@ class Container:
     role: str
     policy: str
     image: str = ""
-    step: Step = Step.WAITING
+    step: ContainerStep = ContainerStep.WAITING
     attempt: int = 0
     started_at: float = 0.0
     started_once: bool = False
@@ -72,7 +72,7 @@ class Container:
 
     @property
     def succeeded(self) -> bool:
-        return self.step is Step.DONE and self.exit is not None and self.exit.code == 0
+        return self.step is ContainerStep.DONE and self.exit is not None and self.exit.code == 0
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class PodMachine:
         self._arm_deadline(at)
         return self._take()
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: PodEvent) -> list[Instruction]:
         """Apply one event. Raises :class:`Impossible`."""
         if event.container:
             self._one(self.containers[event.container], event)
@@ -134,7 +134,7 @@ class PodMachine:
         self.step = PodStep.INITIALIZING if attempts else PodStep.SETUP
         for name, (attempt, last) in attempts.items():
             container = self.containers[name]
-            container.step = Step.STARTING
+            container.step = ContainerStep.STARTING
             container.attempt = attempt
             container.failures = attempt
             container.last_exit = last
@@ -163,33 +163,33 @@ class PodMachine:
 
     # -- the pod -------------------------------------------------------------------------------
 
-    def _prepared(self, event: Event) -> None:
+    def _prepared(self, event: PodEvent) -> None:
         self.address = event.address
         self.preparing_reason = self.preparing_message = ""
         self.step = PodStep.INITIALIZING
 
-    def _not_prepared(self, event: Event) -> None:
+    def _not_prepared(self, event: PodEvent) -> None:
         changed = (event.reason, event.message) != (self.preparing_reason, self.preparing_message)
         self.preparing_reason, self.preparing_message = event.reason, event.message
         if changed:
             self._out.append(Note("Warning", event.reason, event.message))
         wait = PREPARE_RETRY_SECONDS[min(self.preparations, len(PREPARE_RETRY_SECONDS) - 1)]
         self.preparations += 1
-        self._out.append(Remind(wait, Kind.RETRY))
+        self._out.append(Remind(wait, PodEventKind.RETRY))
 
-    def _retry(self, _: Event) -> None:
+    def _retry(self, _: PodEvent) -> None:
         self._out.append(Prepare())
 
-    def _rejected(self, event: Event) -> None:
+    def _rejected(self, event: PodEvent) -> None:
         self.failure_reason, self.failure_message = event.reason, event.message
         self._out.append(Note("Warning", event.reason, event.message))
         self._end()
 
-    def _delete(self, event: Event) -> None:
+    def _delete(self, event: PodEvent) -> None:
         self.deleting = True
         self._delete_sooner(event)
 
-    def _delete_sooner(self, event: Event) -> None:
+    def _delete_sooner(self, event: PodEvent) -> None:
         """End the pod within a grace; a later event may only shorten it."""
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         if self.stop_grace is not None and grace >= self.stop_grace:
@@ -198,34 +198,36 @@ class PodMachine:
         if self.step in (PodStep.TEARDOWN, PodStep.ENDED):
             return
         for container in self._active():
-            if container.step is Step.STOPPING:
-                self._one(container, Event(Kind.STOP, event.at, container.name, grace_seconds=grace))
+            if container.step is ContainerStep.STOPPING:
+                self._one(
+                    container, PodEvent(PodEventKind.STOP, event.at, container.name, grace_seconds=grace)
+                )
         self._end()
 
-    def _delete_ended(self, event: Event) -> None:
+    def _delete_ended(self, event: PodEvent) -> None:
         self.deleting = True
         self._out.append(DeleteObject())
 
-    def _evict(self, event: Event) -> None:
+    def _evict(self, event: PodEvent) -> None:
         self.failure_reason, self.failure_message = event.reason, event.message
         self._out.append(Note("Warning", event.reason, event.message))
         self._delete_sooner(event)
 
-    def _deadline(self, event: Event) -> None:
+    def _deadline(self, event: PodEvent) -> None:
         self.failure_reason = "DeadlineExceeded"
         self.failure_message = "Pod was active on the node longer than the specified deadline"
         self._out.append(Note("Normal", "DeadlineExceeded", self.failure_message))
         self._end()
 
-    def _torn_down(self, event: Event) -> None:
+    def _torn_down(self, event: PodEvent) -> None:
         self.step = PodStep.ENDED
         if self.deleting:
             self._out.append(DeleteObject())
 
-    def _gone(self, _: Event) -> None:
+    def _gone(self, _: PodEvent) -> None:
         self.step = PodStep.GONE
 
-    def _nothing(self, _: Event) -> None:
+    def _nothing(self, _: PodEvent) -> None:
         return
 
     def _end(self) -> None:
@@ -235,7 +237,7 @@ class PodMachine:
     def _arm_deadline(self, at: float) -> None:
         if self.active_deadline_seconds is not None:
             left = max(0.0, (self.started_at or at) + self.active_deadline_seconds - at)
-            self._out.append(Remind(left, Kind.DEADLINE))
+            self._out.append(Remind(left, PodEventKind.DEADLINE))
 
     def _advance(self, at: float) -> None:
         """Let the pod go on as far as its containers allow."""
@@ -244,24 +246,24 @@ class PodMachine:
         if self.step is PodStep.RUNNING:
             mains = [c for c in self.containers.values() if c.role == "main"]
             for container in mains:
-                if container.step is Step.WAITING:
-                    self._one(container, Event(Kind.START, at, container.name))
-            if all(c.step is Step.DONE for c in mains):
+                if container.step is ContainerStep.WAITING:
+                    self._one(container, PodEvent(PodEventKind.START, at, container.name))
+            if all(c.step is ContainerStep.DONE for c in mains):
                 self._end()
         if self.step is PodStep.ENDING:
             self._stop_all(at)
-            if all(c.step is Step.DONE for c in self.containers.values()):
+            if all(c.step is ContainerStep.DONE for c in self.containers.values()):
                 self.step = PodStep.TEARDOWN
                 self._out.append(TearDown())
 
     def _initialize(self, at: float) -> None:
-        past = any(c.role == "main" and c.step is not Step.WAITING for c in self.containers.values())
+        past = any(c.role == "main" and c.step is not ContainerStep.WAITING for c in self.containers.values())
         for container in self.containers.values():
             if container.role == "main":
                 continue
-            if container.step is Step.WAITING:
-                self._one(container, Event(Kind.START, at, container.name))
-            if container.step is Step.DONE and not container.succeeded and container.role == "init":
+            if container.step is ContainerStep.WAITING:
+                self._one(container, PodEvent(PodEventKind.START, at, container.name))
+            if container.step is ContainerStep.DONE and not container.succeeded and container.role == "init":
                 self._end()
                 return
             ready = container.succeeded
@@ -277,22 +279,22 @@ class PodMachine:
         grace = self.grace_seconds if self.stop_grace is None else self.stop_grace
         first = [c for c in self.containers.values() if c.role != "sidecar"]
         for container in first:
-            if container.step not in (Step.STOPPING, Step.DONE):
-                self._one(container, Event(Kind.STOP, at, container.name, grace_seconds=grace))
-        if any(c.step is not Step.DONE for c in first):
+            if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
+                self._one(container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace))
+        if any(c.step is not ContainerStep.DONE for c in first):
             return
         for container in reversed([c for c in self.containers.values() if c.role == "sidecar"]):
-            if container.step not in (Step.STOPPING, Step.DONE):
-                self._one(container, Event(Kind.STOP, at, container.name, grace_seconds=grace))
-            if container.step is not Step.DONE:
+            if container.step not in (ContainerStep.STOPPING, ContainerStep.DONE):
+                self._one(container, PodEvent(PodEventKind.STOP, at, container.name, grace_seconds=grace))
+            if container.step is not ContainerStep.DONE:
                 return
 
     def _active(self) -> list[Container]:
-        return [c for c in self.containers.values() if c.step is not Step.DONE]
+        return [c for c in self.containers.values() if c.step is not ContainerStep.DONE]
 
     # -- one container -------------------------------------------------------------------------
 
-    def _one(self, container: Container, event: Event) -> None:
+    def _one(self, container: Container, event: PodEvent) -> None:
         method = CONTAINER_TABLE.get((container.step, event.kind))
         if method is None:
             raise Impossible(
@@ -303,18 +305,18 @@ class PodMachine:
         words = f" ({event.reason}: {event.message})" if event.reason else ""
         self._log(event.at, f"{container.name} {event.kind}{words}: {before} → {container.step}")
 
-    def _container_start(self, container: Container, event: Event) -> None:
-        container.step = Step.STARTING
+    def _container_start(self, container: Container, event: PodEvent) -> None:
+        container.step = ContainerStep.STARTING
         container.health.begin()
         container.waiting_reason = container.waiting_message = ""
-        self._out.append(Start(container.name, container.attempt))
+        self._out.append(StartContainer(container.name, container.attempt))
 
-    def _container_runs(self, container: Container, event: Event) -> None:
+    def _container_runs(self, container: Container, event: PodEvent) -> None:
         container.hooking = True
         self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
 
-    def _container_started(self, container: Container, event: Event) -> None:
-        container.step = Step.RUNNING
+    def _container_started(self, container: Container, event: PodEvent) -> None:
+        container.step = ContainerStep.RUNNING
         container.started_at = event.at
         container.started_once = True
         container.waiting_reason = container.waiting_message = ""
@@ -322,7 +324,7 @@ class PodMachine:
             self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
         container.hooking = False
 
-    def _container_probed(self, container: Container, event: Event) -> None:
+    def _container_probed(self, container: Container, event: PodEvent) -> None:
         assert event.probe is not None
         if not container.health.take(event.probe, event.passed):
             return
@@ -333,40 +335,40 @@ class PodMachine:
         container.killed = True
         self._container_kill(container, replace(event, message=text, grace_seconds=grace))
 
-    def _container_kill(self, container: Container, event: Event) -> None:
+    def _container_kill(self, container: Container, event: PodEvent) -> None:
         """Ask it to end; when it has, it is started anew by its policy. A pod that is ending needs no more."""
         if self.step is PodStep.ENDING:
             return
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         self._out.append(Note("Normal", "Killing", event.message))
-        self._out.append(Stop(container.name, grace))
+        self._out.append(StopContainer(container.name, grace))
 
-    def _container_started_too_late(self, container: Container, event: Event) -> None:
+    def _container_started_too_late(self, container: Container, event: PodEvent) -> None:
         container.started_at = event.at
         container.started_once = True
 
-    def _container_refused(self, container: Container, event: Event) -> None:
+    def _container_refused(self, container: Container, event: PodEvent) -> None:
         """Something about the container's configuration is missing: the same attempt is tried again."""
         if (event.reason, event.message) != (container.waiting_reason, container.waiting_message):
             self._out.append(Note("Warning", "Failed", f"Error: {event.message}"))
-        container.step = Step.BACKOFF
+        container.step = ContainerStep.BACKOFF
         container.waiting_reason, container.waiting_message = event.reason, event.message
-        self._out.append(Remind(5.0, Kind.DUE, container.name))
+        self._out.append(Remind(5.0, PodEventKind.DUE, container.name))
 
-    def _container_exited(self, container: Container, event: Event) -> None:
+    def _container_exited(self, container: Container, event: PodEvent) -> None:
         assert event.exit is not None
-        stopping = container.step is Step.STOPPING
+        stopping = container.step is ContainerStep.STOPPING
         container.exit = event.exit
         container.started_at = event.exit.started_at or container.started_at
         if event.exit.reason == "StartError":
             self._out.append(Note("Warning", "Failed", f"Error: {event.exit.message}"))
         if stopping or self.step is PodStep.ENDING or not self._restarts(container):
-            container.step = Step.DONE
+            container.step = ContainerStep.DONE
             return
         ran = event.exit.finished_at - container.started_at if container.started_at else 0.0
         if ran >= HEALTHY_SECONDS:
             container.failures = 0
-        container.step = Step.BACKOFF
+        container.step = ContainerStep.BACKOFF
         wait = self._backoff(container)
         if container.killed and event.exit.finished_at - _last_end(container) >= wait:
             wait = 0.0
@@ -379,7 +381,7 @@ class PodMachine:
             )
             text = f"Back-off restarting failed container {container.name} in pod {self.key}"
             self._out.append(Note("Warning", "BackOff", text))
-        self._out.append(Remind(wait, Kind.DUE, container.name))
+        self._out.append(Remind(wait, PodEventKind.DUE, container.name))
 
     def _restarts(self, container: Container) -> bool:
         assert container.exit is not None
@@ -398,32 +400,32 @@ class PodMachine:
             return 0.0
         return min(BACKOFF_CAP_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** (container.failures - 1))
 
-    def _container_restart(self, container: Container, event: Event) -> None:
+    def _container_restart(self, container: Container, event: PodEvent) -> None:
         if container.exit is not None:
             container.last_exit, container.exit = container.exit, None
             container.attempt += 1
             container.adopted = container.killed = container.hooking = False
         container.health.begin()
-        container.step = Step.STARTING
-        self._out.append(Start(container.name, container.attempt))
+        container.step = ContainerStep.STARTING
+        self._out.append(StartContainer(container.name, container.attempt))
 
-    def _container_stop(self, container: Container, event: Event) -> None:
-        container.step = Step.STOPPING
+    def _container_stop(self, container: Container, event: PodEvent) -> None:
+        container.step = ContainerStep.STOPPING
         grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
         self._out.append(Note("Normal", "Killing", f"Stopping container {container.name}"))
-        self._out.append(Stop(container.name, grace))
+        self._out.append(StopContainer(container.name, grace))
 
-    def _container_stop_sooner(self, container: Container, event: Event) -> None:
+    def _container_stop_sooner(self, container: Container, event: PodEvent) -> None:
         grace = event.grace_seconds if event.grace_seconds is not None else self.grace_seconds
-        self._out.append(Stop(container.name, grace))
+        self._out.append(StopContainer(container.name, grace))
 
-    def _container_never_ran(self, container: Container, event: Event) -> None:
-        container.step = Step.DONE
+    def _container_never_ran(self, container: Container, event: PodEvent) -> None:
+        container.step = ContainerStep.DONE
 
-    def _container_give_up(self, container: Container, event: Event) -> None:
-        container.step = Step.DONE
+    def _container_give_up(self, container: Container, event: PodEvent) -> None:
+        container.step = ContainerStep.DONE
 
-    def _container_nothing(self, container: Container, event: Event) -> None:
+    def _container_nothing(self, container: Container, event: PodEvent) -> None:
         return
 
     # -- helpers -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.node.lifecycle.events import Exit
 from windlass.node.lifecycle.probe_results import ProbeKind
 from windlass.node.lifecycle.state_machine import Container, PodMachine
-from windlass.node.lifecycle.transitions import PodStep, Step
+from windlass.node.lifecycle.transitions import ContainerStep, PodStep
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 
@@ -80,7 +80,7 @@ def is_held_back(machine: PodMachine) -> bool:
 
 
 def _runs(container: Container) -> bool:
-    return container.step in (Step.RUNNING, Step.STOPPING) and container.started_once
+    return container.step in (ContainerStep.RUNNING, ContainerStep.STOPPING) and container.started_once
 
 
 def _gates_missing(machine: PodMachine) -> str:
@@ -174,7 +174,7 @@ def _container(machine: PodMachine, container: Container) -> dict[str, Any]:
     has_run = container.started_once or container.exit is not None or container.last_exit is not None
     if has_run:
         record["containerID"] = present
-    if container.step is Step.BACKOFF and container.exit is not None:
+    if container.step is ContainerStep.BACKOFF and container.exit is not None:
         record["lastState"] = {"terminated": _terminated(container.exit, present)}
     elif container.last_exit is not None:
         earlier = container_id(machine.uid, container.name, container.attempt - 1)
@@ -183,13 +183,17 @@ def _container(machine: PodMachine, container: Container) -> dict[str, Any]:
 
 
 def _state(machine: PodMachine, container: Container, present: str) -> dict[str, Any]:
-    if container.step is Step.DONE:
+    if container.step is ContainerStep.DONE:
         if container.exit is not None:
             return {"terminated": _terminated(container.exit, present)}
         return {"waiting": {"reason": "PodInitializing" if machine.step is PodStep.SETUP else "NotStarted"}}
-    if container.step in (Step.RUNNING, Step.STOPPING) and container.started_at:
+    if container.step in (ContainerStep.RUNNING, ContainerStep.STOPPING) and container.started_at:
         return {"running": {"startedAt": rfc3339(container.started_at)}}
-    if container.step is Step.BACKOFF and container.exit is not None and not container.waiting_reason:
+    if (
+        container.step is ContainerStep.BACKOFF
+        and container.exit is not None
+        and not container.waiting_reason
+    ):
         return {"terminated": _terminated(container.exit, present)}
     waiting = {"reason": container.waiting_reason, "message": container.waiting_message}
     if not waiting["reason"]:

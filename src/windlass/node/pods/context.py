@@ -1,6 +1,6 @@
 """What all pods of this machine share: devices, network, names, the way to the server.
 
-One :class:`Host` per agent; pod workers ask it and never one another.
+One :class:`PodsContext` per agent; pod workers ask it and never one another.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.api.devices.numa_annotations import NodeRecord
+from windlass.api.devices.numa_annotations import NumaNodeRecord
 from windlass.api.errors import StatusError
 from windlass.api.resources import CONFIG_MAPS, SECRETS
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.node.devices.manager import CardKeeper
+from windlass.node.devices.manager import DeviceManager
 from windlass.node.lifecycle.events import Note
 from windlass.node.limits import Limiter
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.pods.environment import Reference
-from windlass.node.runtime.helpers import Nursery
+from windlass.node.runtime.helpers import ForkServer
 from windlass.node.runtime.mounts import Mount
 from windlass.node.runtime.runner import Runner
 from windlass.node.sandbox.hosts import Directory, NamedPod, NamedService, name_switch
@@ -51,7 +51,7 @@ class HostsFile:
 
 
 @dataclass(slots=True)
-class Host:
+class PodsContext:
     """``names``: every pod that has an address here, also reserved ones, by uid."""
 
     client: Client
@@ -62,10 +62,10 @@ class Host:
     paths: NodePaths
     capabilities: Capabilities
     network: Network
-    cards: CardKeeper
+    cards: DeviceManager
     limiter: Limiter
     runner: Runner
-    nursery: Nursery
+    fork_server: ForkServer
     allocatable: Mapping[str, str]
     own_environment: Mapping[str, str]
     host_address: str
@@ -75,7 +75,7 @@ class Host:
     hosts_files: dict[str, HostsFile] = field(default_factory=dict)
     """Pods whose hosts file is kept up to date: uid → file and the pod's hostAliases."""
     directory: Directory = field(default_factory=lambda: Directory((), ()))
-    zones: NodeRecord = field(default_factory=NodeRecord)
+    zones: NumaNodeRecord = field(default_factory=NumaNodeRecord)
     """The machine's NUMA zones, and the policy by which pods are kept to them."""
     _flushing: asyncio.Task[None] | None = None
     _retired: dict[str, float] = field(default_factory=dict)

@@ -41,7 +41,7 @@ _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class ConfigError(Exception):
+class ContainerConfigError(Exception):
     """The container cannot be described: a reference leads nowhere. ``reason`` is a waiting reason."""
 
     def __init__(self, message: str, reason: str = "CreateContainerConfigError") -> None:
@@ -122,7 +122,7 @@ Lookup = Callable[[str, str], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PodFacts:
     """What a pod may ask about itself and its node."""
 
     pod: Mapping[str, Any]
@@ -132,9 +132,9 @@ class Facts:
 
 
 def environment(
-    container: Mapping[str, Any], facts: Facts, lookup: Lookup, base: Mapping[str, str]
+    container: Mapping[str, Any], facts: PodFacts, lookup: Lookup, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """``base``, then envFrom, then env in order (later ones see earlier ones). Raises :class:`ConfigError`."""
+    """``base``, then envFrom, then env in order (later ones see earlier ones). Raises :class:`ContainerConfigError`."""
     values = dict(base)
     for source in container.get("envFrom") or ():
         values.update(_from_object(source, facts, lookup))
@@ -149,7 +149,7 @@ def environment(
     return values
 
 
-def _from_object(source: Mapping[str, Any], facts: Facts, lookup: Lookup) -> dict[str, str]:
+def _from_object(source: Mapping[str, Any], facts: PodFacts, lookup: Lookup) -> dict[str, str]:
     found: dict[str, str] = {}
     for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
         ref = source.get(field)
@@ -159,7 +159,7 @@ def _from_object(source: Mapping[str, Any], facts: Facts, lookup: Lookup) -> dic
         if obj is None:
             if ref.get("optional"):
                 continue
-            raise ConfigError(f'{kind.lower()} "{ref.get("name", "")}" not found')
+            raise ContainerConfigError(f'{kind.lower()} "{ref.get("name", "")}" not found')
         prefix = source.get("prefix") or ""
         for key, raw in payload(obj).items():
             if _ENV_NAME.fullmatch(prefix + key):
@@ -168,7 +168,7 @@ def _from_object(source: Mapping[str, Any], facts: Facts, lookup: Lookup) -> dic
 
 
 def _from_source(
-    source: Mapping[str, Any], facts: Facts, lookup: Lookup, container: Mapping[str, Any]
+    source: Mapping[str, Any], facts: PodFacts, lookup: Lookup, container: Mapping[str, Any]
 ) -> str | None:
     if ref := source.get("fieldRef"):
         return field_value(ref["fieldPath"], facts)
@@ -185,14 +185,16 @@ def _from_source(
         if ref.get("optional"):
             return None
         if obj is None:
-            raise ConfigError(f'{kind.lower()} "{ref.get("name", "")}" not found')
+            raise ContainerConfigError(f'{kind.lower()} "{ref.get("name", "")}" not found')
         namespace = facts.pod["metadata"]["namespace"]
-        raise ConfigError(f"couldn't find key {ref['key']} in {kind} {namespace}/{ref.get('name', '')}")
-    raise ConfigError("an environment variable has a source of a kind that is not known")
+        raise ContainerConfigError(
+            f"couldn't find key {ref['key']} in {kind} {namespace}/{ref.get('name', '')}"
+        )
+    raise ContainerConfigError("an environment variable has a source of a kind that is not known")
 
 
-def field_value(path: str, facts: Facts) -> str:
-    """The downward API's ``fieldRef``. Raises :class:`ConfigError`."""
+def field_value(path: str, facts: PodFacts) -> str:
+    """The downward API's ``fieldRef``. Raises :class:`ContainerConfigError`."""
     pod = facts.pod
     metadata, spec = pod["metadata"], pod["spec"]
     simple = {
@@ -214,14 +216,14 @@ def field_value(path: str, facts: Facts) -> str:
             return "\n".join(f'{key}="{_escaped(entries[key])}"' for key in sorted(entries))
         if path.startswith(f"metadata.{field}['") and path.endswith("']"):
             return entries.get(path[len(f"metadata.{field}['") : -2], "")
-    raise ConfigError(f"the field {path} cannot be given to a container")
+    raise ContainerConfigError(f"the field {path} cannot be given to a container")
 
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def resource_value(ref: Mapping[str, Any], facts: Facts, container: Mapping[str, Any] | None) -> str:
+def resource_value(ref: Mapping[str, Any], facts: PodFacts, container: Mapping[str, Any] | None) -> str:
     """The downward API's ``resourceFieldRef``; an unset limit is what the node has."""
     spec = facts.pod["spec"]
     name = ref.get("containerName")
@@ -229,7 +231,7 @@ def resource_value(ref: Mapping[str, Any], facts: Facts, container: Mapping[str,
         every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
         container = next((c for c in every if c["name"] == name), None)
     if container is None:
-        raise ConfigError(f"container {name} of a resourceFieldRef is not found")
+        raise ContainerConfigError(f"container {name} of a resourceFieldRef is not found")
     kind, _, resource = ref["resource"].partition(".")
     resources = container.get("resources") or {}
     text = (resources.get(kind) or {}).get(resource)
@@ -239,7 +241,7 @@ def resource_value(ref: Mapping[str, Any], facts: Facts, container: Mapping[str,
     try:
         quotient = quantities.parse(str(text)) / (quantities.parse(divisor) or 1)
     except quantities.QuantityError as error:
-        raise ConfigError(str(error)) from None
+        raise ContainerConfigError(str(error)) from None
     return str(-(-quotient.numerator // quotient.denominator))
 
 

@@ -1,6 +1,6 @@
 """From a pod object to what the shim runs. Pure but for a look at the user database.
 
-:func:`blueprint` makes the record of one attempt from the container, the pod's facts, its volumes and what
+:func:`launch_spec_of` makes the record of one attempt from the container, the pod's facts, its volumes and what
 this machine permits. Nothing is started here.
 """
 
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.node.devices.container_devices import Given, apart, visible
+from windlass.node.devices.container_devices import VisibleDevice, apart, visible
 from windlass.node.devices.mps import Daemon
 from windlass.node.lifecycle.probe_results import ProbeKind
 from windlass.node.limits import Enforcement
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.pods.environment import (
-    ConfigError,
-    Facts,
+    ContainerConfigError,
     Lookup,
+    PodFacts,
     base_environment,
     command_line,
     environment,
     expand,
 )
-from windlass.node.pods.volumes import Volume, container_mounts
+from windlass.node.pods.volumes import PodVolume, container_mounts
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
 from windlass.node.runtime.mounts import Mount
 from windlass.node.sandbox.hosts import substitute
@@ -35,17 +35,17 @@ from windlass.node.sandbox.pod_network import Capabilities
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PodSetting:
     """What all containers of a pod share."""
 
-    facts: Facts
+    facts: PodFacts
     lookup: Lookup
     folder: Path
     """The pod's own."""
-    volumes: Mapping[str, Volume]
+    volumes: Mapping[str, PodVolume]
     hostname: str
     capabilities: Capabilities
-    devices: Mapping[str, Sequence[Given]]
+    devices: Mapping[str, Sequence[VisibleDevice]]
     """Container → its share of the pod's devices."""
     images: Mapping[str, ImageEntry]
     own_environment: Mapping[str, str]
@@ -60,17 +60,17 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class LaunchSpec:
     """``record`` is the shim's; ``placeholder``: nothing said what to run."""
 
     record: dict[str, Any]
     placeholder: bool
 
 
-def blueprint(
-    container: Mapping[str, Any], attempt: int, setting: Setting, limits: Enforcement, log: Path
-) -> Blueprint:
-    """Raises :class:`ConfigError`; then nothing was started and the attempt may be tried again."""
+def launch_spec_of(
+    container: Mapping[str, Any], attempt: int, setting: PodSetting, limits: Enforcement, log: Path
+) -> LaunchSpec:
+    """Raises :class:`ContainerConfigError`; then nothing was started and the attempt may be tried again."""
     spec = setting.facts.pod["spec"]
     entry = image_entry(setting.images, container.get("image") or "")
     values = _values(container, setting, entry)
@@ -111,7 +111,7 @@ def blueprint(
         "memory_watch_bytes": limits.memory_watch_bytes,
         **_identity(container, spec, setting.capabilities),
     }
-    return Blueprint(record, placeholder)
+    return LaunchSpec(record, placeholder)
 
 
 def commands_of(container: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -145,7 +145,7 @@ def _join(sandbox: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: sandbox[name] for name in ("pid", "start_time", "namespaces")}
 
 
-def _values(container: Mapping[str, Any], setting: Setting, entry: ImageEntry | None) -> dict[str, str]:
+def _values(container: Mapping[str, Any], setting: PodSetting, entry: ImageEntry | None) -> dict[str, str]:
     base = base_environment(setting.own_environment, setting.hostname)
     if entry is not None:
         base.update(_entry_environment(entry, base["PATH"]))
@@ -225,11 +225,11 @@ def _identity(
     wanted = context.get("runAsUser")
     if own_uid != 0:
         if context.get("runAsNonRoot") and wanted == 0:
-            raise ConfigError("container's runAsUser breaks non-root policy")
+            raise ContainerConfigError("container's runAsUser breaks non-root policy")
         nested = capabilities.user and bool(capabilities.namespaces)
         return {"own_ids": {"uid": own_uid, "gid": own_gid}} if nested else {}
     if context.get("runAsNonRoot") and not wanted:
-        raise ConfigError(
+        raise ContainerConfigError(
             "container has runAsNonRoot and image will run as root: set runAsUser, or start windlass as "
             "an ordinary user"
         )

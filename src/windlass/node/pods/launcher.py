@@ -24,8 +24,8 @@ from windlass.node.devices.mig_instances import SliceBusy, SliceRefused
 from windlass.node.lifecycle.events import Note
 from windlass.node.limits import limits_of
 from windlass.node.pods import launch_spec, volumes
-from windlass.node.pods.context import Host
-from windlass.node.pods.environment import ConfigError, Facts, Lookup
+from windlass.node.pods.context import PodsContext
+from windlass.node.pods.environment import ContainerConfigError, Lookup, PodFacts
 from windlass.node.pods.environment import references as environment_references
 from windlass.node.pods.notices import lost_files_note
 from windlass.node.pods.pod_sandbox import PodSandbox
@@ -44,19 +44,21 @@ class ContainerLauncher:
 
     def __init__(
         self,
-        host: Host,
+        context: PodsContext,
         pod: dict[str, Any],
         folder: Path,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self.host = host
+        self.context = context
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
         self.folder = folder
         self.address = ""
-        self.sandbox = PodSandbox(host.network, host.nursery, self.uid, folder, pod["spec"], self.hostname)
+        self.sandbox = PodSandbox(
+            context.network, context.fork_server, self.uid, folder, pod["spec"], self.hostname
+        )
         self._spawn = spawn
-        self._volumes: dict[str, volumes.Volume] = {}
+        self._volumes: dict[str, volumes.PodVolume] = {}
         self._placeholders: set[str] = set()
         self._told_shares = False
 
@@ -73,7 +75,7 @@ class ContainerLauncher:
     @property
     def hostname(self) -> str:
         if self.host_network:
-            return self.host.node_name
+            return self.context.node_name
         return hostname_of(self.pod["metadata"]["name"], self.pod["spec"].get("hostname") or "")
 
     def container(self, name: str) -> Mapping[str, Any]:
@@ -82,20 +84,20 @@ class ContainerLauncher:
         every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         return next(c for c in every if c["name"] == name)
 
-    def _facts(self) -> Facts:
-        return Facts(self.pod, self.address, self.host.host_address, self.host.allocatable)
+    def _facts(self) -> PodFacts:
+        return PodFacts(self.pod, self.address, self.context.host_address, self.context.allocatable)
 
     async def _lookup(self, container: Mapping[str, Any] | None) -> Lookup:
         wanted = (
             volumes.references(self.pod["spec"]) if container is None else environment_references(container)
         )
-        found = await self.host.fetch(self.pod["metadata"]["namespace"], wanted)
+        found = await self.context.fetch(self.pod["metadata"]["namespace"], wanted)
         return lambda kind, name: found.get((kind, name))
 
     async def prepare_volumes(self) -> None:
-        """Raises :class:`ConfigError` and what the client and the file system raise."""
+        """Raises :class:`ContainerConfigError` and what the client and the file system raise."""
         lookup = await self._lookup(None)
-        places = volumes.Places(self.folder, self.host.paths.claims)
+        places = volumes.Places(self.folder, self.context.paths.claims)
         laid_out = volumes.layout(self._facts(), lookup, places)
         volumes.materialise(laid_out)
         self._volumes = {volume.name: volume for volume in laid_out}
@@ -107,111 +109,111 @@ class ContainerLauncher:
     async def launch(self, name: str, attempt: int) -> Handle:
         """Start one attempt, or take over the one that runs.
 
-        Raises :class:`ConfigError` when the manifest names what is not there, ``NetworkError`` and
+        Raises :class:`ContainerConfigError` when the manifest names what is not there, ``NetworkError`` and
         ``OSError`` when this machine refuses, ``Unreachable`` and ``StatusError`` when the server does.
         """
-        host, container = self.host, self.container(name)
-        folder = host.paths.attempt(self.uid, name, attempt)
+        context, container = self.context, self.container(name)
+        folder = context.paths.attempt(self.uid, name, attempt)
         if not self.folder.is_dir():
             raise FileNotFoundError(f"the pod's folder {self.folder} was removed")
         (folder / "root").mkdir(parents=True, exist_ok=True)
-        adopted = host.runner.adopt(folder)
+        adopted = context.runner.adopt(folder)
         if adopted is not None:
             return adopted  # an earlier agent's shim claimed it meanwhile
-        log = host.paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
+        log = context.paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self._volumes and self.pod["spec"].get("volumes"):
             await self.prepare_volumes()  # resumed: what is there stays
         lookup = await self._lookup(container)
         setting = await self._setting(lookup)
-        within = numa.cores_for(self.pod["metadata"].get("annotations") or {}, host.zones)
-        limits = host.limiter.apply(self.uid, name, limits_of(container), within)
-        plan = launch_spec.blueprint(container, attempt, setting, limits, log)
+        within = numa.cores_for(self.pod["metadata"].get("annotations") or {}, context.zones)
+        limits = context.limiter.apply(self.uid, name, limits_of(container), within)
+        plan = launch_spec.launch_spec_of(container, attempt, setting, limits, log)
         self._tell_about(container, plan)
         record = {
             **plan.record,
-            "log_max_bytes": host.options.log_max_bytes,
-            "log_files": host.options.log_files,
+            "log_max_bytes": context.options.log_max_bytes,
+            "log_files": context.options.log_files,
         }
-        return await host.runner.start(AttemptSpec(folder, record))
+        return await context.runner.start(AttemptSpec(folder, record))
 
-    async def _setting(self, lookup: Lookup) -> launch_spec.Setting:
-        host, spec = self.host, self.pod["spec"]
+    async def _setting(self, lookup: Lookup) -> launch_spec.PodSetting:
+        context, spec = self.context, self.pod["spec"]
         box = await self.prepare_sandbox()
         own_network = not self.host_network
         chosen = await self._given()
         system: list[mounts.Mount] = []
-        if host.capabilities.mounts:
-            system = host.system_files(self.folder, self.hostname, own_network, self.named)
-            own_memory = "ipc" in host.capabilities.namespaces and not spec.get("hostIPC")
+        if context.capabilities.mounts:
+            system = context.system_files(self.folder, self.hostname, own_network, self.named)
+            own_memory = "ipc" in context.capabilities.namespaces and not spec.get("hostIPC")
             if own_memory and not self._meets_daemon(chosen):
                 system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))
-        return launch_spec.Setting(
+        return launch_spec.PodSetting(
             facts=self._facts(),
             lookup=lookup,
             folder=self.folder,
             volumes=self._volumes,
             hostname=self.hostname,
-            capabilities=host.capabilities,
+            capabilities=context.capabilities,
             devices=container_devices.share_out(self.pod, chosen),
-            images=host.options.images,
-            own_environment=host.own_environment,
+            images=context.options.images,
+            own_environment=context.own_environment,
             system_files=system,
-            names=host.directory.table(self.pod["metadata"]["namespace"]),
+            names=context.directory.table(self.pod["metadata"]["namespace"]),
             sandbox=box,
-            device_kinds=host.cards.inventory.kinds,
-            daemon=host.cards.daemon,
+            device_kinds=context.cards.inventory.kinds,
+            daemon=context.cards.daemon,
         )
 
-    async def _given(self) -> list[container_devices.Given]:
+    async def _given(self) -> list[container_devices.VisibleDevice]:
         """The pod's cards; of a pod of which the ledger does not know them any more (see there) they are taken anew.
-        Raises :class:`ConfigError` where one of them is not to be had now."""
+        Raises :class:`ContainerConfigError` where one of them is not to be had now."""
         metadata = self.pod["metadata"]
         try:
-            self.host.cards.take(self.uid, f"{metadata['namespace']}/{metadata['name']}", self.pod)
-            found = await self.host.cards.given(self.uid)
+            self.context.cards.take(self.uid, f"{metadata['namespace']}/{metadata['name']}", self.pod)
+            found = await self.context.cards.given(self.uid)
         except (Rejected, DeviceBusy, LookupError, SliceBusy, SliceRefused) as error:
-            raise ConfigError(str(error), "DeviceNotReady") from error
+            raise ContainerConfigError(str(error), "DeviceNotReady") from error
         self._tell_shares(found)
         return found
 
-    def _meets_daemon(self, given: list[container_devices.Given]) -> bool:
+    def _meets_daemon(self, given: list[container_devices.VisibleDevice]) -> bool:
         """Clients of MPS and its server share memory: such a pod has the machine's ``/dev/shm``."""
         shared = container_devices.shared(given)
-        return bool(shared) and container_devices.enforced(given, self.host.cards.daemon)
+        return bool(shared) and container_devices.enforced(given, self.context.cards.daemon)
 
-    def _tell_shares(self, given: list[container_devices.Given]) -> None:
+    def _tell_shares(self, given: list[container_devices.VisibleDevice]) -> None:
         """Say once how the pod is held to its shares."""
         shared = container_devices.shared(given)
         if not shared or self._told_shares:
             return
         self._told_shares = True
         has = "; ".join(container_devices.words(each) for each in shared)
-        if container_devices.enforced(given, self.host.cards.daemon):
-            self.host.note(self.pod, Note("Normal", "DeviceShareEnforced", f"MPS holds the pod to {has}"))
+        if container_devices.enforced(given, self.context.cards.daemon):
+            self.context.note(self.pod, Note("Normal", "DeviceShareEnforced", f"MPS holds the pod to {has}"))
             return
-        why = self.host.cards.daemon.problem or "the cards are not served by an MPS control daemon"
+        why = self.context.cards.daemon.problem or "the cards are not served by an MPS control daemon"
         text = f"has {has}: accounted, but not enforced on this machine, because {why}"
-        self.host.note(self.pod, Note("Warning", "DeviceShareNotEnforced", text))
+        self.context.note(self.pod, Note("Warning", "DeviceShareNotEnforced", text))
 
-    def _tell_about(self, container: Mapping[str, Any], plan: launch_spec.Blueprint) -> None:
+    def _tell_about(self, container: Mapping[str, Any], plan: launch_spec.LaunchSpec) -> None:
         name = container["name"]
         if plan.placeholder and name not in self._placeholders:
             self._placeholders.add(name)
             text = (
                 f"container {name} names no command and its image is not run here: a placeholder runs instead"
             )
-            self.host.note(self.pod, Note("Warning", "Placeholder", text))
+            self.context.note(self.pod, Note("Warning", "Placeholder", text))
             self._spawn(self._mark_placeholders())
         if plan.record["mount_namespace"]:
             wanted = [mounts.Mount(**record) for record in plan.record["mounts"]]
-            covered = mounts.shadows(wanted, mounts.Machine())
+            covered = mounts.shadows(wanted, mounts.MachineFileSystem())
             used = [
                 os.path.realpath(plan.record["cwd"]),
                 os.path.realpath(plan.record["env"].get("HOME", "/")),
             ]
             if note := lost_files_note(covered, used):
-                self.host.note(self.pod, note)
+                self.context.note(self.pod, note)
 
     async def _mark_placeholders(self) -> None:
         metadata = self.pod["metadata"]
@@ -222,7 +224,7 @@ class ContainerLauncher:
             }
         }
         try:
-            await self.host.client.patch(PODS, metadata["name"], change, metadata["namespace"])
+            await self.context.client.patch(PODS, metadata["name"], change, metadata["namespace"])
         except (StatusError, Unreachable) as error:
             key = f"{metadata['namespace']}/{metadata['name']}"
             _log.warning("pod %s: cannot mark its placeholder: %s", key, error)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_there
-from windlass.node.pods.volumes import Volume
+from windlass.node.pods.volumes import PodVolume
 from windlass.node.runtime import attempt_files
-from windlass.node.runtime.helpers import Nursery, read_to_end, wait_exit
+from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
 from windlass.node.sandbox import sandbox
 from windlass.node.sandbox.pod_network import Network
 
@@ -22,14 +22,14 @@ class PodSandbox:
     def __init__(
         self,
         network: Network,
-        nursery: Nursery,
+        fork_server: ForkServer,
         uid: str,
         folder: Path,
         spec: Mapping[str, Any],
         hostname: str,
     ) -> None:
         self._network = network
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._uid = uid
         self._folder = folder
         self._spec = spec
@@ -49,7 +49,7 @@ class PodSandbox:
             names = [name for name in names if name != "ipc"]
         return names
 
-    async def ensure(self, volumes: Iterable[Volume]) -> dict[str, Any] | None:
+    async def ensure(self, volumes: Iterable[PodVolume]) -> dict[str, Any] | None:
         """The running holder's record; None where pods have nothing of their own. Raises ``OSError``."""
         names = self.namespaces
         if not names:
@@ -61,7 +61,7 @@ class PodSandbox:
             self._held = record
             return record
 
-    async def _make(self, names: list[str], volumes: Iterable[Volume]) -> dict[str, Any]:
+    async def _make(self, names: list[str], volumes: Iterable[PodVolume]) -> dict[str, Any]:
         holder = await self._network.ensure_box()
         box = None
         if holder is not None:
@@ -76,7 +76,7 @@ class PodSandbox:
         attempt_files.write(str(self._folder), sandbox.SPEC, spec, durable=False)
         unlink_if_there(self._folder / sandbox.RECORD)
         errors = self._folder / "sandbox.err"
-        pid, reader = self._nursery.start_helper(
+        pid, reader = self._fork_server.start_helper(
             "windlass.node.sandbox.sandbox", str(self._folder), errors=errors
         )
         started = attempt_files.identity(pid)["start_time"]
@@ -88,7 +88,7 @@ class PodSandbox:
             raise OSError(words or "the sandbox did not come up")
         return record
 
-    def _tmpfs(self, volumes: Iterable[Volume]) -> list[dict[str, Any]]:
+    def _tmpfs(self, volumes: Iterable[PodVolume]) -> list[dict[str, Any]]:
         shared = self._folder / "shm"
         shared.mkdir(exist_ok=True)
         memory = [v for v in volumes if v.memory]

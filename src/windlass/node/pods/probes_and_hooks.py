@@ -7,51 +7,53 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.node.lifecycle.events import Event, Note
+from windlass.node.lifecycle.events import Note, PodEvent
 from windlass.node.lifecycle.probe_results import Probe
 from windlass.node.lifecycle.state_machine import PodMachine
-from windlass.node.pods.context import Host
+from windlass.node.pods.context import PodsContext
 from windlass.node.pods.launch_spec import commands_of
 from windlass.node.pods.launcher import ContainerLauncher
-from windlass.node.probes.handlers import Actions, Outcome
-from windlass.node.probes.lifecycle_hooks import Hooks
+from windlass.node.probes.handlers import Actions, HandlerOutcome
+from windlass.node.probes.lifecycle_hooks import LifecycleHooks
 from windlass.node.probes.prober import Prober
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
 
 
-class PodCare:
+class ProbesAndHooks:
     """``hooks`` starts and stops containers as their lifecycle asks. A pod without probes costs nothing here."""
 
     def __init__(
         self,
-        host: Host,
+        context: PodsContext,
         machine: PodMachine,
         launcher: ContainerLauncher,
         *,
-        tell: Callable[[Event], None],
+        tell: Callable[[PodEvent], None],
         note: Callable[[Note], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        self._host = host
+        self._context = context
         self._machine = machine
         self._launcher = launcher
         self._actions = Actions(
-            host.network,
-            host.clock,
-            attempt=lambda name: host.paths.attempt(machine.uid, name, machine.containers[name].attempt),
+            context.network,
+            context.clock,
+            attempt=lambda name: context.paths.attempt(machine.uid, name, machine.containers[name].attempt),
             address=lambda: machine.address,
         )
-        self.hooks = Hooks(_hooks_of(launcher.pod), host.clock, self._carry_hook, note=note, spawn=spawn)
+        self.hooks = LifecycleHooks(
+            _hooks_of(launcher.pod), context.clock, self._carry_hook, note=note, spawn=spawn
+        )
         self._probed = [one for one in machine.containers.values() if one.health.probes]
         self._prober = None
         if self._probed:
             self._prober = Prober(
-                machine, host.clock, host.rng, self._carry_probe, tell=tell, note=note, spawn=spawn
+                machine, context.clock, context.rng, self._carry_probe, tell=tell, note=note, spawn=spawn
             )
         self._before = self.record()
 
-    async def _carry_probe(self, container: str, probe: Probe) -> Outcome:
+    async def _carry_probe(self, container: str, probe: Probe) -> HandlerOutcome:
         return await self._actions.check(self._launcher.container(container), probe)
 
     async def _carry_hook(self, container: str, hook: str) -> None:
@@ -97,7 +99,7 @@ class PodCare:
         a pid namespace, that has seen to it.)"""
         self.hooks.ended(container)
         attempt = self._machine.containers[container].attempt
-        folder = self._host.paths.attempt(self._machine.uid, container, attempt)
+        folder = self._context.paths.attempt(self._machine.uid, container, attempt)
         spec = attempt_files.read(str(folder), attempt_files.SPEC)
         if spec and spec.get("commands") and not spec.get("pid_namespace"):
             syscalls.kill_marked(f"{ATTEMPT_MARK}={spec['env'][ATTEMPT_MARK]}")

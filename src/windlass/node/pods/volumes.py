@@ -15,9 +15,9 @@ from typing import Any
 from windlass.api import quantities
 from windlass.kits.files import write_atomic
 from windlass.node.pods.environment import (
-    ConfigError,
-    Facts,
+    ContainerConfigError,
     Lookup,
+    PodFacts,
     Reference,
     expand,
     field_value,
@@ -38,7 +38,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Volume:
+class PodVolume:
     """``source`` is the folder (or file) of the machine; ``files`` are written into it."""
 
     name: str
@@ -76,47 +76,47 @@ def references(spec: Mapping[str, Any]) -> list[Reference]:
     return found
 
 
-def layout(facts: Facts, lookup: Lookup, places: Places) -> list[Volume]:
-    """Every volume of the pod. Raises :class:`ConfigError` with reason FailedMount."""
+def layout(facts: PodFacts, lookup: Lookup, places: Places) -> list[PodVolume]:
+    """Every volume of the pod. Raises :class:`ContainerConfigError` with reason FailedMount."""
     return [_volume(record, facts, lookup, places) for record in facts.pod["spec"].get("volumes") or ()]
 
 
-def _volume(record: Mapping[str, Any], facts: Facts, lookup: Lookup, places: Places) -> Volume:
+def _volume(record: Mapping[str, Any], facts: PodFacts, lookup: Lookup, places: Places) -> PodVolume:
     name = record["name"]
     here = places.volume(name)
     if "emptyDir" in record:
         empty = record["emptyDir"] or {}
         limit = empty.get("sizeLimit")
         size = quantities.to_units("memory", limit) if limit is not None else 0
-        return Volume(name, here, "emptyDir", memory=empty.get("medium") == "Memory", size_bytes=size)
+        return PodVolume(name, here, "emptyDir", memory=empty.get("medium") == "Memory", size_bytes=size)
     if host := record.get("hostPath"):
-        return Volume(name, host["path"], "hostPath", host_type=host.get("type") or "")
+        return PodVolume(name, host["path"], "hostPath", host_type=host.get("type") or "")
     if claim := record.get("persistentVolumeClaim"):
         wanted = claim["claimName"]
         if "/" in wanted:  # else it led out of the folder of claims
-            raise ConfigError(
+            raise ContainerConfigError(
                 f'volume "{name}": persistentVolumeClaim.claimName "{wanted}" is not the name of a claim',
                 MOUNT_FAILED,
             )
         source = str(places.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
-        return Volume(name, source, "claim", read_only=bool(claim.get("readOnly")))
+        return PodVolume(name, source, "claim", read_only=bool(claim.get("readOnly")))
     if "configMap" in record or "secret" in record or "downwardAPI" in record:
         kind = next(k for k in ("configMap", "secret", "downwardAPI") if k in record)
         mode = int(record[kind].get("defaultMode", 0o644))
-        return Volume(name, here, kind, tuple(_files(record, mode, facts, lookup)), read_only=True)
+        return PodVolume(name, here, kind, tuple(_files(record, mode, facts, lookup)), read_only=True)
     if projected := record.get("projected"):
         mode = int(projected.get("defaultMode", 0o644))
         files = [f for source in projected.get("sources") or () for f in _files(source, mode, facts, lookup)]
-        return Volume(name, here, "projected", tuple(files), read_only=True)
+        return PodVolume(name, here, "projected", tuple(files), read_only=True)
     kinds = ", ".join(sorted(key for key in record if key != "name")) or "nothing"
-    raise ConfigError(
+    raise ContainerConfigError(
         f'volume "{name}": {kinds} is not offered on this machine; use hostPath, emptyDir, configMap, '
         "secret, downwardAPI, projected or persistentVolumeClaim",
         MOUNT_FAILED,
     )
 
 
-def _files(source: Mapping[str, Any], mode: int, facts: Facts, lookup: Lookup) -> list[File]:
+def _files(source: Mapping[str, Any], mode: int, facts: PodFacts, lookup: Lookup) -> list[File]:
     if ref := source.get("downwardAPI"):
         return [_downward(item, mode, facts) for item in ref.get("items") or ()]
     for field_name, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
@@ -128,14 +128,14 @@ def _files(source: Mapping[str, Any], mode: int, facts: Facts, lookup: Lookup) -
         if obj is None:
             if ref.get("optional"):
                 return []
-            raise ConfigError(f'{kind.lower()} "{name}" not found', MOUNT_FAILED)
+            raise ContainerConfigError(f'{kind.lower()} "{name}" not found', MOUNT_FAILED)
         entries = payload(obj)
         if not ref.get("items"):
             return [File(key, content, mode) for key, content in sorted(entries.items())]
         return _picked(ref, entries, mode, f"{kind} {name}")
     if "serviceAccountToken" in source:
         return []  # pods get no credentials of the control plane
-    raise ConfigError("a projected volume has a source of a kind that is not known", MOUNT_FAILED)
+    raise ContainerConfigError("a projected volume has a source of a kind that is not known", MOUNT_FAILED)
 
 
 def _picked(ref: Mapping[str, Any], entries: Mapping[str, bytes], mode: int, what: str) -> list[File]:
@@ -144,11 +144,13 @@ def _picked(ref: Mapping[str, Any], entries: Mapping[str, bytes], mode: int, wha
         if item["key"] in entries:
             files.append(File(_inside(item["path"]), entries[item["key"]], int(item.get("mode", mode))))
         elif not ref.get("optional"):
-            raise ConfigError(f"references non-existent config key: {item['key']} of {what}", MOUNT_FAILED)
+            raise ContainerConfigError(
+                f"references non-existent config key: {item['key']} of {what}", MOUNT_FAILED
+            )
     return files
 
 
-def _downward(item: Mapping[str, Any], mode: int, facts: Facts) -> File:
+def _downward(item: Mapping[str, Any], mode: int, facts: PodFacts) -> File:
     if ref := item.get("fieldRef"):
         text = field_value(ref["fieldPath"], facts)
     else:
@@ -159,12 +161,14 @@ def _downward(item: Mapping[str, Any], mode: int, facts: Facts) -> File:
 def _inside(path: str) -> str:
     """A relative path that cannot leave its volume."""
     if path.startswith("/") or ".." in path.split("/"):
-        raise ConfigError(f'the path "{path}" must be relative and must not contain ".."', MOUNT_FAILED)
+        raise ContainerConfigError(
+            f'the path "{path}" must be relative and must not contain ".."', MOUNT_FAILED
+        )
     return os.path.normpath(path)
 
 
-def materialise(volumes: list[Volume]) -> None:
-    """Make folders and write files. Raises :class:`ConfigError` for a hostPath that is not as declared."""
+def materialise(volumes: list[PodVolume]) -> None:
+    """Make folders and write files. Raises :class:`ContainerConfigError` for a hostPath that is not as declared."""
     for volume in volumes:
         if volume.kind == "hostPath":
             _check_host_path(volume)
@@ -188,7 +192,7 @@ _CHECKS = {
 }
 
 
-def _check_host_path(volume: Volume) -> None:
+def _check_host_path(volume: PodVolume) -> None:
     path, kind = volume.source, volume.host_type
     try:
         if kind == "DirectoryOrCreate":
@@ -198,12 +202,12 @@ def _check_host_path(volume: Volume) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         remedy = f"; make it first: mkdir -p {path}" if kind in ("", "Directory") else ""
-        raise ConfigError(
+        raise ContainerConfigError(
             f'hostPath "{path}" of volume "{volume.name}": {error.strerror or error}{remedy}', MOUNT_FAILED
         ) from None
     check, what = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
     if check is not None and not check(mode):
-        raise ConfigError(f"hostPath type check failed: {path} is not {what}", MOUNT_FAILED)
+        raise ContainerConfigError(f"hostPath type check failed: {path} is not {what}", MOUNT_FAILED)
 
 
 @dataclass(slots=True)
@@ -214,14 +218,14 @@ class Mounted:
 
 
 def container_mounts(
-    container: Mapping[str, Any], volumes: Mapping[str, Volume], values: Mapping[str, str]
+    container: Mapping[str, Any], volumes: Mapping[str, PodVolume], values: Mapping[str, str]
 ) -> Mounted:
-    """What the container sees where. Raises :class:`ConfigError`."""
+    """What the container sees where. Raises :class:`ContainerConfigError`."""
     result = Mounted()
     for record in container.get("volumeMounts") or ():
         volume = volumes.get(record["name"])
         if volume is None:
-            raise ConfigError(f'volume "{record["name"]}" is mounted but not declared')
+            raise ContainerConfigError(f'volume "{record["name"]}" is mounted but not declared')
         source = volume.source
         below = record.get("subPath") or ""
         if record.get("subPathExpr"):
@@ -230,28 +234,28 @@ def container_mounts(
             source = _sub_path(volume, below)
         target = os.path.normpath("/" + record["mountPath"].lstrip("/"))
         if target == "/":
-            raise ConfigError("a volume cannot be mounted over /")
+            raise ContainerConfigError("a volume cannot be mounted over /")
         read_only = bool(record.get("readOnly")) or volume.read_only
         result.mounts.append(Mount(source, target, read_only))
         result.paths[target] = source
     return result
 
 
-def _sub_path(volume: Volume, below: str) -> str:
+def _sub_path(volume: PodVolume, below: str) -> str:
     try:
         relative = _inside(below)
-    except ConfigError as error:
-        raise ConfigError(f"failed to prepare subPath: {error.message}") from None
+    except ContainerConfigError as error:
+        raise ContainerConfigError(f"failed to prepare subPath: {error.message}") from None
     path = os.path.join(volume.source, relative)
     root = os.path.realpath(volume.source)
     if volume.memory:
-        raise ConfigError(f'volume "{volume.name}": subPath of a memory volume is not offered')
+        raise ContainerConfigError(f'volume "{volume.name}": subPath of a memory volume is not offered')
     real = os.path.realpath(path)
     if real != root and not real.startswith(root + "/"):
-        raise ConfigError(f'subPath "{below}" leads out of volume "{volume.name}"')
+        raise ContainerConfigError(f'subPath "{below}" leads out of volume "{volume.name}"')
     if not os.path.exists(real):
         try:
             os.makedirs(real, mode=0o755, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f'failed to make subPath "{below}": {error.strerror}') from None
+            raise ContainerConfigError(f'failed to make subPath "{below}": {error.strerror}') from None
     return real

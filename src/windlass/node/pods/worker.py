@@ -28,26 +28,26 @@ from windlass.node.devices.manager import Rejected
 from windlass.node.devices.mig_instances import SliceBusy
 from windlass.node.lifecycle.events import (
     DeleteObject,
-    Event,
     Exit,
     Instruction,
-    Kind,
     Note,
+    PodEvent,
+    PodEventKind,
     Prepare,
     Remind,
-    Start,
-    Stop,
+    StartContainer,
+    StopContainer,
     TearDown,
 )
 from windlass.node.lifecycle.state_machine import PodMachine, gates_of, machine_of
 from windlass.node.lifecycle.status import is_held_back, is_pod_ready
-from windlass.node.lifecycle.transitions import PodStep, Step
+from windlass.node.lifecycle.transitions import ContainerStep, PodStep
 from windlass.node.paths import numbers
-from windlass.node.pods.context import Host, HostsFile
-from windlass.node.pods.environment import ConfigError
+from windlass.node.pods.context import HostsFile, PodsContext
+from windlass.node.pods.environment import ContainerConfigError
 from windlass.node.pods.launcher import ContainerLauncher
 from windlass.node.pods.notices import notices
-from windlass.node.pods.probes_and_hooks import PodCare
+from windlass.node.pods.probes_and_hooks import ProbesAndHooks
 from windlass.node.pods.status_publisher import StatusPublisher
 from windlass.node.runtime import attempt_files, log_reader
 from windlass.node.runtime.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
@@ -61,11 +61,11 @@ _RECORD = "pod.json"
 class PodWorker:
     """One pod of this machine. ``gone`` is set when nothing of it is left, here or on the server."""
 
-    def __init__(self, host: Host, pod: dict[str, Any]) -> None:
-        self.host = host
+    def __init__(self, context: PodsContext, pod: dict[str, Any]) -> None:
+        self.context = context
         self.pod = pod
         self.uid: str = pod["metadata"]["uid"]
-        self.folder = host.paths.pod(self.uid)
+        self.folder = context.paths.pod(self.uid)
         self.machine: PodMachine = machine_of(pod)
         self.gone = asyncio.Event()
         self.ended = asyncio.Event()
@@ -74,12 +74,14 @@ class PodWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
         self._object_gone = False
-        self._launcher = ContainerLauncher(host, pod, self.folder, self._spawn)
-        self._care = PodCare(
-            host, self.machine, self._launcher, tell=self.send, note=self._note, spawn=self._spawn
+        self._launcher = ContainerLauncher(context, pod, self.folder, self._spawn)
+        self._probes_and_hooks = ProbesAndHooks(
+            context, self.machine, self._launcher, tell=self.send, note=self._note, spawn=self._spawn
         )
         self._ready = False
-        self.publisher = StatusPublisher(host.client, host.clock, pod, self.machine, host.host_address)
+        self.publisher = StatusPublisher(
+            context.client, context.clock, pod, self.machine, context.host_address
+        )
         self._spawn(self._work())
         self._spawn(self._publish())
 
@@ -88,20 +90,22 @@ class PodWorker:
     def begin(self) -> None:
         """A pod that this machine sees for the first time."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.machine.started_at = self.host.clock.now()
+        self.machine.started_at = self.context.clock.now()
         self._remember()
         own_uid = os.geteuid()
-        for note in notices(self.pod, self.host.options.images, self.host.capabilities, own_uid=own_uid):
-            self.host.note(self.pod, note)
-        self._do(self.machine.begin(self.host.clock.now()))
+        for note in notices(
+            self.pod, self.context.options.images, self.context.capabilities, own_uid=own_uid
+        ):
+            self.context.note(self.pod, note)
+        self._do(self.machine.begin(self.context.clock.now()))
         self.publisher.changed()
 
     def resume(self, lost: Mapping[str, int] | None = None) -> None:
         """A pod that ran before this agent did. ``lost``: containers (and attempts) of which nothing is known."""
-        now = self.host.clock.now()
+        now = self.context.clock.now()
         attempts: dict[str, tuple[int, Exit | None]] = {}
         for name in self.machine.containers:
-            known = numbers(self.host.paths.attempts(self.uid, name))
+            known = numbers(self.context.paths.attempts(self.uid, name))
             if known:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
@@ -109,43 +113,43 @@ class PodWorker:
         address, health = self._recall()
         self._launcher.address = address
         self.machine.resume(now, attempts, address)
-        self._care.recall(health)
+        self._probes_and_hooks.recall(health)
         if address:
             if not self._launcher.host_network:
-                self.host.network.adopt(self.uid, address)
+                self.context.network.adopt(self.uid, address)
             self._announce()
         else:
             self._remember()
         self._do(self.machine.pending())
         for name, (number, _) in attempts.items():
-            folder = self.host.paths.attempt(self.uid, name, number)
-            handle = self.host.runner.adopt(folder)
+            folder = self.context.paths.attempt(self.uid, name, number)
+            handle = self.context.runner.adopt(folder)
             if handle is not None:
                 self._handles[name] = handle
                 self.machine.containers[name].adopted = True
                 self.publisher.learn(name)
                 self._adopt_cores(name, folder)
-                self._care.adopt(name, folder)
+                self._probes_and_hooks.adopt(name, folder)
                 over = attempt_files.read(str(folder), attempt_files.EXIT) is not None
                 self._spawn(self._follow_adopted(name, handle, over=over))
             elif lost and name in lost:
                 exit_ = Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, finished_at=now)
-                self.send(Event(Kind.EXITED, now, name, exit_))
+                self.send(PodEvent(PodEventKind.EXITED, now, name, exit_))
             else:
-                self._queue.put_nowait(Start(name, number))
-        self.send(Event(Kind.RESUMED, now))
+                self._queue.put_nowait(StartContainer(name, number))
+        self.send(PodEvent(PodEventKind.RESUMED, now))
 
     def take_cards_again(self) -> None:
         """Once nobody knows who holds which card: what this pod was prepared with is its own. Raises
         :class:`Rejected`, :class:`DeviceBusy`."""
         if self.machine.address and not self.machine.is_over:
-            self.host.cards.take(self.uid, self.machine.key, self.pod)
+            self.context.cards.take(self.uid, self.machine.key, self.pod)
 
-    def send(self, event: Event) -> None:
+    def send(self, event: PodEvent) -> None:
         """Tell the machine; carry out what it answers."""
         self._do(self.machine.handle(event))
         self.publisher.changed()
-        if self._care.follow():
+        if self._probes_and_hooks.follow():
             self._remember()
         self._look_at_readiness()
         if self.machine.is_over:
@@ -167,7 +171,7 @@ class PodWorker:
             self.delete(metadata.get("deletionGracePeriodSeconds"))
 
     def delete(self, grace_seconds: float | None) -> None:
-        self.send(Event(Kind.DELETE, self.host.clock.now(), grace_seconds=grace_seconds))
+        self.send(PodEvent(PodEventKind.DELETE, self.context.clock.now(), grace_seconds=grace_seconds))
 
     def object_removed(self) -> None:
         """The object is gone from the server: end what runs, then forget it."""
@@ -216,20 +220,20 @@ class PodWorker:
                     self._note(instruction)
                 case Remind():
                     self._spawn(self._remind(instruction))
-                case Stop(container, grace):
+                case StopContainer(container, grace):
                     handle = self._handles.get(container)
                     if handle is None:  # it is being started: behind that in the queue
                         self._queue.put_nowait(instruction)
                     else:
-                        self._care.hooks.stop(container, handle, grace)
+                        self._probes_and_hooks.hooks.stop(container, handle, grace)
                 case DeleteObject():
                     self.publisher.delete()
                 case _:
                     self._queue.put_nowait(instruction)
 
     async def _remind(self, reminder: Remind) -> None:
-        await self.host.clock.sleep(reminder.after_seconds)
-        self.send(Event(reminder.kind, self.host.clock.now(), reminder.container))
+        await self.context.clock.sleep(reminder.after_seconds)
+        self.send(PodEvent(reminder.kind, self.context.clock.now(), reminder.container))
 
     async def _work(self) -> None:
         while True:
@@ -237,12 +241,12 @@ class PodWorker:
             match instruction:
                 case Prepare():
                     await self._prepare()
-                case Start(container, attempt):
+                case StartContainer(container, attempt):
                     await self._start(container, attempt)
-                case Stop(container, grace):
+                case StopContainer(container, grace):
                     handle = self._handles.get(container)
                     if handle is not None:
-                        self._care.hooks.stop(container, handle, grace)
+                        self._probes_and_hooks.hooks.stop(container, handle, grace)
                 case TearDown():
                     await self._tear_down()
 
@@ -258,14 +262,14 @@ class PodWorker:
             "started_at": self.machine.started_at,
             "address": self.machine.address,
             "failure": [self.machine.failure_reason, self.machine.failure_message],
-            "health": self._care.record(),
+            "health": self._probes_and_hooks.record(),
         }
         write_atomic(self.folder / _RECORD, msgspec.json.encode(record), durable=False)
 
     def _recall(self) -> tuple[str, dict[str, list[Any]] | None]:
         """Take back what :meth:`_remember` wrote; the pod's address, and what its probes had said."""
         record = read_pod_record(self.folder) or {}
-        self.machine.started_at = record.get("started_at") or self.host.clock.now()
+        self.machine.started_at = record.get("started_at") or self.context.clock.now()
         reason, message = record.get("failure") or ("", "")
         self.machine.failure_reason, self.machine.failure_message = reason, message
         return record.get("address") or "", record.get("health")
@@ -273,7 +277,7 @@ class PodWorker:
     def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
         if len(known) < 2:
             return None
-        where = str(self.host.paths.attempt(self.uid, name, known[-2]))
+        where = str(self.context.paths.attempt(self.uid, name, known[-2]))
         record, started = (
             attempt_files.read(where, attempt_files.EXIT),
             attempt_files.read(where, attempt_files.STARTED),
@@ -286,49 +290,55 @@ class PodWorker:
     def _adopt_cores(self, container: str, folder: Path) -> None:
         spec = attempt_files.read(str(folder), attempt_files.SPEC)
         if spec is not None and attempt_files.read(str(folder), attempt_files.EXIT) is None:
-            self.host.limiter.adopt(self.uid, container, spec.get("affinity") or ())
+            self.context.limiter.adopt(self.uid, container, spec.get("affinity") or ())
 
     # -- preparing -----------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        now = self.host.clock.now
+        now = self.context.clock.now
         try:
-            await self.host.cards.admit(self.uid, self.machine.key, self.pod)
+            await self.context.cards.admit(self.uid, self.machine.key, self.pod)
             address = await self._prepare_parts()
         except Rejected as rejected:
             reason = "UnexpectedAdmissionError"
-            self.send(Event(Kind.REJECTED, now(), reason=reason, message=str(rejected)))
+            self.send(PodEvent(PodEventKind.REJECTED, now(), reason=reason, message=str(rejected)))
         except (DeviceBusy, SliceBusy) as busy:
-            self.send(Event(Kind.NOT_PREPARED, now(), reason="DeviceInUse", message=str(busy)))
-        except ConfigError as error:
-            self.send(Event(Kind.NOT_PREPARED, now(), reason=error.reason, message=error.message))
+            self.send(PodEvent(PodEventKind.NOT_PREPARED, now(), reason="DeviceInUse", message=str(busy)))
+        except ContainerConfigError as error:
+            self.send(PodEvent(PodEventKind.NOT_PREPARED, now(), reason=error.reason, message=error.message))
         except (NetworkError, OSError) as error:
-            self.send(Event(Kind.NOT_PREPARED, now(), reason="FailedCreatePodSandBox", message=str(error)))
+            self.send(
+                PodEvent(
+                    PodEventKind.NOT_PREPARED, now(), reason="FailedCreatePodSandBox", message=str(error)
+                )
+            )
         except (Unreachable, StatusError) as error:
-            self.send(Event(Kind.NOT_PREPARED, now(), reason="FailedMount", message=str(error)))
+            self.send(PodEvent(PodEventKind.NOT_PREPARED, now(), reason="FailedMount", message=str(error)))
         else:
             self.machine.address = address
             self._remember()
-            self.send(Event(Kind.PREPARED, now(), address=address))
+            self.send(PodEvent(PodEventKind.PREPARED, now(), address=address))
 
     async def _prepare_parts(self) -> str:
         """Network, names, volumes, sandbox. Raises what :meth:`_prepare` tells."""
-        host = self.host
+        context = self.context
         (self.folder / "work").mkdir(exist_ok=True)
-        address = host.machine_address if self._launcher.host_network else host.network.address(self.uid)
+        address = (
+            context.machine_address if self._launcher.host_network else context.network.address(self.uid)
+        )
         self.machine.address = self._launcher.address = address
         self._announce()
         await self._launcher.prepare_volumes()
-        await host.names_settled()
+        await context.names_settled()
         await self._launcher.prepare_sandbox()
         return address
 
     def _announce(self) -> None:
         """Tell the others under which names and address this pod is found."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
-        if self._launcher.named and self.uid not in self.host.hosts_files:
+        if self._launcher.named and self.uid not in self.context.hosts_files:
             file, aliases = self.folder / "hosts", spec.get("hostAliases") or []
-            self.host.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
+            self.context.hosts_files[self.uid] = HostsFile(file, aliases, self._launcher.host_network)
         named = NamedPod(
             uid=self.uid,
             namespace=metadata["namespace"],
@@ -340,38 +350,42 @@ class PodWorker:
             ready=is_pod_ready(self.machine),
             held_back=is_held_back(self.machine),
         )
-        before = self.host.names.get(self.uid)
-        self.host.rename(self.uid, named)
-        if before == named and self.uid in self.host.hosts_files:
-            self.host.names_changed()  # its own file is new
+        before = self.context.names.get(self.uid)
+        self.context.rename(self.uid, named)
+        if before == named and self.uid in self.context.hosts_files:
+            self.context.names_changed()  # its own file is new
 
     def _note(self, note: Note) -> None:
-        self.host.note(self.pod, note)
+        self.context.note(self.pod, note)
 
     def _look_at_readiness(self) -> None:
         """Services lead only to pods that are ready."""
         ready = is_pod_ready(self.machine)
         if ready is not self._ready:
             self._ready = ready
-            if self.uid in self.host.names:
+            if self.uid in self.context.names:
                 self._announce()
 
     # -- containers ----------------------------------------------------------------------------
 
     async def _start(self, name: str, attempt: int) -> None:
-        now = self.host.clock.now
+        now = self.context.clock.now
         try:
             handle = await self._launcher.launch(name, attempt)
-        except ConfigError as error:
-            self.send(Event(Kind.REFUSED, now(), name, reason=error.reason, message=error.message))
+        except ContainerConfigError as error:
+            self.send(PodEvent(PodEventKind.REFUSED, now(), name, reason=error.reason, message=error.message))
             return
         except (Unreachable, StatusError) as error:
             self.send(
-                Event(Kind.REFUSED, now(), name, reason="CreateContainerConfigError", message=str(error))
+                PodEvent(
+                    PodEventKind.REFUSED, now(), name, reason="CreateContainerConfigError", message=str(error)
+                )
             )
             return
         except (NetworkError, OSError) as error:
-            self.send(Event(Kind.REFUSED, now(), name, reason="CreateContainerError", message=str(error)))
+            self.send(
+                PodEvent(PodEventKind.REFUSED, now(), name, reason="CreateContainerError", message=str(error))
+            )
             return
         self._handles[name] = handle
         await self._report_start(name, handle)
@@ -380,30 +394,32 @@ class PodWorker:
         started = await handle.started()
         if isinstance(started, Exit):
             self._handles.pop(name, None)
-            self.send(Event(Kind.EXITED, self.host.clock.now(), name, started))
+            self.send(PodEvent(PodEventKind.EXITED, self.context.clock.now(), name, started))
             return
-        self._care.hooks.runs(name)
+        self._probes_and_hooks.hooks.runs(name)
         self._spawn(self._await_end(name, handle))
         if (
             not adopted
-            and self._care.hooks.has(name, "postStart")
+            and self._probes_and_hooks.hooks.has(name, "postStart")
             and not await self._post_start(name, started)
         ):
             return
-        self.send(Event(Kind.STARTED, started, name))
+        self.send(PodEvent(PodEventKind.STARTED, started, name))
         self._announce()
 
     async def _post_start(self, name: str, started: float) -> bool:
         """Carry out the hook; False when the container ended meanwhile, or has to."""
-        self.send(Event(Kind.RUNS, started, name))
-        passed = await self._care.hooks.post_start(name)
+        self.send(PodEvent(PodEventKind.RUNS, started, name))
+        passed = await self._probes_and_hooks.hooks.post_start(name)
         if (
-            self.machine.containers[name].step not in (Step.STARTING, Step.STOPPING)
+            self.machine.containers[name].step not in (ContainerStep.STARTING, ContainerStep.STOPPING)
             or name not in self._handles
         ):
             return False
         if not passed:
-            self.send(Event(Kind.KILL, self.host.clock.now(), name, message="FailedPostStartHook"))
+            self.send(
+                PodEvent(PodEventKind.KILL, self.context.clock.now(), name, message="FailedPostStartHook")
+            )
         return passed
 
     async def _follow_adopted(self, name: str, handle: Handle, *, over: bool) -> None:
@@ -415,16 +431,16 @@ class PodWorker:
     async def _await_end(self, name: str, handle: Handle) -> None:
         exit_ = await handle.ended()
         self._handles.pop(name, None)
-        self._care.ended(name)
+        self._probes_and_hooks.ended(name)
         if not exit_.finished_at:
-            exit_ = replace(exit_, finished_at=self.host.clock.now())
+            exit_ = replace(exit_, finished_at=self.context.clock.now())
         policy = self._launcher.container(name).get("terminationMessagePolicy")
         if policy == "FallbackToLogsOnError" and exit_.code != 0 and not exit_.message:
-            folder = self.host.paths.container_logs(self.pod["metadata"], name)
+            folder = self.context.paths.container_logs(self.pod["metadata"], name)
             exit_ = replace(
                 exit_, message=log_reader.last_text(folder, self.machine.containers[name].attempt)
             )
-        self.send(Event(Kind.EXITED, self.host.clock.now(), name, exit_))
+        self.send(PodEvent(PodEventKind.EXITED, self.context.clock.now(), name, exit_))
         self.publisher.learned(name)
         self._announce()
 
@@ -433,23 +449,23 @@ class PodWorker:
     async def _tear_down(self) -> None:
         """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
         await self._launcher.sandbox.end()
-        self.host.cards.release(self.uid)
-        self.host.limiter.release(self.uid)
-        self.host.hosts_files.pop(self.uid, None)
-        self.host.network.release(self.uid)
-        self.host.retire_name(self.uid)
+        self.context.cards.release(self.uid)
+        self.context.limiter.release(self.uid)
+        self.context.hosts_files.pop(self.uid, None)
+        self.context.network.release(self.uid)
+        self.context.retire_name(self.uid)
         if self.machine.failure_reason and self.folder.is_dir():
             self._remember()
         for name in ("volumes", "work", "shm"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        self.send(Event(Kind.TORN_DOWN, self.host.clock.now()))
+        self.send(PodEvent(PodEventKind.TORN_DOWN, self.context.clock.now()))
 
     def _forget(self) -> None:
         """The object is gone and so are the processes: remove the folder (logs stay for their time)."""
         if self.machine.step is PodStep.ENDED:
-            self.machine.handle(Event(Kind.REMOVED, self.host.clock.now()))
+            self.machine.handle(PodEvent(PodEventKind.REMOVED, self.context.clock.now()))
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.host.rename(self.uid, None)
+        self.context.rename(self.uid, None)
         self.gone.set()
 
 

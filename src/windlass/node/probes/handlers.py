@@ -35,7 +35,7 @@ _REFUSALS = {
 }
 
 
-class Result(Enum):
+class ProbeResult(Enum):
     PASSED = "passed"
     WARNING = "warning"
     """It passed, and there is something to say."""
@@ -45,8 +45,8 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    result: Result
+class HandlerOutcome:
+    result: ProbeResult
     output: str = ""
 
 
@@ -72,7 +72,7 @@ class Actions:
 
     # -- probes --------------------------------------------------------------------------------
 
-    async def check(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+    async def check(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         """Carry a probe out; one that cannot be carried out is tried again at once, as the kubelet does."""
         why = ""
         for _ in range(_TRIES):
@@ -80,9 +80,9 @@ class Actions:
                 return await self._check(container, probe)
             except ActionError as error:
                 why = str(error)
-        return Outcome(Result.ERRORED, why)
+        return HandlerOutcome(ProbeResult.ERRORED, why)
 
-    async def _check(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+    async def _check(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         if probe.action == "exec":
             return await self._check_exec(container, probe)
         if probe.action == "httpGet":
@@ -91,15 +91,15 @@ class Actions:
             return await self._check_grpc(probe)
         return await self._check_tcp(container, probe)
 
-    async def _check_exec(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+    async def _check_exec(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         said = await self._execute(container["name"], probe.kind.field, probe.timeout_seconds)
         if said.get("timed_out"):
             command = " ".join(probe.detail.get("command") or ())
             text = f'command timed out: "{command}" timed out after {probe.timeout_seconds:.0f}s'
-            return Outcome(Result.FAILED, text)
-        return Outcome(Result.FAILED if said["code"] else Result.PASSED, said["output"])
+            return HandlerOutcome(ProbeResult.FAILED, text)
+        return HandlerOutcome(ProbeResult.FAILED if said["code"] else ProbeResult.PASSED, said["output"])
 
-    async def _check_http(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+    async def _check_http(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         url = self._url(container, probe.detail)
         headers = http_probe.headers_of(probe.detail.get("httpHeaders") or (), "probe")
         try:
@@ -107,26 +107,28 @@ class Actions:
                 url, headers, self._connector(probe.timeout_seconds), probe.timeout_seconds
             )
         except HttpFailure as failure:
-            return Outcome(Result.FAILED, str(failure))
+            return HandlerOutcome(ProbeResult.FAILED, str(failure))
         except BodyFailure as failure:
             raise ActionError(str(failure)) from failure
         if not 200 <= answer.code < 400:
-            return Outcome(Result.FAILED, f"HTTP probe failed with statuscode: {answer.code}")
+            return HandlerOutcome(ProbeResult.FAILED, f"HTTP probe failed with statuscode: {answer.code}")
         if answer.code >= 300:
-            return Outcome(Result.WARNING, f"Probe terminated redirects, Response body: {answer.body}")
-        return Outcome(Result.PASSED, answer.body)
+            return HandlerOutcome(
+                ProbeResult.WARNING, f"Probe terminated redirects, Response body: {answer.body}"
+            )
+        return HandlerOutcome(ProbeResult.PASSED, answer.body)
 
-    async def _check_tcp(self, container: Mapping[str, Any], probe: Probe) -> Outcome:
+    async def _check_tcp(self, container: Mapping[str, Any], probe: Probe) -> HandlerOutcome:
         port = port_of(probe.detail.get("port", ""), container)
         host = probe.detail.get("host") or self._address()
         try:
             connection = await self._connector(probe.timeout_seconds)(host, port)
         except OSError as error:
-            return Outcome(Result.FAILED, str(error))
+            return HandlerOutcome(ProbeResult.FAILED, str(error))
         connection.close()
-        return Outcome(Result.PASSED)
+        return HandlerOutcome(ProbeResult.PASSED)
 
-    async def _check_grpc(self, probe: Probe) -> Outcome:
+    async def _check_grpc(self, probe: Probe) -> HandlerOutcome:
         """Whoever does not listen yet is tried again for as long as the time lasts, as gRPC's clients do."""
         place = f"{self._address()}:{probe.detail['port']}"
         late = f"within {probe.timeout_seconds:.0f}s"
@@ -138,19 +140,19 @@ class Actions:
                 found = await grpc_probe.check(connection, place, probe.detail.get("service") or "")
         except TimeoutError:
             if connected:
-                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+                return HandlerOutcome(ProbeResult.FAILED, f"timeout: health rpc did not complete {late}")
             why = f'timeout: failed to connect service "{place}" {late}: context deadline exceeded'
-            return Outcome(Result.FAILED, why)
+            return HandlerOutcome(ProbeResult.FAILED, why)
         except RpcError as error:
             if error.code == "DeadlineExceeded":
-                return Outcome(Result.FAILED, f"timeout: health rpc did not complete {late}")
+                return HandlerOutcome(ProbeResult.FAILED, f"timeout: health rpc did not complete {late}")
             if error.code == "Unimplemented":
                 what = "this server does not implement the grpc health protocol (grpc.health.v1.Health)"
-                return Outcome(Result.FAILED, f"error: {what}: {error.message}")
-            return Outcome(Result.FAILED, f"error: health rpc probe failed: {error}")
+                return HandlerOutcome(ProbeResult.FAILED, f"error: {what}: {error.message}")
+            return HandlerOutcome(ProbeResult.FAILED, f"error: health rpc probe failed: {error}")
         if found != "SERVING":
-            return Outcome(Result.FAILED, f'service unhealthy (responded with "{found}")')
-        return Outcome(Result.PASSED, "service healthy")
+            return HandlerOutcome(ProbeResult.FAILED, f'service unhealthy (responded with "{found}")')
+        return HandlerOutcome(ProbeResult.PASSED, "service healthy")
 
     async def _patient(self, port: int, timeout_seconds: float) -> socket.socket:
         """A connection to the pod, tried until whoever waits gives up."""

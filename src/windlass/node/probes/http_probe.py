@@ -43,12 +43,12 @@ class BodyFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     code: int
     body: str
 
 
-class Reply:
+class IncomingResponse:
     """An answer on its way: as much of it as has come."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ def headers_of(given: Sequence[Mapping[str, str]], agent: str) -> list[tuple[str
 
 async def get(
     url: str, headers: list[tuple[str, str]], connect: Connect, timeout_seconds: float | None = None
-) -> Answer:
+) -> HttpResponse:
     """Follow redirects as long as they stay on the host. Raises :class:`HttpFailure`, :class:`BodyFailure`."""
     first = urlsplit(url)
     due = None if timeout_seconds is None else asyncio.get_running_loop().time() + timeout_seconds
@@ -167,11 +167,13 @@ async def get(
         url = following
     else:
         raise HttpFailure(f'Get "{url}": stopped after {_MOST_REDIRECTS} redirects')
-    return Answer(reply.code, bytes(reply.body[:BODY_BYTES]).decode(errors="replace"))
+    return HttpResponse(reply.code, bytes(reply.body[:BODY_BYTES]).decode(errors="replace"))
 
 
-async def _exchange(where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None) -> Reply:
-    reply, writer = Reply(), None
+async def _exchange(
+    where: str, headers: list[tuple[str, str]], connect: Connect, due: float | None
+) -> IncomingResponse:
+    reply, writer = IncomingResponse(), None
     try:
         async with asyncio.timeout_at(due):
             url = urlsplit(where)

@@ -18,7 +18,7 @@ Carry = Callable[[str, str], Coroutine[Any, Any, None]]
 """Carries out a container's hook; raises :class:`ActionError`."""
 
 
-class Hooks:
+class LifecycleHooks:
     """``hooks``: container → the names of its hooks."""
 
     def __init__(

@@ -14,14 +14,14 @@ from typing import Any
 
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.node.lifecycle.events import Event, Kind, Note
+from windlass.node.lifecycle.events import Note, PodEvent, PodEventKind
 from windlass.node.lifecycle.probe_results import Probe, ProbeKind
 from windlass.node.lifecycle.state_machine import Container, PodMachine
-from windlass.node.lifecycle.transitions import PodStep, Step
-from windlass.node.probes.handlers import Outcome, Result
+from windlass.node.lifecycle.transitions import ContainerStep, PodStep
+from windlass.node.probes.handlers import HandlerOutcome, ProbeResult
 
 _Key = tuple[str, int, ProbeKind]
-Check = Callable[[str, Probe], Awaitable[Outcome]]
+Check = Callable[[str, Probe], Awaitable[HandlerOutcome]]
 """Carries the probe of a container out."""
 _ROUNDING = 1e-6
 """Of a period: so much too early may a sleeper wake without his tick coming twice."""
@@ -41,7 +41,7 @@ class Prober:
         rng: Random,
         check: Check,
         *,
-        tell: Callable[[Event], None],
+        tell: Callable[[PodEvent], None],
         note: Callable[[Note], None],
         spawn: Spawn,
     ) -> None:
@@ -76,7 +76,10 @@ class Prober:
 
     def _wanted(self, container: Container) -> Mapping[ProbeKind, Probe]:
         """While it runs; in a pod that is ending only what tells its readiness."""
-        if container.step not in (Step.RUNNING, Step.STOPPING) or not container.started_once:
+        if (
+            container.step not in (ContainerStep.RUNNING, ContainerStep.STOPPING)
+            or not container.started_once
+        ):
             return {}
         probes = container.health.probes
         if self._machine.step is PodStep.ENDING:
@@ -119,13 +122,15 @@ class Prober:
 
     async def _once(self, container: Container, probe: Probe) -> None:
         outcome = await self._check(container.name, probe)
-        if outcome.result is Result.ERRORED:
+        if outcome.result is ProbeResult.ERRORED:
             text = f"{probe.kind} probe errored and resulted in unknown state: {outcome.output}"
             self._note(Note("Warning", "Unhealthy", text))
             return
-        if outcome.result is Result.WARNING:
+        if outcome.result is ProbeResult.WARNING:
             self._note(Note("Warning", "ProbeWarning", f"{probe.kind} probe warning: {outcome.output}"))
-        if outcome.result is Result.FAILED:
+        if outcome.result is ProbeResult.FAILED:
             self._note(Note("Warning", "Unhealthy", f"{probe.kind} probe failed: {outcome.output}"))
-        passed = outcome.result is not Result.FAILED
-        self._tell(Event(Kind.PROBED, self._clock.now(), container.name, probe=probe.kind, passed=passed))
+        passed = outcome.result is not ProbeResult.FAILED
+        self._tell(
+            PodEvent(PodEventKind.PROBED, self._clock.now(), container.name, probe=probe.kind, passed=passed)
+        )

@@ -176,7 +176,7 @@ def _isolate(spec: dict[str, Any]) -> None:
     syscalls.mount(None, "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     wanted = [mounts.Mount(**record) for record in spec["mounts"]]
     try:
-        mounts.perform(mounts.plan(wanted, mounts.Machine()), spec["staging"])
+        mounts.perform(mounts.plan(wanted, mounts.MachineFileSystem()), spec["staging"])
     except OSError as error:
         raise Refused("mount", error) from None
     if os.getpid() == 1:

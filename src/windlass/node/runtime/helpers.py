@@ -70,7 +70,7 @@ def _spawn(module: str, argument: str, out: int, errors: int, given: int | None 
     return pid
 
 
-class Nursery:
+class ForkServer:
     """The agent's end of a :mod:`~windlass.node.runtime.fork_server`. Closed, or when it does not answer, helpers are
     interpreters of their own: pods then start somewhat slower."""
 

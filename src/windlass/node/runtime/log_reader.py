@@ -31,7 +31,7 @@ class LogNotFound(Exception):
     """There is no such log (any more)."""
 
 
-class Options(Protocol):
+class LogReaderOptions(Protocol):
     """``server.log_source.LogOptions``."""
 
     @property
@@ -56,18 +56,18 @@ class LogReader:
         self._clock = clock
         self._missing = missing
 
-    def open(self, pod: Mapping[str, Any], options: Options) -> AsyncIterator[bytes]:
+    def open(self, pod: Mapping[str, Any], options: LogReaderOptions) -> AsyncIterator[bytes]:
         """Chunks of log text, lines ending in newline. Raises ``missing`` before the first chunk."""
         return self._read(pod["metadata"], options)
 
-    async def _read(self, metadata: Mapping[str, Any], options: Options) -> AsyncIterator[bytes]:
+    async def _read(self, metadata: Mapping[str, Any], options: LogReaderOptions) -> AsyncIterator[bytes]:
         number = self._attempt(metadata, options)
         path = self._paths.container_logs(metadata, options.container) / f"{number}.log"
         folder = self._paths.attempt(metadata["uid"], options.container, number)
         since = ""
         if options.since_seconds is not None:
             since = rfc3339(self._clock.now() - options.since_seconds)[:-1]
-        decoder = Decoder(options.timestamps, since)
+        decoder = LogDecoder(options.timestamps, since)
         cursor = Cursor(path)
         try:
             if options.tail_lines is not None:
@@ -91,7 +91,7 @@ class LogReader:
         finally:
             cursor.close()
 
-    def _attempt(self, metadata: Mapping[str, Any], options: Options) -> int:
+    def _attempt(self, metadata: Mapping[str, Any], options: LogReaderOptions) -> int:
         name, pod = options.container, metadata["name"]
         found = log_numbers(self._paths.container_logs(metadata, name))
         if options.previous:
@@ -122,7 +122,7 @@ def _is_running(folder: Path) -> bool:
     return folder.is_dir() if claim is None else attempt_files.is_running(claim)
 
 
-class Decoder:
+class LogDecoder:
     """Stored records → text. ``since`` is a time prefix without zone; earlier records are left out."""
 
     def __init__(self, timestamps: bool, since: str = "") -> None:
@@ -363,7 +363,7 @@ def last_text(folder: Path, number: int, *, lines: int = 80, limit: int = 2048) 
     cursor = Cursor(path)
     try:
         cursor.to_tail(lines)
-        decoder = Decoder(timestamps=False)
+        decoder = LogDecoder(timestamps=False)
         text = b"".join(decoder.decode(block) for block in cursor.blocks())
     finally:
         cursor.close()

@@ -44,13 +44,13 @@ class Make:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
+class BindMount:
     source: str
     target: str
     read_only: bool
 
 
-Step = Shadow | Make | Bind
+Step = Shadow | Make | BindMount
 
 
 class FileSystem(Protocol):
@@ -59,7 +59,7 @@ class FileSystem(Protocol):
     def is_folder(self, path: str) -> bool: ...
 
 
-class Machine:
+class MachineFileSystem:
     """The real one."""
 
     def real(self, path: str) -> str:
@@ -113,7 +113,7 @@ def plan(mounts: list[Mount], files: FileSystem) -> list[Step]:
         if not known or _inside_volume(os.path.dirname(target), mounts, files):
             steps.append(Make(target, files.is_folder(mount.source)))
             made.add(target)
-        steps.append(Bind(mount.source, target, mount.read_only))
+        steps.append(BindMount(mount.source, target, mount.read_only))
     return steps
 
 
@@ -126,13 +126,13 @@ def perform(steps: list[Step], staging: str) -> None:
     for step in steps:
         if isinstance(step, Shadow):
             _new_root(staging) if step.path == "/" else _shadow(step.path)
-    wanted = {step.source for step in steps if isinstance(step, Bind)}
+    wanted = {step.source for step in steps if isinstance(step, BindMount)}
     sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in sorted(wanted)}
     try:
         for step in steps:
             if isinstance(step, Make):
                 _make(step)
-            elif isinstance(step, Bind):
+            elif isinstance(step, BindMount):
                 _bind(f"/proc/self/fd/{sources[step.source]}", step)
     finally:
         for descriptor in sources.values():
@@ -149,7 +149,7 @@ def _make(step: Make) -> None:
     os.close(os.open(step.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
 
-def _bind(source: str, step: Bind) -> None:
+def _bind(source: str, step: BindMount) -> None:
     syscalls.mount(source, step.target, None, syscalls.MS_BIND | syscalls.MS_REC)
     if step.read_only:
         # A remount must repeat the flags of the mount below, which a user namespace may not drop.

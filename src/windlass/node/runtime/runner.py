@@ -18,7 +18,7 @@ from windlass.kits.files import write_atomic
 from windlass.node.lifecycle.events import Exit
 from windlass.node.runtime import attempt_files, syscalls
 from windlass.node.runtime.attempt_files import ATTEMPT_MARK
-from windlass.node.runtime.helpers import Nursery, read_to_end, wait_exit
+from windlass.node.runtime.helpers import ForkServer, read_to_end, wait_exit
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the agent came back; how it ended is not known"
@@ -67,13 +67,13 @@ class Runner(Protocol):
 class ProcessRunner:
     """Attempts as processes of this machine under a shim each."""
 
-    def __init__(self, nursery: Nursery) -> None:
-        self._nursery = nursery
+    def __init__(self, fork_server: ForkServer) -> None:
+        self._fork_server = fork_server
 
     async def start(self, spec: AttemptSpec) -> Handle:
         write_atomic(spec.folder / attempt_files.SPEC, attempt_files.encode(spec.record), durable=False)
         errors = spec.folder / "shim.err"
-        pid, reader = self._nursery.start_helper(
+        pid, reader = self._fork_server.start_helper(
             "windlass.node.runtime.shim", str(spec.folder), errors=errors
         )
         return ProcessHandle(spec.folder, attempt_files.identity(pid), reader)

@@ -14,11 +14,11 @@ from functools import lru_cache
 import numpy as np
 
 from windlass.spi.accelerators import known
-from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.devices import DeviceNeed, DeviceView
 from windlass.spi.nodes import BoolArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
-from windlass.spi.scoring import CardKinds, NodeCards
+from windlass.spi.scoring import DeviceKinds, NodeDevices
 
 WHOLE = 1000
 BARRED = WHOLE + 1
@@ -29,7 +29,7 @@ _PROFILE = re.compile(r"(\d+)g\.")
 
 
 @lru_cache(maxsize=4096)
-def asked_of(needs: Needs) -> tuple[DeviceNeed, ...]:
+def request_of(needs: Needs) -> tuple[DeviceNeed, ...]:
     """All cards and parts of cards that a pod asks for, plain whole ones included."""
     whole = tuple(
         DeviceNeed(name, units // WHOLE, WHOLE)
@@ -40,13 +40,13 @@ def asked_of(needs: Needs) -> tuple[DeviceNeed, ...]:
 
 
 @lru_cache(maxsize=4096)
-def part_of(profile: str) -> int:
+def share_of(profile: str) -> int:
     """What a slice of a profile takes of a card, in milli, by its compute slices; a whole card if unclear."""
     found = _PROFILE.match(profile)
     return -(-int(found[1]) * WHOLE // COMPUTE_SLICES) if found and int(found[1]) <= COMPUTE_SLICES else WHOLE
 
 
-def free_milli(nodes: NodeView, cards: CardView) -> IntArray:
+def free_milli(nodes: NodeView, cards: DeviceView) -> IntArray:
     """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card.
 
     Of pods that others bound nobody knows which whole cards they have: as many free cards, the last ones,
@@ -64,11 +64,11 @@ def free_milli(nodes: NodeView, cards: CardView) -> IntArray:
     return free
 
 
-def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:
+def requested_milli(need: DeviceNeed, cards: DeviceView) -> IntArray:
     """What the need takes of each card, in milli: the larger of compute and memory. :data:`BARRED` where it
     may not use the card."""
     if need.profile:
-        amount = np.full(cards.exists.shape, part_of(need.profile), dtype=np.int64)
+        amount = np.full(cards.exists.shape, share_of(need.profile), dtype=np.int64)
     else:
         amount = np.full(cards.exists.shape, max(need.milli, need.memory_milli), dtype=np.int64)
         if need.memory_mib:
@@ -78,8 +78,8 @@ def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:
     return np.where(usable(need, cards), amount, BARRED)
 
 
-def asked_of_kinds(need: DeviceNeed, kinds: CardKinds) -> tuple[int, ...]:
-    """:func:`asked_milli` for the cards of one node."""
+def requests_of_kinds(need: DeviceNeed, kinds: DeviceKinds) -> tuple[int, ...]:
+    """:func:`requested_milli` for the cards of one node."""
     found = []
     for slot, usable_ in enumerate(kinds.usable):
         memory = kinds.memory_mib[slot]
@@ -91,14 +91,14 @@ def asked_of_kinds(need: DeviceNeed, kinds: CardKinds) -> tuple[int, ...]:
         ):
             found.append(BARRED)
             continue
-        amount = part_of(need.profile) if need.profile else max(need.milli, need.memory_milli)
+        amount = share_of(need.profile) if need.profile else max(need.milli, need.memory_milli)
         if need.memory_mib and not need.profile:
             amount = max(amount, need.memory_mib * WHOLE // memory if memory > 0 else WHOLE)
         found.append(amount)
     return tuple(found)
 
 
-def free_of_cards(cards: NodeCards) -> tuple[int, ...]:
+def free_of_devices(cards: NodeDevices) -> tuple[int, ...]:
     """:func:`free_milli` of one node, as if its pods had no whole cards but those that are known."""
     kinds = cards.kinds
     return tuple(
@@ -109,7 +109,7 @@ def free_of_cards(cards: NodeCards) -> tuple[int, ...]:
     )
 
 
-def without_whole(free: Sequence[int], kinds: CardKinds, open_: Mapping[str, int]) -> tuple[int, ...]:
+def without_whole(free: Sequence[int], kinds: DeviceKinds, open_: Mapping[str, int]) -> tuple[int, ...]:
     """``free`` with no more whole cards than those of each resource that are open: the first ones."""
     found, left = list(free), {name: max(n, 0) for name, n in open_.items()}
     for slot, name in enumerate(kinds.resources):
@@ -121,7 +121,7 @@ def without_whole(free: Sequence[int], kinds: CardKinds, open_: Mapping[str, int
     return tuple(found)
 
 
-def usable(need: DeviceNeed, cards: CardView) -> BoolArray:
+def usable(need: DeviceNeed, cards: DeviceView) -> BoolArray:
     """Which cards are of the kind that is asked for. Names of single cards (uuids) are left out."""
     models = np.array([_model_serves(need, name) for name in cards.models], dtype=np.bool_)
     found = cards.exists & cards.healthy & models[cards.model]

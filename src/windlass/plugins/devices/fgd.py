@@ -16,16 +16,16 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from windlass.plugins.devices.device_arrays import asked_milli, asked_of, free_milli
-from windlass.plugins.devices.fragmentation import Mix, by_model, descent, typical
-from windlass.plugins.devices.fragmentation_cache import PointsBook
-from windlass.plugins.devices.workload_mix import Learner, Moment, demand_of
+from windlass.plugins.devices.device_arrays import free_milli, request_of, requested_milli
+from windlass.plugins.devices.fragmentation import WorkloadMix, by_model, descent, typical
+from windlass.plugins.devices.fragmentation_cache import FragmentationCache
+from windlass.plugins.devices.workload_mix import MixLearner, MixSnapshot, demand_of
 from windlass.plugins.nodes.binpack import fewest_pods
-from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.devices import DeviceNeed, DeviceView
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import CardRanker, CardScorer, NodeCards, Stock
+from windlass.spi.scoring import CardRanker, CardScorer, ClusterTotals, NodeDevices
 
 SHORT = 4
 """How much a card that will lack CPU counts against one that the next usual pod cannot use."""
@@ -33,7 +33,7 @@ STEP = 400
 """So many milli lost more or less are one point: nodes that differ by less are alike, and the first is taken."""
 
 
-class Fgd(Learner):
+class Fgd(MixLearner):
     name = "fgd"
     footprint = Footprint.ROW
     reads_cards = True
@@ -42,33 +42,33 @@ class Fgd(Learner):
         self,
         weight: float = 1.0,
         dialects: Collection[Dialect] = tuple(Dialect),
-        mix: Mix | None = None,
+        mix: WorkloadMix | None = None,
         *,
         short: int = SHORT,
         step: int = STEP,
     ) -> None:
         """``mix``: what usually comes, once and for all; without it, that is learned. ``short``, ``step``: of
-        the mix that is learned (:class:`Mix`)."""
+        the mix that is learned (:class:`WorkloadMix`)."""
         super().__init__()
         self.weight = weight
         self.dialects = dialects
         self._given = mix is not None
         self._short, self._step = short, step
         self._mix = mix
-        self._book: PointsBook | None = None
+        self._book: FragmentationCache | None = None
 
     # ------------------------------------------------------------------ what usually comes
 
-    def take_stock(self, now: float, stock: Stock) -> bool:
-        return not self._given and super().take_stock(now, stock)
+    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
+        return not self._given and super().take_stock(now, totals)
 
-    def _concerns(self, moment: Moment) -> bool:
+    def _concerns(self, moment: MixSnapshot) -> bool:
         return self._given or moment.shared
 
-    def _adopt(self, moment: Moment) -> None:
+    def _adopt(self, moment: MixSnapshot) -> None:
         if not self._given:
             kinds = typical(dict(moment.pods))
-            self._mix = Mix(kinds, short=self._short, step=self._step) if moment.shared else None
+            self._mix = WorkloadMix(kinds, short=self._short, step=self._step) if moment.shared else None
 
     # ------------------------------------------------------------------ scores
 
@@ -84,8 +84,8 @@ class Fgd(Learner):
         return None if found is None else np.maximum(found.max(axis=1), 0).astype(np.float64)
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        """See :class:`~windlass.spi.scoring.CardRanks`: of a need of one card, the points of each."""
-        asked = asked_of(needs)
+        """See :class:`~windlass.spi.scoring.DeviceRanks`: of a need of one card, the points of each."""
+        asked = request_of(needs)
         if need.count != 1 or len(asked) != 1:
             return None
         found = self._points(needs, nodes)
@@ -98,44 +98,44 @@ class Fgd(Learner):
         cards = nodes.cards()
         if not cards.exists.shape[1]:
             return None
-        asked = asked_of(needs)
+        asked = request_of(needs)
         cpu, free = nodes.available("cpu"), free_milli(nodes, cards)
         demand = demand_of(needs, self._moment.memory_mib)
-        milli = asked_milli(asked[0], cards) if asked else None
+        milli = requested_milli(asked[0], cards) if asked else None
         return descent(mix, demand, _groups(mix, cards), cpu, free, milli)
 
     # ------------------------------------------------------------------ the same about one node
 
     def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
-        """See :class:`~windlass.spi.scoring.PlainCardScore`."""
+        """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
         if not any(units > 0 for _, units in needs.request):
             pods = resources.index("pods")
             return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
-        book, asked = self._book_of(resources), asked_of(needs)
+        book, asked = self._book_of(resources), request_of(needs)
         if book is None:
             return None
         best = book.best_of(demand_of(needs, self._moment.memory_mib), asked[0] if asked else None)
 
-        def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
+        def score(available: Sequence[int], _: Sequence[int], cards: NodeDevices) -> float:
             return float(max(best(available, cards), 0))
 
         return score
 
     def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> CardRanker | None:
-        """See :class:`~windlass.spi.scoring.PlainCardRanks`."""
-        if need.count != 1 or len(asked_of(needs)) != 1:
+        """See :class:`~windlass.spi.scoring.PlainDeviceRanks`."""
+        if need.count != 1 or len(request_of(needs)) != 1:
             return None
         book = self._book_of(resources)
-        return book.of(demand_of(needs, self._moment.memory_mib), asked_of(needs)[0]) if book else None
+        return book.of(demand_of(needs, self._moment.memory_mib), request_of(needs)[0]) if book else None
 
-    def _book_of(self, resources: Sequence[str]) -> PointsBook | None:
+    def _book_of(self, resources: Sequence[str]) -> FragmentationCache | None:
         mix, book = self._mix, self._book
         if mix is None or mix.idle:
             return None
         if book is None or book.mix is not mix or book.resources is not resources:
-            book = self._book = PointsBook(mix, resources)
+            book = self._book = FragmentationCache(mix, resources)
         return book
 
 
-def _groups(mix: Mix, cards: CardView) -> IntArray:
+def _groups(mix: WorkloadMix, cards: DeviceView) -> IntArray:
     return by_model(mix, cards.model[:, 0], cards.models)

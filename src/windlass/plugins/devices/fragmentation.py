@@ -19,8 +19,8 @@ tables over (free CPU, free share), so that a node costs its cards, not its card
 
 **Short of CPU.** The next usual pod is all that ``F`` looks at. On a node whose idle cards would need more CPU
 than it has left, some cards stay idle in the end although each usual pod still fits now. That part is the
-*shortage*: ``S = max(0, R − CPU left / CPU usually asked for beside a whole card)``. A :class:`Mix` with
-:attr:`Mix.short` counts ``F + short·S`` instead of ``F``, and rounds to even steps of ``step`` milli. Neither
+*shortage*: ``S = max(0, R − CPU left / CPU usually asked for beside a whole card)``. A :class:`WorkloadMix` with
+:attr:`WorkloadMix.short` counts ``F + short·S`` instead of ``F``, and rounds to even steps of ``step`` milli. Neither
 constant matters much (docs/operations/packing.md has both halved and doubled); that there is a step, and
 that it is larger than the differences between like nodes, does.
 """
@@ -47,7 +47,7 @@ NO_PLACE = -1
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Demand:
+class PodDemand:
     """What one kind of pod asks of a node. ``milli`` of each of ``count`` distinct cards; none: 0 of 0.
 
     ``models``: any of these, as parts of the card's model, whatever the case (none: any);
@@ -67,7 +67,7 @@ class Demand:
         return not self.models or any(part.casefold() in name for part in self.models)
 
 
-def typical(pods: Mapping[Demand, int], covered: float = COVERED) -> tuple[tuple[Demand, int], ...]:
+def typical(pods: Mapping[PodDemand, int], covered: float = COVERED) -> tuple[tuple[PodDemand, int], ...]:
     """The most frequent kinds with their numbers, until ``covered`` of all pods are among them.
 
     Of equally frequent kinds the one with more CPU goes first, then more milli, cards, and the larger names
@@ -77,7 +77,7 @@ def typical(pods: Mapping[Demand, int], covered: float = COVERED) -> tuple[tuple
         pods.items(), key=lambda item: (item[1], item[0].cpu, item[0].milli, item[0].count, item[0].models)
     )
     whole, sum_ = sum(pods.values()), 0
-    found: list[tuple[Demand, int]] = []
+    found: list[tuple[PodDemand, int]] = []
     for demand, number in reversed(order):
         if number <= 0 or sum_ >= covered * whole:
             break
@@ -86,10 +86,10 @@ def typical(pods: Mapping[Demand, int], covered: float = COVERED) -> tuple[tuple
     return tuple(found)
 
 
-class Mix:
+class WorkloadMix:
     """Typical pods, and the fragmentation that they see. Immutable but for what it remembers of models."""
 
-    def __init__(self, kinds: Sequence[tuple[Demand, int]], *, short: int = 0, step: int = 0) -> None:
+    def __init__(self, kinds: Sequence[tuple[PodDemand, int]], *, short: int = 0, step: int = 0) -> None:
         """``kinds``: as of :func:`typical`. ``short``: how much shortage counts beside fragmentation; 0 as
         published. ``step``: milli of one point; 0: the logistic function as published."""
         self.kinds = tuple(kinds)
@@ -231,14 +231,19 @@ def _even_steps(total: int, step: int) -> IntArray:
     return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
 
 
-def _cpu_per_card(asking: Sequence[tuple[Demand, int]]) -> int:
+def _cpu_per_card(asking: Sequence[tuple[PodDemand, int]]) -> int:
     cpu = sum(demand.cpu * number for demand, number in asking)
     cards = sum(demand.count * demand.milli * number for demand, number in asking)
     return cpu * WHOLE // cards if cards else 0
 
 
 def descent(
-    mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, milli: IntArray | None = None
+    mix: WorkloadMix,
+    demand: PodDemand,
+    groups: IntArray,
+    cpu: IntArray,
+    free: IntArray,
+    milli: IntArray | None = None,
 ) -> IntArray:
     """The score of placing a pod on each card of each node: nodes × slots, :data:`NO_PLACE` where the card
     does not take it. For a pod that asks for other than one card: nodes × 1.
@@ -266,7 +271,7 @@ def descent(
 
 
 def _on_each(
-    mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, asked: IntArray
+    mix: WorkloadMix, demand: PodDemand, groups: IntArray, cpu: IntArray, free: IntArray, asked: IntArray
 ) -> IntArray:
     nodes, slots = free.shape
     fits = free >= asked
@@ -306,6 +311,6 @@ def choose(free: IntArray, asked: IntArray, count: int) -> tuple[BoolArray, Bool
     return fits.sum(axis=1) >= count, taken
 
 
-def by_model(mix: Mix, codes: IntArray, names: Sequence[str]) -> IntArray:
+def by_model(mix: WorkloadMix, codes: IntArray, names: Sequence[str]) -> IntArray:
     """The group of each entry of ``codes``, codes of the models ``names``."""
     return np.array([mix.group(name) for name in names], dtype=np.int64)[codes]

@@ -13,17 +13,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from windlass.plugins.devices.device_arrays import asked_of_kinds
-from windlass.plugins.devices.fragmentation import NO_PLACE, Demand, Mix
-from windlass.plugins.devices.free_share_cache import OpenMilli, remember
+from windlass.plugins.devices.device_arrays import requests_of_kinds
+from windlass.plugins.devices.fragmentation import NO_PLACE, PodDemand, WorkloadMix
+from windlass.plugins.devices.free_share_cache import FreeShareCache, remember
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.scoring import CardKinds, NodeCards
+from windlass.spi.scoring import DeviceKinds, NodeDevices
 
 Points = tuple[int, ...]
 """Per slot; of a pod that asks for other than one card a single entry."""
-PointsOf = Callable[[Sequence[int], NodeCards], Points]
+PointsOf = Callable[[Sequence[int], NodeDevices], Points]
 """The points on one node by what is available of each resource, and by its cards."""
-BestOf = Callable[[Sequence[int], NodeCards], int]
+BestOf = Callable[[Sequence[int], NodeDevices], int]
 """The largest of them."""
 
 
@@ -38,23 +38,23 @@ class _Gains:
     idle: int
 
 
-class PointsBook:
+class FragmentationCache:
     """Of one mix. ``resources``: those of the nodes' amounts, in their order; may grow."""
 
-    def __init__(self, mix: Mix, resources: Sequence[str]) -> None:
+    def __init__(self, mix: WorkloadMix, resources: Sequence[str]) -> None:
         self.mix = mix
         self.resources = resources
-        self._open = OpenMilli(resources)
+        self._open = FreeShareCache(resources)
         self._fragments: dict[tuple[int, int, tuple[int, ...]], int] = {}
         self._gains: dict[tuple[object, ...], _Gains] = {}
-        self._asked: dict[tuple[int, CardKinds], tuple[int, ...]] = {}
-        self._kinds: dict[tuple[Demand, DeviceNeed | None], int] = {}
+        self._asked: dict[tuple[int, DeviceKinds], tuple[int, ...]] = {}
+        self._kinds: dict[tuple[PodDemand, DeviceNeed | None], int] = {}
 
-    def of(self, demand: Demand, need: DeviceNeed | None) -> PointsOf:
+    def of(self, demand: PodDemand, need: DeviceNeed | None) -> PointsOf:
         """For pods of a kind. ``need``: the need of cards that ``demand`` speaks of."""
         look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
 
-        def points(available: Sequence[int], cards: NodeCards) -> Points:
+        def points(available: Sequence[int], cards: NodeDevices) -> Points:
             found, here = look(available, cards), available[column] if column >= 0 else 0
             short = mix.shortage(here, found.idle)
             return tuple(
@@ -66,12 +66,12 @@ class PointsBook:
 
         return points
 
-    def best_of(self, demand: Demand, need: DeviceNeed | None) -> BestOf:
+    def best_of(self, demand: PodDemand, need: DeviceNeed | None) -> BestOf:
         """The largest of the points of :meth:`of`."""
         look, column, mix, cpu = self._look_of(demand, need), self._open.cpu, self.mix, demand.cpu
         shortage = mix.shortage
 
-        def best(available: Sequence[int], cards: NodeCards) -> int:
+        def best(available: Sequence[int], cards: NodeDevices) -> int:
             found, here = look(available, cards), available[column] if column >= 0 else 0
             if not found.best:
                 return NO_PLACE
@@ -82,13 +82,13 @@ class PointsBook:
         return best
 
     def _look_of(
-        self, demand: Demand, need: DeviceNeed | None
-    ) -> Callable[[Sequence[int], NodeCards], _Gains]:
+        self, demand: PodDemand, need: DeviceNeed | None
+    ) -> Callable[[Sequence[int], NodeDevices], _Gains]:
         kind = self._kinds.setdefault((demand, need), len(self._kinds))
         known, level, cpu = self._gains, self.mix.level, demand.cpu
         open_milli, column = self._open.of, self._open.cpu
 
-        def look(available: Sequence[int], cards: NodeCards) -> _Gains:
+        def look(available: Sequence[int], cards: NodeDevices) -> _Gains:
             here = available[column] if column >= 0 else 0
             before, after = level(here), level(here - cpu)
             free = open_milli(available, cards)
@@ -104,12 +104,12 @@ class PointsBook:
 
         return look
 
-    def _asked_of(self, kind: int, need: DeviceNeed | None, kinds: CardKinds) -> tuple[int, ...]:
+    def _asked_of(self, kind: int, need: DeviceNeed | None, kinds: DeviceKinds) -> tuple[int, ...]:
         if need is None:
             return ()
         found = self._asked.get((kind, kinds))
         if found is None:
-            found = asked_of_kinds(need, kinds)
+            found = requests_of_kinds(need, kinds)
             remember(self._asked, (kind, kinds), found)
         return found
 
@@ -124,7 +124,7 @@ class PointsBook:
 
     def _descent(
         self,
-        demand: Demand,
+        demand: PodDemand,
         asked: Sequence[int],
         group: int,
         levels: tuple[int, int],

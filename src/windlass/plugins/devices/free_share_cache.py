@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from windlass.plugins.devices.device_arrays import WHOLE, free_of_cards, without_whole
-from windlass.spi.scoring import NodeCards
+from windlass.plugins.devices.device_arrays import WHOLE, free_of_devices, without_whole
+from windlass.spi.scoring import NodeDevices
 
 MOST = 50_000
 """So many answers of each sort are remembered at once."""
@@ -26,15 +26,15 @@ class _Free:
     whole: tuple[tuple[str, int, int], ...]
 
 
-class OpenMilli:
+class FreeShareCache:
     """``resources``: those of the nodes' amounts, in their order; may grow."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         self.resources = resources
         self.cpu = self._column("cpu")
-        self._known: dict[NodeCards, _Free] = {}
+        self._known: dict[NodeDevices, _Free] = {}
 
-    def of(self, available: Sequence[int], cards: NodeCards) -> tuple[int, ...]:
+    def of(self, available: Sequence[int], cards: NodeDevices) -> tuple[int, ...]:
         """By slot. ``available``: of each resource."""
         found = self._known.get(cards) or self._look(cards)
         for _, column, whole in found.whole:
@@ -46,8 +46,8 @@ class OpenMilli:
     def _column(self, resource: str) -> int:
         return self.resources.index(resource) if resource in self.resources else -1
 
-    def _look(self, cards: NodeCards) -> _Free:
-        free = free_of_cards(cards)
+    def _look(self, cards: NodeDevices) -> _Free:
+        free = free_of_devices(cards)
         counts: dict[str, int] = {}
         for name, amount in zip(cards.kinds.resources, free, strict=True):
             if amount >= WHOLE:

@@ -20,9 +20,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, request_of, requested_milli
 from windlass.spi.configuration import PluginOption
-from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.devices import DeviceNeed, DeviceView
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
@@ -47,7 +47,7 @@ class GpuAware:
         self.dialects = dialects
 
     def trend(self, needs: Needs) -> Trend:
-        return Trend.ANY if asked_of(needs) and self._weights[COMMS] else Trend.RISES
+        return Trend.ANY if request_of(needs) and self._weights[COMMS] else Trend.RISES
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         parts = self.parts(needs, nodes)
@@ -60,7 +60,7 @@ class GpuAware:
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
         """Name of a part → its weight and its points; empty where the pod has no score here."""
-        asked = asked_of(needs)
+        asked = request_of(needs)
         if not asked or self.weight <= 0:
             return {}
         cards = nodes.cards()
@@ -72,13 +72,13 @@ class GpuAware:
         return {name: (self._weights[name], points[name]) for name in WEIGHTS if self._weights[name]}
 
 
-def _memory_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
+def _memory_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
     total = np.where(cards.exists, cards.memory_mib, 0)
     taken = cards.exists & (free_milli(nodes, cards) == 0)
     held = np.where(taken, cards.memory_mib, cards.memory_mib - cards.free_mib)
     held = np.where(cards.exists, held, 0).sum(axis=1)
     for need in asked:
-        milli = np.minimum(asked_milli(need, cards), WHOLE)
+        milli = np.minimum(requested_milli(need, cards), WHOLE)
         of_card = np.where(cards.exists, milli * cards.memory_mib // WHOLE, 0)
         if need.memory_mib:
             of_card = np.minimum(of_card, need.memory_mib)
@@ -86,19 +86,19 @@ def _memory_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardVi
     return _percent(held, total.sum(axis=1))
 
 
-def _compute_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
+def _compute_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
     total = np.where(cards.exists, WHOLE, 0)
     taken = free_milli(nodes, cards) == 0
     held = np.where(cards.exists, np.where(taken, WHOLE, WHOLE - cards.free_milli), 0).sum(axis=1)
     for need in asked:
-        milli = np.minimum(asked_milli(need, cards), WHOLE)
+        milli = np.minimum(requested_milli(need, cards), WHOLE)
         held = held + need.count * _typical_amount(need, cards, milli)
     return _percent(held, total.sum(axis=1))
 
 
-def _typical_amount(need: DeviceNeed, cards: CardView, amount: IntArray) -> IntArray:
+def _typical_amount(need: DeviceNeed, cards: DeviceView, amount: IntArray) -> IntArray:
     """What one card of the node gives: the least amount over the cards that are of the kind."""
-    fits = asked_milli(need, cards) <= WHOLE
+    fits = requested_milli(need, cards) <= WHOLE
     least = np.where(fits, amount, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     return np.where(fits.any(axis=1), least, 0)
 
@@ -107,11 +107,11 @@ def _percent(held: IntArray, total: IntArray) -> FloatArray:
     return np.where(total > 0, 100.0 * np.minimum(held, total) / np.maximum(total, 1), 0.0)
 
 
-def nearness(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
+def nearness(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: DeviceView) -> FloatArray:
     """The points of the cards that the pod would get, for how near each other they are; 0 to 100."""
     need = max(asked, key=lambda each: each.count)
     free = free_milli(nodes, cards)
-    fits = asked_milli(need, cards) <= free
+    fits = requested_milli(need, cards) <= free
     if need.count == 1:
         return np.where((fits & ~_in_whole_set(cards, free)).any(axis=1), LINKED, 0.0)
     near = _most_in_one(cards.link_group, fits) >= need.count
@@ -128,7 +128,7 @@ def _most_in_one(groups: IntArray, counted: BoolArray) -> IntArray:
     return most
 
 
-def _in_whole_set(cards: CardView, free: IntArray) -> BoolArray:
+def _in_whole_set(cards: DeviceView, free: IntArray) -> BoolArray:
     """Cards of a linked set of at least two all of which are free."""
     found = np.zeros(cards.exists.shape, dtype=np.bool_)
     groups = cards.link_group

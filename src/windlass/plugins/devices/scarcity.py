@@ -21,22 +21,22 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from windlass.plugins.devices.device_arrays import WHOLE, asked_of, free_milli
-from windlass.plugins.devices.fragmentation import Demand
-from windlass.plugins.devices.free_share_cache import OpenMilli
-from windlass.plugins.devices.workload_mix import Learner, Moment
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, request_of
+from windlass.plugins.devices.fragmentation import PodDemand
+from windlass.plugins.devices.free_share_cache import FreeShareCache
+from windlass.plugins.devices.workload_mix import MixLearner, MixSnapshot
 from windlass.spi.accelerators import known
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import CardScorer, NodeCards
+from windlass.spi.scoring import CardScorer, NodeDevices
 
 MODEL, CPU = "model", "cpu"
 POINTS = 50.0
 POINTS_OF_SHARES = 5
 
 
-class Scarcity(Learner):
+class Scarcity(MixLearner):
     name = "scarcity"
     footprint = Footprint.ROW
     reads_cards = True
@@ -49,9 +49,9 @@ class Scarcity(Learner):
         self._mute = False
         """Whether cards are shared and nothing is known of what they are worth."""
         self._cpu_per_card = 0.0
-        self._open: OpenMilli | None = None
+        self._open: FreeShareCache | None = None
 
-    def _concerns(self, moment: Moment) -> bool:
+    def _concerns(self, moment: MixSnapshot) -> bool:
         return moment.mixed
 
     @property
@@ -59,10 +59,10 @@ class Scarcity(Learner):
         """See :mod:`windlass.spi.scoring`."""
         return super().silent or self._mute
 
-    def _adopt(self, moment: Moment) -> None:
+    def _adopt(self, moment: MixSnapshot) -> None:
         self._costs = costs(moment)
         self._mute = moment.shared and not any(self._costs.values())
-        self._cpu_per_card = cpu_per_card(moment)
+        self._cpu_per_card = cpu_per_device(moment)
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.ANY if self._heavy(needs) else Trend.RISES
@@ -72,7 +72,7 @@ class Scarcity(Learner):
         if self._moment.shared:
             return False
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-        cards = sum(need.count * max(need.milli, 1) for need in asked_of(needs))
+        cards = sum(need.count * max(need.milli, 1) for need in request_of(needs))
         return bool(self._cpu_per_card) and cpu * WHOLE > cards * self._cpu_per_card
 
     def _model_points(self, cost: float) -> float:
@@ -85,15 +85,15 @@ class Scarcity(Learner):
         return sum((points for _, points in found.values()), np.zeros(nodes.size)) if found else None
 
     def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
-        """See :class:`~windlass.spi.scoring.PlainCardScore`."""
-        asked, heavy = asked_of(needs), self._heavy(needs)
+        """See :class:`~windlass.spi.scoring.PlainDeviceScore`."""
+        asked, heavy = request_of(needs), self._heavy(needs)
         if self.silent or not (asked or heavy):
             return None
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
         taken = sum(need.count * max(need.milli, 1) for need in asked)
         each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, self._open_milli(resources)
 
-        def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
+        def score(available: Sequence[int], _: Sequence[int], cards: NodeDevices) -> float:
             total = 0.0
             if asked:
                 models = cards.kinds.models
@@ -106,10 +106,10 @@ class Scarcity(Learner):
 
         return score
 
-    def _open_milli(self, resources: Sequence[str]) -> OpenMilli:
+    def _open_milli(self, resources: Sequence[str]) -> FreeShareCache:
         """One for all kinds of pods."""
         if self._open is None or self._open.resources is not resources:
-            self._open = OpenMilli(resources)
+            self._open = FreeShareCache(resources)
         return self._open
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
@@ -118,13 +118,13 @@ class Scarcity(Learner):
             return {}
         cards = nodes.cards()
         found: dict[str, tuple[float, FloatArray]] = {}
-        if asked_of(needs):
+        if request_of(needs):
             points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in cards.models])
             found[MODEL] = (self.weight, points[cards.model[:, 0]])
         if self._heavy(needs):
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
             idle = free_milli(nodes, cards).sum(axis=1) - sum(
-                need.count * max(need.milli, 1) for need in asked_of(needs)
+                need.count * max(need.milli, 1) for need in request_of(needs)
             )
             wanted = np.maximum(idle, 0) * (self._cpu_per_card / WHOLE)
             left = np.maximum(nodes.available("cpu") - cpu, 0)
@@ -135,7 +135,7 @@ class Scarcity(Learner):
         return found
 
 
-def costs(moment: Moment) -> dict[str, float]:
+def costs(moment: MixSnapshot) -> dict[str, float]:
     """Model → from 0 to 1: the larger of its worth and of how much it is wanted; where cards are shared, its
     worth, if all are known."""
     values = {name: entry.value if (entry := known(name)) else 0 for name, _ in moment.models}
@@ -147,7 +147,7 @@ def costs(moment: Moment) -> dict[str, float]:
     return {name: max(values[name] / dearest if dearest else 0.0, wanted.get(name, 0.0)) for name in values}
 
 
-def demand_by_model(moment: Moment) -> dict[str, float]:
+def demand_by_model(moment: MixSnapshot) -> dict[str, float]:
     """Model → the cards that pods ask for which take only some of the models, over those there are of these
     models; 1 at most."""
     cards = dict(moment.models)
@@ -159,7 +159,7 @@ def demand_by_model(moment: Moment) -> dict[str, float]:
     return found
 
 
-def _spread(demand: Demand, number: int, cards: Mapping[str, int]) -> dict[str, float]:
+def _spread(demand: PodDemand, number: int, cards: Mapping[str, int]) -> dict[str, float]:
     allowed = [name for name in cards if demand.allows(name)]
     if len(allowed) == len(cards):
         return {}
@@ -167,7 +167,7 @@ def _spread(demand: Demand, number: int, cards: Mapping[str, int]) -> dict[str, 
     return {name: number * demand.count * demand.milli / WHOLE / there for name in allowed}
 
 
-def cpu_per_card(moment: Moment) -> float:
+def cpu_per_device(moment: MixSnapshot) -> float:
     """The mean CPU (milli) that pods ask for beside each whole card; 0 if none asks for cards."""
     cpu = sum(demand.cpu * number for demand, number in moment.pods if demand.count)
     cards = sum(demand.count * demand.milli * number for demand, number in moment.pods if demand.count)

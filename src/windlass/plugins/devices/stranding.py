@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, asked_of, free_milli
-from windlass.plugins.devices.fragmentation import Demand, Mix, by_model, typical
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, request_of, requested_milli
+from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix, by_model, typical
 from windlass.plugins.devices.workload_mix import demand_of
-from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.devices import DeviceNeed, DeviceView
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 
@@ -66,7 +66,7 @@ def strandings(
     usual = _usual(kinds, cards)
     judged = _Judged(np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64))
     for needs, number in usual:
-        for need in asked_of(needs):
+        for need in request_of(needs):
             _judge(judged, needs, need, number, nodes, cards, free)
     reason = np.where(
         judged.lacks.any(axis=2), judged.lacks.argmax(axis=2), SIZE
@@ -81,8 +81,8 @@ def strandings(
     return Stranding(idle, np.rint(np.stack(sums, axis=1)).astype(np.int64), fragmented)
 
 
-def _usual(kinds: Iterable[tuple[Needs, int]], cards: CardView) -> Sequence[tuple[Needs, int]]:
-    asking = [(needs, number) for needs, number in kinds if number > 0 and asked_of(needs)]
+def _usual(kinds: Iterable[tuple[Needs, int]], cards: DeviceView) -> Sequence[tuple[Needs, int]]:
+    asking = [(needs, number) for needs, number in kinds if number > 0 and request_of(needs)]
     asking.sort(key=lambda item: -item[1])
     whole, seen, found = sum(number for _, number in asking), 0, []
     for needs, number in asking:
@@ -101,11 +101,11 @@ def _judge(
     need: DeviceNeed,
     number: int,
     nodes: NodeView,
-    cards: CardView,
+    cards: DeviceView,
     free: IntArray,
 ) -> None:
     """Enter what one kind of pods could have of the cards, or what keeps it from them."""
-    asked = asked_milli(need, cards)
+    asked = requested_milli(need, cards)
     of_kind = asked <= WHOLE
     large = free >= np.minimum(asked, WHOLE)
     enough = (of_kind & large).sum(axis=1) >= need.count
@@ -123,16 +123,16 @@ def _judge(
 
 
 def _fragmented(
-    usual: Sequence[tuple[Needs, int]], nodes: NodeView, cards: CardView, free: IntArray
+    usual: Sequence[tuple[Needs, int]], nodes: NodeView, cards: DeviceView, free: IntArray
 ) -> FloatArray:
     there = cards.exists & cards.healthy
     sizes = np.sort(cards.memory_mib[there])
     memory = int(sizes[len(sizes) // 2]) if len(sizes) else 0
-    pods: dict[Demand, int] = {}
+    pods: dict[PodDemand, int] = {}
     for needs, number in usual:
         demand = demand_of(needs, memory)
         pods[demand] = pods.get(demand, 0) + number
-    mix = Mix(typical(pods, 1.0))
+    mix = WorkloadMix(typical(pods, 1.0))
     if not free.shape[1]:
         return np.zeros(nodes.size)
     groups = by_model(mix, cards.model[:, 0], cards.models)

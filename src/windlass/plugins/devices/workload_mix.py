@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from windlass.plugins.devices.device_arrays import WHOLE, part_of
-from windlass.plugins.devices.fragmentation import Demand
+from windlass.plugins.devices.device_arrays import WHOLE, share_of
+from windlass.plugins.devices.fragmentation import PodDemand
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
-from windlass.spi.scoring import Stock
+from windlass.spi.scoring import ClusterTotals
 
 PATIENCE_SECONDS = 60.0
 TOLERANCE = 0.1
@@ -30,10 +30,10 @@ _Listed = tuple[int, int, int, tuple[str, ...], tuple[str, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class MixSnapshot:
     """``pods``: kind → how many exist; ``models``: model → how many cards; ``memory_mib``: of the middle one."""
 
-    pods: tuple[tuple[Demand, int], ...] = ()
+    pods: tuple[tuple[PodDemand, int], ...] = ()
     models: tuple[tuple[str, int], ...] = ()
     memory_mib: int = 0
     sliced: bool = False
@@ -56,14 +56,16 @@ class Moment:
         return [pods, [list(item) for item in self.models], self.memory_mib, self.sliced]
 
     @staticmethod
-    def of_list(listed: Any) -> Moment:
+    def of_list(listed: Any) -> MixSnapshot:
         """Raises ``msgspec.ValidationError`` for what :meth:`as_list` never says."""
         known = tuple[list[_Listed], list[tuple[str, int]], int, bool]
         pods, models, memory, sliced = msgspec.convert(listed, known)
-        kinds = tuple((Demand(cpu, milli, count, some, none), n) for cpu, milli, count, some, none, n in pods)
-        return Moment(kinds, tuple(models), memory, sliced)
+        kinds = tuple(
+            (PodDemand(cpu, milli, count, some, none), n) for cpu, milli, count, some, none, n in pods
+        )
+        return MixSnapshot(kinds, tuple(models), memory, sliced)
 
-    def differs(self, other: Moment) -> bool:
+    def differs(self, other: MixSnapshot) -> bool:
         """Whether it differs from ``other`` by more than :data:`TOLERANCE`."""
         if {name for name, _ in self.models} != {name for name, _ in other.models}:
             return True
@@ -72,7 +74,7 @@ class Moment:
         return _distance(dict(self.pods), dict(other.pods)) > TOLERANCE
 
 
-def _distance(one: dict[Demand, int], two: dict[Demand, int]) -> float:
+def _distance(one: dict[PodDemand, int], two: dict[PodDemand, int]) -> float:
     """Half the sum of the differences of the parts: 0 for equal mixes, 1 for those without a common kind."""
     first, second = sum(one.values()), sum(two.values())
     if not first or not second:
@@ -81,25 +83,25 @@ def _distance(one: dict[Demand, int], two: dict[Demand, int]) -> float:
     return sum(abs(one.get(kind, 0) / first - two.get(kind, 0) / second) for kind in kinds) / 2
 
 
-class Learner:
+class MixLearner:
     """Takes stock for a score, which says what it makes of a moment by :meth:`_adopt`."""
 
     def __init__(self) -> None:
-        self._moment = Moment()
+        self._moment = MixSnapshot()
         self._learned_at = float("-inf")
         self._cards: object = None
         """Those of which it has taken stock."""
 
-    def take_stock(self, now: float, stock: Stock) -> bool:
-        """See :class:`~windlass.spi.scoring.Learns`."""
-        if now - self._learned_at < PATIENCE_SECONDS or stock.empty():
+    def take_stock(self, now: float, totals: ClusterTotals) -> bool:
+        """See :class:`~windlass.spi.scoring.LearningScore`."""
+        if now - self._learned_at < PATIENCE_SECONDS or totals.empty():
             return False
         self._learned_at = now
-        cards, known = stock.cards(), self._cards
-        if known is cards and not self._concerns(self._moment) and not stock.parts_wanted():
+        cards, known = totals.cards(), self._cards
+        if known is cards and not self._concerns(self._moment) and not totals.parts_wanted():
             return False  # it had no word with these cards, and nobody asks for a part of one
         self._cards = cards
-        moment = observe(stock)
+        moment = observe(totals)
         if not self._concerns(moment):
             moment = replace(moment, pods=())
         elif not moment.differs(self._moment):
@@ -114,38 +116,38 @@ class Learner:
         """See :mod:`windlass.spi.scoring`."""
         return not self._concerns(self._moment)
 
-    def _concerns(self, moment: Moment) -> bool:
+    def _concerns(self, moment: MixSnapshot) -> bool:
         """Whether the score has a word at such a moment."""
         raise NotImplementedError
 
-    def _adopt(self, moment: Moment) -> None:
+    def _adopt(self, moment: MixSnapshot) -> None:
         raise NotImplementedError
 
     def remembered(self) -> object:
-        """See :class:`~windlass.spi.scoring.Learns`."""
+        """See :class:`~windlass.spi.scoring.LearningScore`."""
         at = self._learned_at if math.isfinite(self._learned_at) else None
         return [at, self._moment.as_list()]
 
     def recall(self, learned: object) -> None:
-        """See :class:`~windlass.spi.scoring.Learns`."""
+        """See :class:`~windlass.spi.scoring.LearningScore`."""
         at, listed = msgspec.convert(learned, tuple[float | None, Any])
         self._learned_at = float("-inf") if at is None else at
-        self._moment = Moment.of_list(listed)
+        self._moment = MixSnapshot.of_list(listed)
         self._adopt(self._moment)
 
 
-def observe(stock: Stock) -> Moment:
+def observe(totals: ClusterTotals) -> MixSnapshot:
     """The moment: kinds of pods only where parts of cards are wanted or there is more than one model."""
     models: dict[str, int] = {}
     sizes: list[tuple[int, int]] = []
-    for (model, memory), number in stock.cards().items():
+    for (model, memory), number in totals.cards().items():
         models[model] = models.get(model, 0) + number
         sizes.append((memory, number))
-    moment = Moment((), tuple(sorted(models.items())), _middle(sizes), stock.sliceable())
-    if not moment.mixed and (moment.sliced or not stock.parts_wanted()):
+    moment = MixSnapshot((), tuple(sorted(models.items())), _middle(sizes), totals.sliceable())
+    if not moment.mixed and (moment.sliced or not totals.parts_wanted()):
         return moment
-    pods: dict[Demand, int] = {}
-    for needs, number in stock.kinds():
+    pods: dict[PodDemand, int] = {}
+    for needs, number in totals.kinds():
         demand = demand_of(needs, moment.memory_mib)
         pods[demand] = pods.get(demand, 0) + number
     return replace(moment, pods=tuple(sorted(pods.items())))
@@ -162,21 +164,21 @@ def _middle(sizes: list[tuple[int, int]]) -> int:
     return 0
 
 
-def demand_of(needs: Needs, memory_mib: int = 0) -> Demand:
+def demand_of(needs: Needs, memory_mib: int = 0) -> PodDemand:
     """A pod as fragmentation sees it. Of several needs of cards the first counts. ``memory_mib`` of a card,
     for what is asked in MiB; 0: that then counts as a whole card."""
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
     if not needs.devices:  # most pods: without looking them up by all that they need
         whole = [units // WHOLE for name, units in needs.node_request if units >= WHOLE and is_device(name)]
-        return Demand(cpu, WHOLE, whole[0]) if whole else Demand(cpu)
+        return PodDemand(cpu, WHOLE, whole[0]) if whole else PodDemand(cpu)
     need = needs.devices[0]
-    return Demand(cpu, milli_of(need, memory_mib), need.count, need.models, need.models_not)
+    return PodDemand(cpu, milli_of(need, memory_mib), need.count, need.models, need.models_not)
 
 
 def milli_of(need: DeviceNeed, memory_mib: int) -> int:
     """What a need takes of a card with that much memory, in milli, at least 1."""
     if need.profile:
-        return part_of(need.profile)
+        return share_of(need.profile)
     by_memory = 0
     if need.memory_mib:
         by_memory = need.memory_mib * WHOLE // memory_mib if memory_mib else WHOLE

@@ -12,7 +12,7 @@ from windlass.api.reasons import UNPREEMPTIBLE, Reason
 from windlass.plugins.kai.fair_share import counts
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Rejection, StepView
 from windlass.spi.quantities import from_units
 
 
@@ -24,10 +24,10 @@ class NonPreemptibleQuota:
     def concerns(self, path: Sequence[QueueView]) -> bool:
         return path[0].spec.dialect is Dialect.KAI
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         if step.group.preemptible or path[0].spec.dialect is not Dialect.KAI:
             return None
-        worst: Refusal | None = None
+        worst: Rejection | None = None
         for queue in path:
             spec, held = queue.spec, queue.allocated_nonpreemptible
             for resource, units in step.request.items():
@@ -36,16 +36,16 @@ class NonPreemptibleQuota:
                 due = spec.deserved.get(resource, 0)
                 left = due - held.get(resource, 0)
                 if units > left:
-                    refusal = _refusal(queue, resource, units, due, max(left, 0))
-                    if refusal.permanent:
-                        return refusal
-                    worst = worst or refusal
+                    rejection = _refusal(queue, resource, units, due, max(left, 0))
+                    if rejection.permanent:
+                        return rejection
+                    worst = worst or rejection
         return worst
 
 
-def _refusal(queue: QueueView, resource: str, units: int, due: int, left: int) -> Refusal:
+def _refusal(queue: QueueView, resource: str, units: int, due: int, left: int) -> Rejection:
     quota, name = from_units(resource, due), queue.name
-    return Refusal(
+    return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if units > due else Reason.WAITING_FOR_QUOTA,
         queue=name,
         resource=resource,

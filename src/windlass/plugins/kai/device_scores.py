@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, free_milli
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, requested_milli
 from windlass.plugins.dialects import KAI
-from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.devices import CandidateDevice, DeviceNeed
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
@@ -33,14 +33,16 @@ class GpuPlacement:
         self.name = "gpupack" if pack else "gpuspread"
         self._pack = pack
 
-    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+    def prefer(
+        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+    ) -> Sequence[float] | None:
         if needs.dialect is not Dialect.KAI or need.pack is not None:
             return None
         used = [_used(card) for card in cards]
         return used if self._pack else [-each for each in used]
 
 
-def _used(card: CardState) -> float:
+def _used(card: CandidateDevice) -> float:
     """The part of the card in use: of compute or memory, the larger."""
     memory = (card.memory_mib - card.free_mib) / card.memory_mib if card.memory_mib else 0.0
     return max(memory, (WHOLE - card.free_milli) / WHOLE)
@@ -60,7 +62,7 @@ class SharingOrder:
         if not parts:
             return None
         cards = nodes.cards()
-        shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= asked_milli(parts[0], cards))
+        shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= requested_milli(parts[0], cards))
         return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from windlass.plugins.kai.surplus_division import Claim, divide, rest
+from windlass.plugins.kai.surplus_division import ShareClaim, divide, rest
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import FLAVOR, QueueView, plain_due
 from windlass.spi.quantities import is_device, scale
-from windlass.spi.shares import Cause, Part, Share
+from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
 PODS = "pods"
 DEFAULT_PRIORITY = 100
@@ -36,12 +36,12 @@ class KaiDivision:
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
-    ) -> Sequence[Share]:
+    ) -> Sequence[QueueShare]:
         if len(queues) == 1 and not (self.k_value and queues[0].usage):
             return [self._alone(queues[0], total)]
         fair: list[dict[str, int]] = [{} for _ in queues]
         allocatable: list[dict[str, int]] = [{} for _ in queues]
-        parts: list[dict[str, tuple[Part, ...]]] = [{} for _ in queues]
+        parts: list[dict[str, tuple[SharePart, ...]]] = [{} for _ in queues]
         dues = [entitled(queue) for queue in queues]
         demands = [queue.demand for queue in queues]
         for resource in self._divided(total, dues, demands):
@@ -59,7 +59,7 @@ class KaiDivision:
                         claim.given, claim.surplus, claim.rounding, claim.weight, claim.weights
                     )
         return [
-            Share(fair[at], allocatable[at], queue.spec.capability, parts[at])
+            QueueShare(fair[at], allocatable[at], queue.spec.capability, parts[at])
             for at, queue in enumerate(queues)
         ]
 
@@ -83,12 +83,12 @@ class KaiDivision:
                 return True
         return False
 
-    def _alone(self, queue: QueueView, total: Mapping[str, int]) -> Share:
+    def _alone(self, queue: QueueView, total: Mapping[str, int]) -> QueueShare:
         """The same for a queue that is the only one, and has no past usage."""
         spec, due, demand = queue.spec, entitled(queue), queue.demand
         fair: dict[str, int] = {}
         allocatable: dict[str, int] = {}
-        parts: dict[str, tuple[Part, ...]] = {}
+        parts: dict[str, tuple[SharePart, ...]] = {}
         for resource in self._divided(total, (due,), (demand,)):
             whole, limit = total.get(resource, 0), spec.capability.get(resource)
             asked = demand.get(resource, 0)
@@ -105,7 +105,7 @@ class KaiDivision:
                 allocatable[resource] = bound
             if share:
                 parts[resource] = _parts(given, surplus, rounding, weight, weight)
-        return Share(fair, allocatable, spec.capability, parts)
+        return QueueShare(fair, allocatable, spec.capability, parts)
 
     def _divides(self, resource: str) -> bool:
         """Whether there are shares of a resource as soon as it is asked for."""
@@ -180,12 +180,12 @@ def _whole(resource: str) -> int:
     return scale(resource) if is_device(resource) else 1
 
 
-def _claim(queue: QueueView, resource: str, due: Mapping[str, int], demand: Mapping[str, int]) -> Claim:
+def _claim(queue: QueueView, resource: str, due: Mapping[str, int], demand: Mapping[str, int]) -> ShareClaim:
     spec = queue.spec
     asked = demand.get(resource, 0)
     limit = spec.capability.get(resource)
     outsider = queue.mixed and spec.dialect is not Dialect.KAI
-    return Claim(
+    return ShareClaim(
         queue.name,
         None if resource in spec.unlimited else due.get(resource, 0),
         asked if limit is None else min(asked, limit),
@@ -212,12 +212,12 @@ def _bound(deserved: int | None, limit: int | None, share: int) -> int | None:
 
 def _parts(
     given: int, surplus: int, rounding: int, weight: float | Fraction, weights: float | Fraction
-) -> tuple[Part, ...]:
+) -> tuple[SharePart, ...]:
     parts = []
     if given:
-        parts.append(Part(Cause.DESERVED, given))
+        parts.append(SharePart(ShareCause.DESERVED, given))
     if surplus:
-        parts.append(Part(Cause.SURPLUS, surplus, float(weight), float(weights)))
+        parts.append(SharePart(ShareCause.SURPLUS, surplus, float(weight), float(weights)))
     if rounding:
-        parts.append(Part(Cause.ROUNDING, rounding))
+        parts.append(SharePart(ShareCause.ROUNDING, rounding))
     return tuple(parts)

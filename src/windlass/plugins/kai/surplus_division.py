@@ -28,7 +28,7 @@ USAGE_SCALE = 1_000_000
 
 
 @dataclass(slots=True)
-class Claim:
+class ShareClaim:
     """One queue in the division of one resource, and what it gets. ``deserved`` ``None``: unlimited.
 
     ``usage``: its part of the past usage in parts per million.
@@ -54,7 +54,7 @@ class Claim:
         return self.given + self.surplus + self.rounding
 
 
-def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | int = 0) -> None:
+def divide(total: int, unit: int, claims: Sequence[ShareClaim], k_value: Fraction | int = 0) -> None:
     """Fill in what each claim gets of ``total``; ``unit`` is one whole of the resource."""
     remaining = total
     for claim in claims:
@@ -69,7 +69,7 @@ def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | i
             claim.weights = claim.weight
             claim.surplus, claim.rounding = rest(remaining, unit, claim.requestable - claim.given)
         return
-    levels: dict[int, list[Claim]] = {}
+    levels: dict[int, list[ShareClaim]] = {}
     for claim in claims:
         if claim.requestable > claim.given and claim.weight > 0:
             levels.setdefault(claim.priority, []).append(claim)
@@ -95,8 +95,8 @@ def rest(remaining: int, unit: int, wanted: int) -> tuple[int, int]:
 
 
 def _rounds(
-    remaining: int, unit: int, claims: list[Claim], k_value: Fraction | int
-) -> tuple[int, list[Claim]]:
+    remaining: int, unit: int, claims: list[ShareClaim], k_value: Fraction | int
+) -> tuple[int, list[ShareClaim]]:
     """The rounds of one priority. Returns what remains, and the claims still below R."""
     total_weight = sum(claim.weight for claim in claims)
     for claim in claims:
@@ -128,7 +128,7 @@ def _rounds(
     return remaining, claims
 
 
-def _weights(claims: Sequence[Claim], k_value: Fraction | int) -> list[int]:
+def _weights(claims: Sequence[ShareClaim], k_value: Fraction | int) -> list[int]:
     """The weights of this round, to one scale, as integers."""
     plain = _integers([claim.weight for claim in claims])
     if not k_value or not any(claim.usage for claim in claims):

@@ -1,7 +1,7 @@
 """KAI's rules for taking room: who may reclaim, preempt or consolidate, from whom, in which order.
 
 They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
-holds what :meth:`~windlass.spi.victims.Claim.held` says. ``D`` is the deserved amount (unlimited
+holds what :meth:`~windlass.spi.victims.Preemption.held` says. ``D`` is the deserved amount (unlimited
 where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
 ``L`` where D is unlimited, else ``min(L, max(D, F))``. Of what nobody said how much of it a queue of another API
 deserves (Volcano's root), ``F`` stands for ``D``.
@@ -22,14 +22,14 @@ from windlass.plugins.kai.fair_share import entitled
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
 from windlass.spi.victims import (
-    Claim,
-    Denied,
-    Loot,
-    Move,
-    Scope,
+    FreedResources,
+    Preemption,
+    PreemptionDenied,
+    PreemptionTerms,
+    RelocationMode,
     Taken,
-    Terms,
-    VictimUnit,
+    VictimScope,
+    VictimSet,
     parting,
 )
 
@@ -63,11 +63,11 @@ def _allocatable(queue: QueueView, resource: str) -> int:
     return min(limit, max(entitled(queue).get(resource, 0), queue.fair_share.get(resource, 0)))
 
 
-def _speaks(claim: Claim) -> bool:
-    return claim.group.dialect is _KAI
+def _speaks(preemption: Preemption) -> bool:
+    return preemption.group.dialect is _KAI
 
 
-class KaiClaims:
+class KaiPreemptionPolicy:
     """Which claims may look for victims (the gates), and on which terms.
 
     * reclaim: with the step, the leaf queue holds at most its fair share of every shared resource.
@@ -80,26 +80,30 @@ class KaiClaims:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return dialect is _KAI
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        if not _speaks(claim):
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        if not _speaks(preemption):
             return None
-        if claim.action == CONSOLIDATION:
-            if not claim.group.preemptible:
-                return Denied(
+        if preemption.action == CONSOLIDATION:
+            if not preemption.group.preemptible:
+                return PreemptionDenied(
                     Reason.INSUFFICIENT_RESOURCES, detail="only preemptible work is made room for by moving"
                 )
-            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
-        if not claim.group.preemptible and not _firm_fits(claim):
-            return Denied(Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota")
-        if claim.action == PREEMPT:
-            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
-        if claim.action == RECLAIM:
-            exceeds = _Exceeds(claim.path[0], tuple([claim.request.get(name, 0) for name in SHARED]))
+            return PreemptionTerms(VictimScope.ALL_QUEUES, RelocationMode.MUST, CONSOLIDATED_GROUPS)
+        if not preemption.group.preemptible and not _firm_fits(preemption):
+            return PreemptionDenied(
+                Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota"
+            )
+        if preemption.action == PREEMPT:
+            return PreemptionTerms(VictimScope.OWN_QUEUE, below=preemption.group.priority)
+        if preemption.action == RECLAIM:
+            exceeds = _Exceeds(
+                preemption.path[0], tuple([preemption.request.get(name, 0) for name in SHARED])
+            )
             if exceeds():
-                return Denied(
+                return PreemptionDenied(
                     Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
                 )
-            return Terms(Scope.OTHER_QUEUES, Move.MAY)
+            return PreemptionTerms(VictimScope.OTHER_QUEUES, RelocationMode.MAY)
         return None
 
 
@@ -119,13 +123,13 @@ class _Exceeds(msgspec.Struct, frozen=True):
         )
 
 
-def _firm_fits(claim: Claim) -> bool:
+def _firm_fits(preemption: Preemption) -> bool:
     """Whether what no one may evict would stay within the deserved amounts at every level."""
     return all(
         queue.allocated_nonpreemptible.get(name, 0) + units <= _deserved(queue, name)
-        for queue in claim.path
+        for queue in preemption.path
         for name in SHARED
-        if (units := claim.request.get(name, 0)) > 0
+        if (units := preemption.request.get(name, 0)) > 0
     )
 
 
@@ -137,34 +141,38 @@ class KaiVictims:
 
     # ------------------------------------------------------------------ who is spared
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return self.spares_branch(claim, *parting(claim.path, path))
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(preemption, *parting(preemption.path, path))
 
-    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
-        if not _speaks(claim) or claim.action != RECLAIM:
+    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
+        if not _speaks(preemption) or preemption.action != RECLAIM:
             return False
-        held = claim.held(theirs)
-        if not _within_deserved(claim, ours, {}):
+        held = preemption.held(theirs)
+        if not _within_deserved(preemption, ours, {}):
             return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
-        asked = [name for name in SHARED if claim.request.get(name, 0) > 0]
+        asked = [name for name in SHARED if preemption.request.get(name, 0) > 0]
         over = any(held.get(name, 0) > _deserved(theirs, name) for name in asked)
         below = any(
             held.get(name, 0) < _deserved(theirs, name) for name in asked if name not in theirs.spec.unlimited
         )
         return not over and below
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         """In-queue preemption takes strictly lower priorities only."""
-        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+        return (
+            _speaks(preemption)
+            and preemption.action == PREEMPT
+            and victim_set.group.priority >= preemption.group.priority
+        )
 
     # ------------------------------------------------------------------ the order
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
         """The queue order reversed: over its fair share in everything first, over its deserved amounts, of
         lower priority, with the larger dominant share, with the larger allocatable share."""
-        if not _speaks(claim):
+        if not _speaks(preemption):
             return None
-        held = {name: claim.held(queue).get(name, 0) - taken.get(name, 0) for name in SHARED}
+        held = {name: preemption.held(queue).get(name, 0) - taken.get(name, 0) for name in SHARED}
         over_fair = all(held[name] > queue.fair_share.get(name, 0) for name in SHARED)
         over_deserved = any(held[name] > _deserved(queue, name) for name in SHARED)
         dominant = max(_share(queue, name, held[name]) for name in SHARED)
@@ -177,52 +185,54 @@ class KaiVictims:
             tuple(-amount for amount in bound),
         )
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
         """The group order reversed: lowest priority, beyond its minimum before exactly at it before below
         it, youngest."""
-        if not _speaks(claim):
+        if not _speaks(preemption):
             return None
-        shape = 0 if unit.spare > 0 else 1 if unit.ready else 2
-        return unit.group.priority, shape, -unit.group.created
+        shape = 0 if victim_set.spare > 0 else 1 if victim_set.ready else 2
+        return victim_set.group.priority, shape, -victim_set.group.created
 
     # ------------------------------------------------------------------ the rules
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         """Either the victim's queue holds more than its allocatable share of something, or the claimer's
         stays within its deserved amounts and the victim's holds more than its own of something."""
-        if not _speaks(claim) or claim.action != RECLAIM:
+        if not _speaks(preemption) or preemption.action != RECLAIM:
             return True
-        ours, theirs = parting(claim.path, unit.path)
+        ours, theirs = parting(preemption.path, victim_set.path)
         given = taken.get(theirs.name, {})
-        left = {name: claim.held(theirs).get(name, 0) - given.get(name, 0) for name in SHARED}
+        left = {name: preemption.held(theirs).get(name, 0) - given.get(name, 0) for name in SHARED}
         if any(left[name] > _allocatable(theirs, name) for name in SHARED):
             return True
-        if not _within_deserved(claim, ours, taken.get(ours.name, {})):
+        if not _within_deserved(preemption, ours, taken.get(ours.name, {})):
             return False
         return any(left[name] > _deserved(theirs, name) for name in SHARED)
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
         """No queue above the claimer ends up over its fair share by more than a sibling that gave.
 
         Of two queues that have no share at all, none ends up with more than the other: KAI lets each of
         them take from the other without end.
         """
-        if not _speaks(claim) or claim.action != RECLAIM:
+        if not _speaks(preemption) or preemption.action != RECLAIM:
             return True
-        if any([takes_back(claim, unit, loot.taken) for unit in loot.units]):
+        if any([takes_back(preemption, victim_set, freed.taken) for victim_set in freed.units]):
             return False
-        names = {name for name in SHARED if claim.request.get(name, 0) > 0}
-        names |= {name for unit in loot.units for name in SHARED if unit.request.get(name, 0) > 0}
-        for queue in claim.path:
-            siblings = _siblings_that_give(queue, loot)
+        names = {name for name in SHARED if preemption.request.get(name, 0) > 0}
+        names |= {
+            name for victim_set in freed.units for name in SHARED if victim_set.request.get(name, 0) > 0
+        }
+        for queue in preemption.path:
+            siblings = _siblings_that_give(queue, freed)
             for name in names:
-                ours = claim.held(queue).get(name, 0) - loot.taken.get(queue.name, {}).get(name, 0)
-                ours += claim.request.get(name, 0)
+                ours = preemption.held(queue).get(name, 0) - freed.taken.get(queue.name, {}).get(name, 0)
+                ours += preemption.request.get(name, 0)
                 fair = queue.fair_share.get(name, 0)
                 if ours <= fair:
                     continue
                 for sibling in siblings:
-                    theirs = claim.held(sibling).get(name, 0) - loot.taken[sibling.name].get(name, 0)
+                    theirs = preemption.held(sibling).get(name, 0) - freed.taken[sibling.name].get(name, 0)
                     bound = sibling.fair_share.get(name, 0)
                     if bound > 0 and not ours * bound < theirs * fair:
                         return False
@@ -231,14 +241,18 @@ class KaiVictims:
         return True
 
 
-def takes_back(claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+def takes_back(preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
     """Whether a unit of KAI's queues that goes with others could reclaim from the claimer's queue, as it would stay
     within what its own deserves, while that one would hold more than it deserves."""
-    if unit.group.dialect is not _KAI or not unit.group.preemptible or unit.group.never_preempts:
+    if (
+        victim_set.group.dialect is not _KAI
+        or not victim_set.group.preemptible
+        or victim_set.group.never_preempts
+    ):
         return False
-    ours, theirs = parting(claim.path, unit.path)
-    back, leaf = _after(claim, theirs, taken, unit.request), unit.path[0]
-    at_home = _after(claim, leaf, taken, unit.request)
+    ours, theirs = parting(preemption.path, victim_set.path)
+    back, leaf = _after(preemption, theirs, taken, victim_set.request), victim_set.path[0]
+    at_home = _after(preemption, leaf, taken, victim_set.request)
     if any(
         [
             back[name] > _deserved(theirs, name) or at_home[name] > leaf.fair_share.get(name, 0)
@@ -246,24 +260,26 @@ def takes_back(claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
         ]
     ):
         return False
-    grown = _after(claim, ours, taken, claim.request)
+    grown = _after(preemption, ours, taken, preemption.request)
     over = [name for name in SHARED if grown[name] > _deserved(ours, name)]
-    if any([unit.request.get(name, 0) > 0 for name in over]):
+    if any([victim_set.request.get(name, 0) > 0 for name in over]):
         return True
-    asked = [name for name in SHARED if unit.request.get(name, 0) > 0 and name not in ours.spec.unlimited]
+    asked = [
+        name for name in SHARED if victim_set.request.get(name, 0) > 0 and name not in ours.spec.unlimited
+    ]
     return bool(over) and not any([grown[name] < _deserved(ours, name) for name in asked])
 
 
-def _after(claim: Claim, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:
+def _after(preemption: Preemption, queue: QueueView, taken: Taken, more: Mapping[str, int]) -> dict[str, int]:
     """What a queue holds of what is shared once these have gone and somebody has come."""
-    held, given = claim.held(queue), taken.get(queue.name, {})
+    held, given = preemption.held(queue), taken.get(queue.name, {})
     return {name: held.get(name, 0) - given.get(name, 0) + more.get(name, 0) for name in SHARED}
 
 
-def _within_deserved(claim: Claim, queue: QueueView, given: Mapping[str, int]) -> bool:
+def _within_deserved(preemption: Preemption, queue: QueueView, given: Mapping[str, int]) -> bool:
     """Whether the claimer's queue would stay within what it deserves of every shared resource."""
     return all(
-        claim.held(queue).get(name, 0) - given.get(name, 0) + claim.request.get(name, 0)
+        preemption.held(queue).get(name, 0) - given.get(name, 0) + preemption.request.get(name, 0)
         <= _deserved(queue, name)
         for name in SHARED
     )
@@ -277,12 +293,12 @@ def _share(queue: QueueView, name: str, held: int) -> float:
     return held / bound if bound > 0 else held * 1000.0
 
 
-def _siblings_that_give(queue: QueueView, loot: Loot) -> list[QueueView]:
+def _siblings_that_give(queue: QueueView, freed: FreedResources) -> list[QueueView]:
     """The queues beside this one from which something is taken."""
     found: dict[str, QueueView] = {}
-    for unit in loot.units:
-        for at, ancestor in enumerate(unit.path):
-            above = unit.path[at + 1] if at + 1 < len(unit.path) else None
+    for victim_set in freed.units:
+        for at, ancestor in enumerate(victim_set.path):
+            above = victim_set.path[at + 1] if at + 1 < len(victim_set.path) else None
             if ancestor.name == queue.name:
                 break
             if _same(above, queue.parent):

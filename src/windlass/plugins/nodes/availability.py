@@ -8,7 +8,7 @@ from windlass.api.reasons import Reason
 from windlass.plugins.nodes.taints import tolerates
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs, Taint
-from windlass.spi.plugins import Finding, Footprint
+from windlass.spi.plugins import Footprint, NodeBlocker
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
@@ -23,14 +23,14 @@ class NodeAvailable:
         ready = nodes.ready()
         return ready if _ignores_cordon(needs) else ready & ~nodes.unschedulable()
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         unready = ~nodes.ready()
         if unready.any():
-            found.append(Finding(Reason.NODE_NOT_READY, unready))
+            found.append(NodeBlocker(Reason.NODE_NOT_READY, unready))
         cordoned = nodes.unschedulable()
         if cordoned.any() and not _ignores_cordon(needs):
-            found.append(Finding(Reason.NODE_UNSCHEDULABLE, cordoned))
+            found.append(NodeBlocker(Reason.NODE_UNSCHEDULABLE, cordoned))
         return found
 
 

@@ -16,7 +16,7 @@ from windlass.spi.quantities import is_device
 ORDINARY = ("cpu", "memory")
 
 
-class Learner(Protocol):
+class SilentScore(Protocol):
     """A score that may be silent."""
 
     @property
@@ -37,7 +37,7 @@ class Binpack:
         weight: float = 1.0,
         dialects: Collection[Dialect] = tuple(Dialect),
         *,
-        yields_to: Learner | None = None,
+        yields_to: SilentScore | None = None,
     ) -> None:
         """``yields_to``: as long as that one has something to say, this one has not."""
         self.weight = weight

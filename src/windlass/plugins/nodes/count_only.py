@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from windlass.spi.nodes import BoolArray, NodeView
 
 
-class Onlooker:
+class CountOnly:
     """The part of :class:`~windlass.spi.plugins.Domain` in which a policy that refuses no node says nothing."""
 
     def attach(self, nodes: NodeView) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import HostPort, Needs
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 Number = tuple[str, int]
 
@@ -91,14 +91,14 @@ class HostPorts:
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for port in sorted(set(needs.host_ports)):
             blocked = self._blocked((port,), nodes)
             if blocked.any():
                 where = f" on {port.address}" if port.address else ""
                 detail = f"{port.number}/{port.protocol}{where}"
-                found.append(Finding(Reason.HOST_PORT_TAKEN, blocked, detail=detail))
+                found.append(NodeBlocker(Reason.HOST_PORT_TAKEN, blocked, detail=detail))
         return found
 
     def _blocked(self, ports: Iterable[HostPort], nodes: NodeView) -> BoolArray:

@@ -10,7 +10,7 @@ from windlass.api.reasons import Reason
 from windlass.plugins.nodes.label_masks import any_term_mask, describe, expression_mask, term_mask
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Expression, Needs
-from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 
 
 class NodeAffinity:
@@ -36,14 +36,14 @@ class NodeAffinity:
             mask &= any_term_mask(needs.node_terms, nodes)
         return mask
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for key, value in needs.node_selector:
             expression = Expression(key, "In", (value,))
             blocked = ~expression_mask(expression, nodes)
             if blocked.any():
                 detail = describe(expression) + _taint_is_no_label(key, blocked, nodes)
-                found.append(Finding(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
+                found.append(NodeBlocker(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
         if needs.node_terms is not None:
             blocked = ~any_term_mask(needs.node_terms, nodes)
             if blocked.any():
@@ -51,7 +51,7 @@ class NodeAffinity:
                     " and ".join(describe(e) for e in (*term.labels, *term.fields)) or "nothing"
                     for term in needs.node_terms
                 )
-                found.append(Finding(Reason.NODE_AFFINITY_MISMATCH, blocked, detail=text or "nothing"))
+                found.append(NodeBlocker(Reason.NODE_AFFINITY_MISMATCH, blocked, detail=text or "nothing"))
         return found
 
     def trend(self, needs: Needs) -> Trend:

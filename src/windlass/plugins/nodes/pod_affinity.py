@@ -4,7 +4,7 @@
   those in which a pod lives whose own anti-affinity term matches it (symmetry).
 * It goes only to domains in which some pod matches *all* its affinity terms. If no pod anywhere does
   and it matches them itself, it is the first of its kind and may go to any node that has the keys.
-* Wishes (preferred terms) are weighed by :class:`AffinityWishes`, also both ways: what a pod that runs
+* Wishes (preferred terms) are weighed by :class:`PreferredPodAffinity`, also both ways: what a pod that runs
   prefers about a newcomer counts for the newcomer, and a required affinity of it counts 1.
 
 A domain is the set of nodes with one value of the topology key; a node without the key is in none.
@@ -20,10 +20,10 @@ import numpy as np
 
 from windlass.api.reasons import Reason
 from windlass.plugins.nodes.pod_class_index import (
+    ClassLocations,
     Condition,
-    Hooked,
-    Tally,
-    Whereabouts,
+    DomainTally,
+    HookIndex,
     carried,
     condition_of,
     hooks_of,
@@ -32,7 +32,7 @@ from windlass.plugins.nodes.pod_class_index import (
 )
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs, PodTerm
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 Placed = Iterable[tuple[int, Mapping[int, int]]]
 HARD_WEIGHT = 1
@@ -40,11 +40,11 @@ HARD_WEIGHT = 1
 
 
 @dataclass(eq=False, slots=True)
-class Crowd:
+class MatchCount:
     """The classes that meet all of some conditions, and where their pods are, by topology key."""
 
     conditions: tuple[Condition, ...]
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    tallies: dict[str, DomainTally] = field(default_factory=dict)
     members: dict[int, None] = field(default_factory=dict)
     users: int = 0
     """How many classes have a term that asks for this crowd."""
@@ -53,7 +53,7 @@ class Crowd:
 
 
 @dataclass(eq=False, slots=True)
-class Echo:
+class ReverseMatchCount:
     """A term seen from the others: where those are who have it, and whom it matches.
 
     ``weight`` 0: a required anti-affinity, which keeps its subjects out; else what it adds to the score of
@@ -62,7 +62,7 @@ class Echo:
 
     condition: Condition
     weight: int
-    tally: Tally
+    tally: DomainTally
     owners: dict[int, None] = field(default_factory=dict)
     subjects: dict[int, None] = field(default_factory=dict)
 
@@ -73,17 +73,17 @@ class _Member:
 
     needs: Needs
     labels: Mapping[str, str]
-    anti: list[tuple[PodTerm, Crowd, Tally]] = field(default_factory=list)
-    wanted: Crowd | None = None
-    wanted_tallies: list[tuple[PodTerm, Tally]] = field(default_factory=list)
-    wishes: list[tuple[int, Tally]] = field(default_factory=list)
-    repelled_by: dict[Echo, None] = field(default_factory=dict)
-    drawn_by: dict[Echo, None] = field(default_factory=dict)
-    feeds: dict[Tally, None] = field(default_factory=dict)
-    crowds: dict[Crowd, None] = field(default_factory=dict)
+    anti: list[tuple[PodTerm, MatchCount, DomainTally]] = field(default_factory=list)
+    wanted: MatchCount | None = None
+    wanted_tallies: list[tuple[PodTerm, DomainTally]] = field(default_factory=list)
+    wishes: list[tuple[int, DomainTally]] = field(default_factory=list)
+    repelled_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
+    drawn_by: dict[ReverseMatchCount, None] = field(default_factory=dict)
+    feeds: dict[DomainTally, None] = field(default_factory=dict)
+    match_counts: dict[MatchCount, None] = field(default_factory=dict)
     """Those it is in."""
-    asks: list[Crowd] = field(default_factory=list)
-    echoes: dict[Echo, None] = field(default_factory=dict)
+    asks: list[MatchCount] = field(default_factory=list)
+    reverses: dict[ReverseMatchCount, None] = field(default_factory=dict)
     """Those of its own terms."""
 
 
@@ -94,11 +94,11 @@ class PodAffinity:
         self._nodes: NodeView | None = None
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
-        self._crowds: dict[tuple[Condition, ...], Crowd] = {}
-        self._echoes: dict[tuple[Condition, str, int], Echo] = {}
-        self._hooked_members = Hooked[int]()
-        self._hooked_crowds = Hooked[Crowd]()
-        self._hooked_echoes = Hooked[Echo]()
+        self._crowds: dict[tuple[Condition, ...], MatchCount] = {}
+        self._echoes: dict[tuple[Condition, str, int], ReverseMatchCount] = {}
+        self._hooked_members = HookIndex[int]()
+        self._hooked_crowds = HookIndex[MatchCount]()
+        self._hooked_echoes = HookIndex[ReverseMatchCount]()
 
     # ------------------------------------------------------------------ what is told
 
@@ -111,25 +111,25 @@ class PodAffinity:
         self._numbers[needs] = number
         hooks = carried(needs)
         self._hooked_members.put(number, hooks)
-        for crowd in self._hooked_crowds.find(hooks):
-            if meets(needs, member.labels, crowd.conditions):
-                crowd.members[number] = None
-                member.crowds[crowd] = None
-                member.feeds.update(dict.fromkeys(crowd.tallies.values()))
-        for echo in self._hooked_echoes.find(hooks):
-            if meets(needs, member.labels, (echo.condition,)):
-                self._subject(number, member, echo)
+        for match_count in self._hooked_crowds.find(hooks):
+            if meets(needs, member.labels, match_count.conditions):
+                match_count.members[number] = None
+                member.match_counts[match_count] = None
+                member.feeds.update(dict.fromkeys(match_count.tallies.values()))
+        for reverse in self._hooked_echoes.find(hooks):
+            if meets(needs, member.labels, (reverse.condition,)):
+                self._subject(number, member, reverse)
         if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
-            self._learn_terms(number, member, Whereabouts(number, placed))
+            self._learn_terms(number, member, ClassLocations(number, placed))
 
-    def _learn_terms(self, number: int, member: _Member, where: Whereabouts) -> None:
+    def _learn_terms(self, number: int, member: _Member, where: ClassLocations) -> None:
         needs = member.needs
         for term in needs.anti_affinity:
             condition = condition_of(term, needs)
-            crowd = self._crowd(member, (condition,))
-            tally = self._tally(crowd, term.topology_key, where)
-            member.anti.append((term, crowd, tally))
-            crowd.listeners[number] = None
+            match_count = self._crowd(member, (condition,))
+            tally = self._tally(match_count, term.topology_key, where)
+            member.anti.append((term, match_count, tally))
+            match_count.listeners[number] = None
             self._echo(number, member, condition, term.topology_key, 0)
         if needs.affinity:
             conditions = tuple(condition_of(term, needs) for term in needs.affinity)
@@ -143,8 +143,8 @@ class PodAffinity:
         weighted += [(-w.weight, w.term) for w in needs.preferred_anti_affinity]
         for weight, term in weighted:
             condition = condition_of(term, needs)
-            crowd = self._crowd(member, (condition,))
-            member.wishes.append((weight, self._tally(crowd, term.topology_key, where)))
+            match_count = self._crowd(member, (condition,))
+            member.wishes.append((weight, self._tally(match_count, term.topology_key, where)))
             self._echo(number, member, condition, term.topology_key, weight)
 
     def forget(self, number: int) -> None:
@@ -153,46 +153,46 @@ class PodAffinity:
             return
         del self._numbers[member.needs]
         self._hooked_members.drop(number, carried(member.needs))
-        for crowd in member.crowds:
-            del crowd.members[number]
-        for echo in (*member.repelled_by, *member.drawn_by):
-            del echo.subjects[number]
-        for crowd in member.asks:
-            crowd.listeners.pop(number, None)
-            crowd.users -= 1
-            if not crowd.users:
-                self._drop_crowd(crowd)
-        for echo in member.echoes:
-            del echo.owners[number]
-            if not echo.owners:
-                self._drop_echo(echo)
+        for match_count in member.match_counts:
+            del match_count.members[number]
+        for reverse in (*member.repelled_by, *member.drawn_by):
+            del reverse.subjects[number]
+        for match_count in member.asks:
+            match_count.listeners.pop(number, None)
+            match_count.users -= 1
+            if not match_count.users:
+                self._drop_crowd(match_count)
+        for reverse in member.reverses:
+            del reverse.owners[number]
+            if not reverse.owners:
+                self._drop_echo(reverse)
 
-    def _drop_crowd(self, crowd: Crowd) -> None:
-        del self._crowds[crowd.conditions]
-        self._hooked_crowds.drop(crowd, hooks_of(crowd.conditions[0]))
-        for other in crowd.members:
+    def _drop_crowd(self, match_count: MatchCount) -> None:
+        del self._crowds[match_count.conditions]
+        self._hooked_crowds.drop(match_count, hooks_of(match_count.conditions[0]))
+        for other in match_count.members:
             member = self._members[other]
-            del member.crowds[crowd]
-            for tally in crowd.tallies.values():
+            del member.match_counts[match_count]
+            for tally in match_count.tallies.values():
                 del member.feeds[tally]
 
-    def _drop_echo(self, echo: Echo) -> None:
-        del self._echoes[echo.condition, echo.tally.key, echo.weight]
-        self._hooked_echoes.drop(echo, hooks_of(echo.condition))
-        for other in echo.subjects:
+    def _drop_echo(self, reverse: ReverseMatchCount) -> None:
+        del self._echoes[reverse.condition, reverse.tally.key, reverse.weight]
+        self._hooked_echoes.drop(reverse, hooks_of(reverse.condition))
+        for other in reverse.subjects:
             member = self._members[other]
-            (member.drawn_by if echo.weight else member.repelled_by).pop(echo)
+            (member.drawn_by if reverse.weight else member.repelled_by).pop(reverse)
 
     def add(self, number: int, row: int, count: int) -> None:
         for tally in self._members[number].feeds:
             tally.add(self._domain(tally.key, row), count)
 
     def relabelled(self, placed: Placed) -> None:
-        for crowd in self._crowds.values():
-            for tally in crowd.tallies.values():
+        for match_count in self._crowds.values():
+            for tally in match_count.tallies.values():
                 tally.by_domain.clear()
-        for echo in self._echoes.values():
-            echo.tally.by_domain.clear()
+        for reverse in self._echoes.values():
+            reverse.tally.by_domain.clear()
         for number, rows in placed:
             for row, count in rows.items():
                 self.add(number, row, count)
@@ -208,7 +208,7 @@ class PodAffinity:
         member = self._members[number]
         if member.anti or member.wanted is not None:
             return True
-        return bool(member.repelled_by) and any(echo.tally.by_domain for echo in member.repelled_by)
+        return bool(member.repelled_by) and any(reverse.tally.by_domain for reverse in member.repelled_by)
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         member = self._members[number]
@@ -238,10 +238,10 @@ class PodAffinity:
     def listens(self, number: int) -> Collection[int]:
         member = self._members[number]
         found: set[int] = set()
-        for _, crowd, _ in member.anti:
-            found |= crowd.members.keys()
-        for echo in member.repelled_by:
-            found |= echo.owners.keys()
+        for _, match_count, _ in member.anti:
+            found |= match_count.members.keys()
+        for reverse in member.repelled_by:
+            found |= reverse.owners.keys()
         if member.wanted is not None:
             found |= member.wanted.members.keys()
         return found
@@ -251,14 +251,14 @@ class PodAffinity:
         if member is None:
             return ()
         found: set[int] = set()
-        for crowd in member.crowds:
-            found |= crowd.listeners.keys()
-        for echo in member.echoes:
-            if not echo.weight:
-                found |= echo.subjects.keys()
+        for match_count in member.match_counts:
+            found |= match_count.listeners.keys()
+        for reverse in member.reverses:
+            if not reverse.weight:
+                found |= reverse.subjects.keys()
         return found
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
         if number is None:
             return []
@@ -269,19 +269,19 @@ class PodAffinity:
         ]
         conflicts += [
             (
-                echo.tally,
-                f"a pod there has anti-affinity to {selector_text(echo.condition[0])} per {echo.tally.key}",
+                reverse.tally,
+                f"a pod there has anti-affinity to {selector_text(reverse.condition[0])} per {reverse.tally.key}",
             )
-            for echo in member.repelled_by
+            for reverse in member.repelled_by
         ]
         found = []
         for tally, detail in conflicts:
             blocked = tally.occupied(nodes)
             if blocked is not None:
-                found.append(Finding(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
+                found.append(NodeBlocker(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
         for term, allowed in self._affinity(number, member, nodes):
             detail = f"affinity to {selector_text(term.selector)} per {term.topology_key}"
-            found.append(Finding(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
+            found.append(NodeBlocker(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
         return [finding for finding in found if finding.blocked.any()]
 
     def opines(self, number: int) -> bool:
@@ -289,22 +289,22 @@ class PodAffinity:
         member = self._members[number]
         if member.wishes or not member.drawn_by:
             return bool(member.wishes)
-        return any(echo.tally.by_domain or number in echo.owners for echo in member.drawn_by)
+        return any(reverse.tally.by_domain or number in reverse.owners for reverse in member.drawn_by)
 
-    def wishes(self, number: int) -> list[tuple[int, Tally]]:
+    def wishes(self, number: int) -> list[tuple[int, DomainTally]]:
         """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""
         member = self._members[number]
         found = [(weight, tally) for weight, tally in member.wishes if tally.by_domain]
-        found += [(echo.weight, echo.tally) for echo in member.drawn_by if echo.tally.by_domain]
+        found += [(reverse.weight, reverse.tally) for reverse in member.drawn_by if reverse.tally.by_domain]
         return found
 
     # ------------------------------------------------------------------ parts
 
-    def _forbidding(self, member: _Member) -> Iterable[Tally]:
+    def _forbidding(self, member: _Member) -> Iterable[DomainTally]:
         """The tallies in whose domains a pod of the class may not be; a term of its own that its own kind
         has is counted in two that are equal."""
         found = {tally: None for _, _, tally in member.anti}
-        found.update((echo.tally, None) for echo in member.repelled_by)
+        found.update((reverse.tally, None) for reverse in member.repelled_by)
         return found
 
     def _affinity(self, number: int, member: _Member, nodes: NodeView) -> list[tuple[PodTerm, BoolArray]]:
@@ -325,51 +325,53 @@ class PodAffinity:
             raise RuntimeError("the plugin is not attached to an engine")
         return int(self._nodes.label(key)[row])
 
-    def _crowd(self, member: _Member, conditions: tuple[Condition, ...]) -> Crowd:
-        crowd = self._crowds.get(conditions)
-        if crowd is None:
-            crowd = self._crowds[conditions] = Crowd(conditions)
+    def _crowd(self, member: _Member, conditions: tuple[Condition, ...]) -> MatchCount:
+        match_count = self._crowds.get(conditions)
+        if match_count is None:
+            match_count = self._crowds[conditions] = MatchCount(conditions)
             hooks = hooks_of(conditions[0])
-            self._hooked_crowds.put(crowd, hooks)
+            self._hooked_crowds.put(match_count, hooks)
             for other in self._hooked_members.find(hooks):
                 them = self._members[other]
                 if meets(them.needs, them.labels, conditions):
-                    crowd.members[other] = None
-                    them.crowds[crowd] = None
-        crowd.users += 1
-        member.asks.append(crowd)
-        return crowd
+                    match_count.members[other] = None
+                    them.match_counts[match_count] = None
+        match_count.users += 1
+        member.asks.append(match_count)
+        return match_count
 
-    def _tally(self, crowd: Crowd, key: str, where: Whereabouts) -> Tally:
-        tally = crowd.tallies.get(key)
+    def _tally(self, match_count: MatchCount, key: str, where: ClassLocations) -> DomainTally:
+        tally = match_count.tallies.get(key)
         if tally is None:
-            tally = crowd.tallies[key] = Tally(key)
-            for number in crowd.members:
+            tally = match_count.tallies[key] = DomainTally(key)
+            for number in match_count.members:
                 self._members[number].feeds[tally] = None
                 for row, count in where.of(number).items():
                     tally.add(self._domain(key, row), count)
         return tally
 
-    def _subject(self, number: int, member: _Member, echo: Echo) -> None:
-        echo.subjects[number] = None
-        (member.drawn_by if echo.weight else member.repelled_by)[echo] = None
+    def _subject(self, number: int, member: _Member, reverse: ReverseMatchCount) -> None:
+        reverse.subjects[number] = None
+        (member.drawn_by if reverse.weight else member.repelled_by)[reverse] = None
 
     def _echo(self, number: int, member: _Member, condition: Condition, key: str, weight: int) -> None:
-        echo = self._echoes.get((condition, key, weight))
-        if echo is None:
-            echo = self._echoes[condition, key, weight] = Echo(condition, weight, Tally(key))
+        reverse = self._echoes.get((condition, key, weight))
+        if reverse is None:
+            reverse = self._echoes[condition, key, weight] = ReverseMatchCount(
+                condition, weight, DomainTally(key)
+            )
             hooks = hooks_of(condition)
-            self._hooked_echoes.put(echo, hooks)
+            self._hooked_echoes.put(reverse, hooks)
             for other in self._hooked_members.find(hooks):
                 them = self._members[other]
                 if meets(them.needs, them.labels, (condition,)):
-                    self._subject(other, them, echo)
-        echo.owners[number] = None
-        member.echoes[echo] = None
-        member.feeds[echo.tally] = None
+                    self._subject(other, them, reverse)
+        reverse.owners[number] = None
+        member.reverses[reverse] = None
+        member.feeds[reverse.tally] = None
 
 
-class AffinityWishes:
+class PreferredPodAffinity:
     """Preferred terms of the pod and of those that run, scaled so that the worst candidate has 0 and the
     best 100. A view on the one :class:`PodAffinity` that counts for the engine."""
 

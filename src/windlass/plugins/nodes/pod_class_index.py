@@ -55,7 +55,7 @@ def carried(needs: Needs) -> list[Hook]:
     return [(needs.namespace, "", ""), *((needs.namespace, key, value) for key, value in needs.labels)]
 
 
-class Hooked(Generic[Item]):
+class HookIndex(Generic[Item]):
     """Things found by hook. The order in which they were put in is kept."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Hooked(Generic[Item]):
         return iter(found)
 
 
-class Whereabouts:
+class ClassLocations:
     """Where the tasks of each class are, read only if somebody asks about a class that has any."""
 
     def __init__(self, newcomer: int, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
@@ -98,7 +98,7 @@ class Whereabouts:
 
 
 @dataclass(eq=False, slots=True)
-class Tally:
+class DomainTally:
     """Pods by domain of one topology key. A node without the key is in no domain."""
 
     key: str

@@ -9,7 +9,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import IntArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 PODS = "pods"
 
@@ -28,14 +28,14 @@ class ResourcesFit:
             count = here if count is None else np.minimum(count, here)
         return count
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for resource, units in _request(needs):
             available = nodes.available(resource)
             blocked = available < units
             if blocked.any():
                 code = Reason.TOO_MANY_PODS if resource == PODS else Reason.INSUFFICIENT_RESOURCES
-                found.append(Finding(code, blocked, resource, units, available))
+                found.append(NodeBlocker(code, blocked, resource, units, available))
         return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Finding, Footprint
+from windlass.spi.plugins import Footprint, NodeBlocker
 
 
 class SpreadLabels:
@@ -23,9 +23,9 @@ class SpreadLabels:
         keys = _keys(needs)
         return np.logical_and.reduce([nodes.label(key) != 0 for key in keys]) if keys else None
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         return [
-            Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=f"no label {key}")
+            NodeBlocker(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=f"no label {key}")
             for key in _keys(needs)
             if (blocked := nodes.label(key) == 0).any()
         ]

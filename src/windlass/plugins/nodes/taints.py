@@ -9,7 +9,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs, Taint, Toleration
-from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 
 HARD = ("NoSchedule", "NoExecute")
 SOFT = "PreferNoSchedule"
@@ -42,7 +42,7 @@ class TaintToleration:
         verdicts = [not _refused(needs, taints, HARD) for taints in nodes.taint_sets()]
         return None if all(verdicts) else np.array(verdicts, dtype=np.bool_)[nodes.taints()]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         sets = nodes.taint_sets()
         codes = nodes.taints()
         offending: dict[Taint, set[int]] = {}
@@ -50,7 +50,7 @@ class TaintToleration:
             for taint in _refused(needs, sets[code], HARD):
                 offending.setdefault(taint, set()).add(code)
         return [
-            Finding(
+            NodeBlocker(
                 Reason.TAINT_NOT_TOLERATED,
                 np.isin(codes, list(holders)),
                 detail=f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}",

@@ -8,7 +8,7 @@ domains than ``min_domains`` the emptiest counts as empty. A pod that terminates
 count any more (so kube-scheduler). Nodes without the key are :mod:`windlass.plugins.nodes.spread_label_filter`' to
 refuse.
 
-*Soft* ones are weighed by :class:`SpreadWishes`.
+*Soft* ones are weighed by :class:`SoftTopologySpread`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.plugins.nodes.node_affinity import NodeAffinity
 from windlass.plugins.nodes.pod_class_index import (
+    ClassLocations,
     Condition,
-    Hooked,
-    Whereabouts,
+    HookIndex,
     carried,
     hooks_of,
     meets,
@@ -32,16 +32,16 @@ from windlass.plugins.nodes.pod_class_index import (
 from windlass.plugins.nodes.taints import TaintToleration
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs, SpreadTerm
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 Placed = Iterable[tuple[int, Mapping[int, int]]]
 HOST = "kubernetes.io/hostname"
-NOBODY = 1 << 40
+NO_DOMAIN_COUNT = 1 << 40
 """The number of pods in the emptiest of no domains: nothing is too many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SpreadScope:
     """On which nodes pods and domains count: all that have the keys, and those the needs below allow."""
 
     keys: tuple[str, ...]
@@ -50,12 +50,12 @@ class Scope:
 
 
 @dataclass(eq=False, slots=True)
-class Census:
+class SpreadCounts:
     """Pods of one kind by domain of one key, on the nodes of one scope."""
 
     condition: Condition
     key: str
-    scope: Scope
+    scope: SpreadScope
     members: dict[int, None] = field(default_factory=dict)
     """The classes that count."""
     users: int = 0
@@ -73,13 +73,13 @@ class Census:
         """How many pods the domain with fewest has."""
         if min_domains is not None and len(self.domains) < min_domains:
             return 0
-        return int(self.counts[self.domains].min()) if len(self.domains) else NOBODY
+        return int(self.counts[self.domains].min()) if len(self.domains) else NO_DOMAIN_COUNT
 
 
 @dataclass(eq=False, slots=True)
 class _Constraint:
     term: SpreadTerm
-    census: Census
+    counts: SpreadCounts
     own: int
     """1 if the pod counts itself."""
     emptiest: int = -1
@@ -87,7 +87,7 @@ class _Constraint:
 
     def room(self) -> int:
         """How many pods a domain may have for one more to be let in."""
-        self.emptiest = self.census.emptiest(self.term.min_domains)
+        self.emptiest = self.counts.emptiest(self.term.min_domains)
         return self.term.max_skew + self.emptiest - self.own
 
 
@@ -97,7 +97,7 @@ class _Member:
     labels: Mapping[str, str]
     hard: list[_Constraint] = field(default_factory=list)
     soft: list[_Constraint] = field(default_factory=list)
-    feeds: dict[Census, None] = field(default_factory=dict)
+    feeds: dict[SpreadCounts, None] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     """Where its pods are; kept only while a census counts them."""
 
@@ -110,9 +110,9 @@ class TopologySpread:
         self._nodes: NodeView | None = None
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
-        self._censuses: dict[tuple[Condition, str, Scope], Census] = {}
-        self._hooked_members = Hooked[int]()
-        self._hooked_censuses = Hooked[Census]()
+        self._censuses: dict[tuple[Condition, str, SpreadScope], SpreadCounts] = {}
+        self._hooked_members = HookIndex[int]()
+        self._hooked_censuses = HookIndex[SpreadCounts]()
         self._affinity = NodeAffinity()
         self._taints = TaintToleration()
 
@@ -127,21 +127,21 @@ class TopologySpread:
         self._numbers[needs] = number
         hooks = carried(needs)
         self._hooked_members.put(number, hooks)
-        for census in self._hooked_censuses.find(hooks):
-            if meets(needs, member.labels, (census.condition,)):
-                census.members[number] = None
-                member.feeds[census] = None
+        for counts in self._hooked_censuses.find(hooks):
+            if meets(needs, member.labels, (counts.condition,)):
+                counts.members[number] = None
+                member.feeds[counts] = None
         if not needs.spread:
             return
-        where = Whereabouts(number, placed)
+        where = ClassLocations(number, placed)
         for terms, constraints in ((_hard(needs), member.hard), (_soft(needs), member.soft)):
             keys = tuple(sorted({term.topology_key for term in terms}))
             for term in terms:
-                census = self._census(needs, term, keys, where)
-                census.users += 1
-                constraints.append(_Constraint(term, census, int(number in census.members)))
+                counts = self._census(needs, term, keys, where)
+                counts.users += 1
+                constraints.append(_Constraint(term, counts, int(number in counts.members)))
                 if term.hard:
-                    census.listeners[number] = None
+                    counts.listeners[number] = None
 
     def forget(self, number: int) -> None:
         member = self._members.pop(number, None)
@@ -149,19 +149,19 @@ class TopologySpread:
             return
         del self._numbers[member.needs]
         self._hooked_members.drop(number, carried(member.needs))
-        for census in member.feeds:
-            del census.members[number]
+        for counts in member.feeds:
+            del counts.members[number]
         for constraint in (*member.hard, *member.soft):
-            census = constraint.census
-            census.listeners.pop(number, None)
-            census.users -= 1
-            if census.users:
+            counts = constraint.counts
+            counts.listeners.pop(number, None)
+            counts.users -= 1
+            if counts.users:
                 continue
-            del self._censuses[census.condition, census.key, census.scope]
-            self._hooked_censuses.drop(census, hooks_of(census.condition))
-            for other in census.members:
+            del self._censuses[counts.condition, counts.key, counts.scope]
+            self._hooked_censuses.drop(counts, hooks_of(counts.condition))
+            for other in counts.members:
                 feeds = self._members[other].feeds
-                del feeds[census]
+                del feeds[counts]
                 if not feeds:
                     self._members[other].rows = {}
 
@@ -174,13 +174,13 @@ class TopologySpread:
             member.rows[row] = left
         else:
             del member.rows[row]
-        for census in member.feeds:  # one that is not up to date is made anew when it is asked
-            if census.version == self._all.version and census.eligible[row]:
-                census.counts[self._all.label(census.key)[row]] += count
+        for counts in member.feeds:  # one that is not up to date is made anew when it is asked
+            if counts.version == self._all.version and counts.eligible[row]:
+                counts.counts[self._all.label(counts.key)[row]] += count
 
     def relabelled(self, placed: Placed) -> None:
-        for census in self._censuses.values():
-            census.version = -1
+        for counts in self._censuses.values():
+            counts.version = -1
 
     # ------------------------------------------------------------------ what is asked
 
@@ -203,30 +203,30 @@ class TopologySpread:
         for constraint in self._members[number].hard:
             if not constraint.own:
                 continue
-            before, census = constraint.emptiest, constraint.census
-            self._settle(census)
+            before, counts = constraint.emptiest, constraint.counts
+            self._settle(counts)
             room = constraint.room()
             if constraint.emptiest != before:
                 return None
-            domain = int(self._all.label(census.key)[row])
-            if domain and census.counts[domain] > room:
-                found.append((census.key, domain))
+            domain = int(self._all.label(counts.key)[row])
+            if domain and counts.counts[domain] > room:
+                found.append((counts.key, domain))
         return found
 
     def listens(self, number: int) -> Collection[int]:
         found: set[int] = set()
         for constraint in self._members[number].hard:
-            found |= constraint.census.members.keys()
+            found |= constraint.counts.members.keys()
         return found
 
     def heard_by(self, number: int) -> Collection[int]:
         member = self._members.get(number)
         found: set[int] = set()
-        for census in member.feeds if member is not None else ():
-            found |= census.listeners.keys()
+        for counts in member.feeds if member is not None else ():
+            found |= counts.listeners.keys()
         return found
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         number = self._numbers.get(needs)
         if number is None:
             return []
@@ -241,20 +241,20 @@ class TopologySpread:
                 )
                 if term.min_domains is not None:
                     detail += f", over at least {term.min_domains}"
-                found.append(Finding(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
+                found.append(NodeBlocker(Reason.TOPOLOGY_SPREAD_CONFLICT, blocked, detail=detail))
         return found
 
     # ------------------------------------------------------------------ for the wishes
 
-    def wishes(self, number: int) -> list[tuple[SpreadTerm, Census]]:
+    def wishes(self, number: int) -> list[tuple[SpreadTerm, SpreadCounts]]:
         """The soft constraints of a class, with their counts as they are."""
         found = []
         for constraint in self._members[number].soft:
-            self._settle(constraint.census)
-            found.append((constraint.term, constraint.census))
+            self._settle(constraint.counts)
+            found.append((constraint.term, constraint.counts))
         return found
 
-    def on_row(self, census: Census) -> IntArray:
+    def on_row(self, census: SpreadCounts) -> IntArray:
         """The pods of a census by row."""
         counts = np.zeros(self._all.size, dtype=np.int64)
         for number in census.members:
@@ -271,20 +271,20 @@ class TopologySpread:
         return self._nodes
 
     def _allowed(self, constraint: _Constraint, nodes: NodeView) -> BoolArray:
-        census = constraint.census
-        self._settle(census)
-        codes = nodes.label(census.key)
-        return (codes == 0) | (census.counts[codes] <= constraint.room())
+        counts = constraint.counts
+        self._settle(counts)
+        codes = nodes.label(counts.key)
+        return (codes == 0) | (counts.counts[codes] <= constraint.room())
 
     def _census(
         self,
         needs: Needs,
         term: SpreadTerm,
         keys: tuple[str, ...],
-        where: Whereabouts,
-    ) -> Census:
+        where: ClassLocations,
+    ) -> SpreadCounts:
         condition: Condition = (term.selector, (needs.namespace,))
-        scope = Scope(
+        scope = SpreadScope(
             keys,
             Needs(node_selector=needs.node_selector, node_terms=needs.node_terms)
             if term.honor_affinity and (needs.node_selector or needs.node_terms is not None)
@@ -292,27 +292,27 @@ class TopologySpread:
             Needs(tolerations=needs.tolerations) if term.honor_taints else None,
         )
         key = (condition, term.topology_key, scope)
-        census = self._censuses.get(key)
-        if census is None:
-            census = self._censuses[key] = Census(condition, term.topology_key, scope)
+        counts = self._censuses.get(key)
+        if counts is None:
+            counts = self._censuses[key] = SpreadCounts(condition, term.topology_key, scope)
             hooks = hooks_of(condition)
-            self._hooked_censuses.put(census, hooks)
+            self._hooked_censuses.put(counts, hooks)
             for number in self._hooked_members.find(hooks):
                 member = self._members[number]
                 if meets(member.needs, member.labels, (condition,)):
                     if not member.feeds:
                         member.rows = dict(where.of(number))
-                    census.members[number] = None
-                    member.feeds[census] = None
-        return census
+                    counts.members[number] = None
+                    member.feeds[counts] = None
+        return counts
 
-    def _settle(self, census: Census) -> None:
+    def _settle(self, counts: SpreadCounts) -> None:
         """Bring a census in line with the nodes as they are."""
         nodes = self._all
-        if census.version == nodes.version:
+        if counts.version == nodes.version:
             return
-        census.version = nodes.version
-        scope = census.scope
+        counts.version = nodes.version
+        scope = counts.scope
         eligible = np.ones(nodes.size, dtype=np.bool_)
         for key in scope.keys:
             eligible &= nodes.label(key) != 0
@@ -320,18 +320,18 @@ class TopologySpread:
             mask = plugin.filter(needs, nodes) if needs is not None else None
             if mask is not None:
                 eligible &= mask
-        codes = nodes.label(census.key)
-        size = len(nodes.label_values(census.key))
-        census.eligible = eligible
-        census.domains = np.flatnonzero(np.bincount(codes[eligible], minlength=size))
-        census.counts = np.zeros(size, dtype=np.int64)
-        for number in census.members:
+        codes = nodes.label(counts.key)
+        size = len(nodes.label_values(counts.key))
+        counts.eligible = eligible
+        counts.domains = np.flatnonzero(np.bincount(codes[eligible], minlength=size))
+        counts.counts = np.zeros(size, dtype=np.int64)
+        for number in counts.members:
             for row, count in self._members[number].rows.items():
                 if eligible[row]:
-                    census.counts[codes[row]] += count
+                    counts.counts[codes[row]] += count
 
 
-class SpreadWishes:
+class SoftTopologySpread:
     """Soft constraints: the fewer pods of its kind a domain has, the better; as kube-scheduler scales it.
 
     A view on the one :class:`TopologySpread` that counts for the engine.
@@ -361,12 +361,12 @@ class SpreadWishes:
         if not counted.any():
             return np.zeros(nodes.size)
         raw = np.zeros(nodes.size)
-        for term, census in wishes:
+        for term, counts in wishes:
             codes = nodes.label(term.topology_key)
             if term.topology_key == HOST:
-                pods, domains = self._counts.on_row(census)[nodes.rows], int(counted.sum())
+                pods, domains = self._counts.on_row(counts)[nodes.rows], int(counted.sum())
             else:
-                pods, domains = census.counts[codes], int(np.count_nonzero(np.bincount(codes[counted])))
+                pods, domains = counts.counts[codes], int(np.count_nonzero(np.bincount(codes[counted])))
             raw += pods * np.log(domains + 2) + (term.max_skew - 1)
         points = np.rint(raw).astype(np.int64)
         worst, best = int(points[counted].max()), int(points[counted].min())

@@ -17,7 +17,7 @@ from windlass.api.reasons import Reason
 from windlass.plugins.nodes.label_masks import any_term_mask, describe
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs, NodeTerm, VolumeNeed
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 
 class Volumes:
@@ -104,17 +104,17 @@ class Volumes:
     def heard_by(self, number: int) -> Collection[int]:
         return {other for key in _keys(self._members.get(number, ())) for other in self._sharing[key]}
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         found = []
         for volume in needs.volumes:
-            for blocked, finding in self._obstacles(volume, nodes):
+            for blocked, blocker in self._obstacles(volume, nodes):
                 if blocked.any():
-                    found.append(finding)
+                    found.append(blocker)
         return found
 
     # ------------------------------------------------------------------ parts
 
-    def _obstacles(self, volume: VolumeNeed, nodes: NodeView) -> list[tuple[BoolArray, Finding]]:
+    def _obstacles(self, volume: VolumeNeed, nodes: NodeView) -> list[tuple[BoolArray, NodeBlocker]]:
         found = []
         everywhere = np.ones(nodes.size, dtype=np.bool_)
         if volume.fault:
@@ -153,7 +153,7 @@ class Volumes:
             mask |= True if terms is None else any_term_mask(terms, nodes)
         return mask
 
-    def _full(self, volume: VolumeNeed, nodes: NodeView) -> tuple[BoolArray, Finding]:
+    def _full(self, volume: VolumeNeed, nodes: NodeView) -> tuple[BoolArray, NodeBlocker]:
         limits = nodes.allocatable(volume.limit)
         available = np.maximum(limits, 0)
         attached = np.zeros(nodes.size, dtype=np.bool_)
@@ -163,8 +163,8 @@ class Volumes:
                 available[at] = max(0, int(limits[at]) - len(there))
                 attached[at] = volume.identity in there
         blocked = (limits > 0) & (available < 1) & ~attached
-        finding = Finding(Reason.VOLUME_UNAVAILABLE, blocked, volume.limit, 1, available)
-        return blocked, finding
+        blocker = NodeBlocker(Reason.VOLUME_UNAVAILABLE, blocked, volume.limit, 1, available)
+        return blocked, blocker
 
     def _reaches(self, terms: tuple[NodeTerm, ...] | None, row: int) -> bool:
         if self._nodes is None:
@@ -172,8 +172,8 @@ class Volumes:
         return terms is None or bool(any_term_mask(terms, self._nodes)[row])
 
 
-def _finding(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> Finding:
-    return Finding(code, blocked, detail=detail)
+def _finding(blocked: BoolArray, detail: str, code: Reason = Reason.VOLUME_UNAVAILABLE) -> NodeBlocker:
+    return NodeBlocker(code, blocked, detail=detail)
 
 
 def _count(counts: dict[str, int], key: str, count: int) -> None:

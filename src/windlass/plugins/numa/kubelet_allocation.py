@@ -30,9 +30,9 @@ from windlass.spi.numa import (
     AlignmentPolicy,
     ContainerKind,
     ContainerNeed,
-    NodeZones,
-    ZoneHolding,
-    ZoneNeed,
+    NumaHolding,
+    NumaNeed,
+    NumaTopology,
 )
 from windlass.spi.quantities import is_device
 
@@ -49,11 +49,11 @@ def is_memory(resource: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class ZoneLayout:
     """A node's zones as columns, by place; nodes that are alike share one. ``devices``: the resources
     besides processors and memory."""
 
-    node: NodeZones
+    node: NumaTopology
     size: int
     capacity: Mapping[str, tuple[int, ...]]
     allocatable: Mapping[str, tuple[int, ...]]
@@ -65,14 +65,14 @@ class Layout:
 
 
 @lru_cache(maxsize=4096)
-def layout_of(node: NodeZones) -> Layout:
+def layout_of(node: NumaTopology) -> ZoneLayout:
     """The columns of a node's zones; made once for nodes that are alike."""
     names = sorted({name for zone in node.zones for name, _ in (*zone.capacity, *zone.allocatable)})
     capacity = {name: tuple(dict(zone.capacity).get(name, 0) for zone in node.zones) for name in names}
     allocatable = {name: tuple(dict(zone.allocatable).get(name, 0) for zone in node.zones) for name in names}
     cpus = capacity.get(CPU, ())
     known = all(len(zone.distances) == len(node.zones) for zone in node.zones)
-    return Layout(
+    return ZoneLayout(
         node=node,
         size=len(node.zones),
         capacity=capacity,
@@ -85,7 +85,7 @@ def layout_of(node: NodeZones) -> Layout:
 
 
 @dataclass(slots=True)
-class Desk:
+class KubeletAllocation:
     """What is left of a node while pods are served. ``assignments``: pieces of pinned memory per zone;
     ``cells``: the set of zones that those of a zone span."""
 
@@ -93,9 +93,9 @@ class Desk:
     assignments: list[int]
     cells: list[int]
 
-    def copy(self) -> Desk:
+    def copy(self) -> KubeletAllocation:
         free = {name: list(amounts) for name, amounts in self.free.items()}
-        return Desk(free, list(self.assignments), list(self.cells))
+        return KubeletAllocation(free, list(self.assignments), list(self.cells))
 
 
 @dataclass(slots=True)
@@ -111,10 +111,12 @@ class _Refused(Exception):
     """The kubelet would refuse the pod."""
 
 
-def serve(need: ZoneNeed, layout: Layout, desk: Desk, policy: AlignmentPolicy) -> ZoneHolding | None:
+def serve(
+    need: NumaNeed, layout: ZoneLayout, allocation: KubeletAllocation, policy: AlignmentPolicy
+) -> NumaHolding | None:
     """What the pod would get, taken off ``desk``; ``None`` (``desk`` is then spoiled) if it would be refused."""
-    before = {name: list(amounts) for name, amounts in desk.free.items()}
-    one = _Serving(need, layout, desk, policy)
+    before = {name: list(amounts) for name, amounts in allocation.free.items()}
+    one = _Serving(need, layout, allocation, policy)
     try:
         one.run()
     except _Refused:
@@ -122,20 +124,22 @@ def serve(need: ZoneNeed, layout: Layout, desk: Desk, policy: AlignmentPolicy) -
     zones = []
     for place, zone in enumerate(layout.node.zones):
         held = tuple(
-            (name, before[name][place] - desk.free[name][place])
+            (name, before[name][place] - allocation.free[name][place])
             for name in sorted(before)
-            if before[name][place] != desk.free[name][place]
+            if before[name][place] != allocation.free[name][place]
         )
         if held:
             zones.append((zone.number, held))
-    return ZoneHolding(tuple(zones), tuple(one.spans))
+    return NumaHolding(tuple(zones), tuple(one.spans))
 
 
 class _Serving:
-    def __init__(self, need: ZoneNeed, layout: Layout, desk: Desk, policy: AlignmentPolicy) -> None:
+    def __init__(
+        self, need: NumaNeed, layout: ZoneLayout, allocation: KubeletAllocation, policy: AlignmentPolicy
+    ) -> None:
         self._need = need
         self._layout = layout
-        self._desk = desk
+        self._desk = allocation
         self._policy = policy
         self._reusable = _Reusable()
         self.spans: list[tuple[int, ...]] = []
@@ -225,10 +229,10 @@ class _Serving:
     def _memory_hints(self, wanted: Mapping[str, int]) -> Hints:
         """The same sets for memory and for each size of huge pages. A zone whose memory is pinned alone is
         not used together with others, and zones that are used together only in that same set."""
-        layout, desk = self._layout, self._desk
+        layout, allocation = self._layout, self._desk
         nothing = (0,) * layout.size
         in_all = {name: sums(layout.allocatable.get(name, nothing)) for name in wanted}
-        at_hand = {name: sums([max(0, a) for a in desk.free.get(name, nothing)]) for name in wanted}
+        at_hand = {name: sums([max(0, a) for a in allocation.free.get(name, nothing)]) for name in wanted}
         sets = preferred = 0
         least = layout.size
         for mask in sets_by_size(layout.size):
@@ -251,10 +255,12 @@ class _Serving:
         return self._violates(mask)
 
     def _violates(self, mask: int) -> bool:
-        desk = self._desk
+        allocation = self._desk
         if mask.bit_count() == 1:
             return False
-        return any(desk.assignments[place] and desk.cells[place] != mask for place in _places(mask))
+        return any(
+            allocation.assignments[place] and allocation.cells[place] != mask for place in _places(mask)
+        )
 
     # ------------------------------------------------------------------ allocation
 

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from windlass.plugins.numa.kubelet_allocation import is_memory, unit_of
 from windlass.plugins.numa.topology_hints import hints_of, sets_by_size, sums
-from windlass.plugins.numa.zone_usage import RowBook, Service, counted
-from windlass.spi.numa import CPU, AlignmentPolicy, ContainerKind, NodeZones, ZoneNeed
+from windlass.plugins.numa.zone_usage import NumaService, RowZones, counted
+from windlass.spi.numa import CPU, AlignmentPolicy, ContainerKind, NumaNeed, NumaTopology
 from windlass.spi.quantities import from_units
 
 _MOST_ZONES_TOLD = 4
 
 
-def lacking(book: RowBook, asked: Service) -> str:
+def lacking(book: RowZones, asked: NumaService) -> str:
     """``single-numa-node: 8 cpu in one zone: zone 0 has 4 left, zone 1 has 2``; the piece of the pod that is
     told of is the first that no zone (or no set of as few zones as would do) has free."""
     node = book.layout.node
-    desk = book.desk()
+    allocation = book.allocation()
     for amounts in _pieces(asked.need, node):
         for name in sorted(amounts, key=lambda name: (name != CPU, is_memory(name), name)):
-            free = [max(0, amount) for amount in desk.free[name]]
+            free = [max(0, amount) for amount in allocation.free[name]]
             if not _aligned(book, name, amounts[name], free, asked.policy):
                 return f"{asked.policy}: {_one(book, name, amounts[name], free, asked.policy)}"
         if len(amounts) > 1 and not _together(book, amounts, asked.policy):
@@ -30,7 +30,7 @@ def lacking(book: RowBook, asked: Service) -> str:
     return f"{asked.policy}: the zones do not serve it together"
 
 
-def wanting(wish: AlignmentPolicy, node: NodeZones | None) -> str:
+def wanting(wish: AlignmentPolicy, node: NumaTopology | None) -> str:
     """Why a node does not follow the policy that a pod names."""
     if node is None:
         return f"the pod asks for {wish}, and nothing is known of the node's NUMA zones"
@@ -39,15 +39,15 @@ def wanting(wish: AlignmentPolicy, node: NodeZones | None) -> str:
     return f"the pod asks for {wish}, and the node's CPU manager is not static"
 
 
-def _pieces(need: ZoneNeed, node: NodeZones) -> Sequence[Mapping[str, int]]:
+def _pieces(need: NumaNeed, node: NumaTopology) -> Sequence[Mapping[str, int]]:
     if node.pod_scope:
         return [counted(need, node)]
-    pieces = [counted(ZoneNeed((c,), need.guaranteed), node) for c in need.containers]
+    pieces = [counted(NumaNeed((c,), need.guaranteed), node) for c in need.containers]
     first = [p for p, c in zip(pieces, need.containers, strict=True) if c.kind is not ContainerKind.MAIN]
     return [piece for piece in [*first, *pieces[len(first) :]] if piece]
 
 
-def _sets(book: RowBook, name: str, wanted: int, free: Sequence[int]) -> int:
+def _sets(book: RowZones, name: str, wanted: int, free: Sequence[int]) -> int:
     """The sets of zones, of as few as would do, that have so much free."""
     layout = book.layout
     unit = unit_of(name)
@@ -58,25 +58,25 @@ def _sets(book: RowBook, name: str, wanted: int, free: Sequence[int]) -> int:
     ).preferred
 
 
-def _aligned(book: RowBook, name: str, wanted: int, free: Sequence[int], policy: AlignmentPolicy) -> bool:
+def _aligned(book: RowZones, name: str, wanted: int, free: Sequence[int], policy: AlignmentPolicy) -> bool:
     return bool(_sets(book, name, wanted, free) & _allowed(book, policy))
 
 
-def _together(book: RowBook, amounts: Mapping[str, int], policy: AlignmentPolicy) -> bool:
-    desk = book.desk()
+def _together(book: RowZones, amounts: Mapping[str, int], policy: AlignmentPolicy) -> bool:
+    allocation = book.allocation()
     agreed = _allowed(book, policy)
     for name, wanted in amounts.items():
-        agreed &= _sets(book, name, wanted, [max(0, a) for a in desk.free[name]])
+        agreed &= _sets(book, name, wanted, [max(0, a) for a in allocation.free[name]])
     return bool(agreed)
 
 
-def _allowed(book: RowBook, policy: AlignmentPolicy) -> int:
+def _allowed(book: RowZones, policy: AlignmentPolicy) -> int:
     if policy is AlignmentPolicy.SINGLE_NUMA_NODE:
         return sum(1 << (1 << place) for place in range(book.layout.size))
     return ~0
 
 
-def _one(book: RowBook, name: str, wanted: int, free: Sequence[int], policy: AlignmentPolicy) -> str:
+def _one(book: RowZones, name: str, wanted: int, free: Sequence[int], policy: AlignmentPolicy) -> str:
     amount = f"{from_units(name, wanted)} {name}"
     in_all = sums(book.layout.allocatable[name])
     most = max(in_all[1 << place] for place in range(book.layout.size))
@@ -85,7 +85,7 @@ def _one(book: RowBook, name: str, wanted: int, free: Sequence[int], policy: Ali
     return f"{amount} in {_where(policy)}: {_left(book, {name: wanted})}"
 
 
-def _apart(book: RowBook, amounts: Mapping[str, int], policy: AlignmentPolicy) -> str:
+def _apart(book: RowZones, amounts: Mapping[str, int], policy: AlignmentPolicy) -> str:
     """Each of the amounts could be had, but not of the same zones."""
     least = {name: _least(book, name, wanted) for name, wanted in amounts.items()}
     if policy is not AlignmentPolicy.SINGLE_NUMA_NODE and len(set(least.values())) > 1:
@@ -97,7 +97,7 @@ def _apart(book: RowBook, amounts: Mapping[str, int], policy: AlignmentPolicy) -
     return f"{_told(amounts)} not together in {_where(policy)}: {_left(book, amounts)}"
 
 
-def _least(book: RowBook, name: str, wanted: int) -> int:
+def _least(book: RowZones, name: str, wanted: int) -> int:
     """Of how few zones the amount could be had if they were empty."""
     layout = book.layout
     total = layout.allocatable[name] if is_memory(name) else layout.capacity[name]
@@ -116,12 +116,12 @@ def _told(amounts: Mapping[str, int]) -> str:
     return " and ".join(f"{from_units(name, amount)} {name}" for name, amount in sorted(amounts.items()))
 
 
-def _left(book: RowBook, amounts: Mapping[str, int]) -> str:
+def _left(book: RowZones, amounts: Mapping[str, int]) -> str:
     """``zone 0 has 4 cpu left, zone 1 has 2 cpu left``."""
-    desk = book.desk()
+    allocation = book.allocation()
     told = []
     for place, zone in enumerate(book.layout.node.zones[:_MOST_ZONES_TOLD]):
-        has = {name: max(0, desk.free[name][place]) for name in amounts}
+        has = {name: max(0, allocation.free[name][place]) for name in amounts}
         told.append(f"zone {zone.number} has {_told(has)} left")
     more = book.layout.size - len(told)
     return ", ".join(told) + (f" and {more} more" if more > 0 else "")

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.plugins.numa.kubelet_allocation import Layout, serve
+from windlass.plugins.numa.kubelet_allocation import ZoneLayout, serve
 from windlass.plugins.numa.messages import lacking, wanting
-from windlass.plugins.numa.zone_usage import RowBook, Service, State, service
+from windlass.plugins.numa.zone_usage import NumaService, RowZones, State, service
 from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.numa import NO_HOLDING, AlignmentPolicy, NodeZones, ZoneHolding, ZoneNeed
+from windlass.spi.numa import NO_HOLDING, AlignmentPolicy, NumaHolding, NumaNeed, NumaTopology
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Finding
+from windlass.spi.plugins import NodeBlocker
 
 _REMEMBERED = 50_000
 _LOGGED = 200_000
@@ -35,13 +35,13 @@ class _Asking:
 
     __slots__ = ("known", "mask", "most", "need", "seen", "services", "users", "wish")
 
-    def __init__(self, need: ZoneNeed, wish: AlignmentPolicy | None) -> None:
+    def __init__(self, need: NumaNeed, wish: AlignmentPolicy | None) -> None:
         self.need = need
         self.wish = wish
         self.users = 1
-        self.services: dict[Layout, Service] = {}
-        self.most: dict[Layout, int] = {}
-        self.known: dict[State, ZoneHolding | None] = {}
+        self.services: dict[ZoneLayout, NumaService] = {}
+        self.most: dict[ZoneLayout, int] = {}
+        self.known: dict[State, NumaHolding | None] = {}
         self.mask: BoolArray = np.ones(0, dtype=np.bool_)
         """By row: whether the zones of the node let such a task in."""
         self.seen = _NOTHING
@@ -54,9 +54,9 @@ class NumaZones:
 
     def __init__(self, wishes: Collection[Dialect] = tuple(Dialect)) -> None:
         self._wishes = frozenset(wishes)
-        self._books: dict[int, RowBook] = {}
+        self._books: dict[int, RowZones] = {}
         self._asking: dict[int, _Asking] = {}
-        self._by_need: dict[tuple[ZoneNeed, AlignmentPolicy | None], _Asking] = {}
+        self._by_need: dict[tuple[NumaNeed, AlignmentPolicy | None], _Asking] = {}
         self._minding = 0
         """How many nodes may refuse a pod for its zones."""
         self._log: list[int] = []
@@ -68,16 +68,16 @@ class NumaZones:
 
     # ------------------------------------------------------------------ the books (ZoneBooks)
 
-    def open(self, row: int, zones: NodeZones | None) -> None:
+    def open(self, row: int, zones: NumaTopology | None) -> None:
         old = self._books.pop(row, None)
         if old is not None:
             self._minding -= _minds(old.layout.node)
         if zones is not None and zones.zones:
-            self._books[row] = RowBook(zones)
+            self._books[row] = RowZones(zones)
             self._minding += _minds(zones)
         self._note(row)
 
-    def plan(self, number: int, row: int) -> ZoneHolding | None:
+    def plan(self, number: int, row: int) -> NumaHolding | None:
         asking, book = self._asking.get(number), self._books.get(row)
         if asking is None or book is None:
             return NO_HOLDING
@@ -97,8 +97,8 @@ class NumaZones:
         return found
 
     def take(
-        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: ZoneHolding | None
-    ) -> ZoneHolding:
+        self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: NumaHolding | None
+    ) -> NumaHolding:
         book = self._books.get(row)
         if book is None:
             return reported or NO_HOLDING
@@ -110,13 +110,13 @@ class NumaZones:
         self.hold(row, holding)
         return holding
 
-    def hold(self, row: int, holding: ZoneHolding) -> None:
+    def hold(self, row: int, holding: NumaHolding) -> None:
         book = self._books.get(row)
         if book is not None and holding is not NO_HOLDING:
             book.change(holding, 1)
             self._note(row)
 
-    def give(self, row: int, holding: ZoneHolding) -> None:
+    def give(self, row: int, holding: NumaHolding) -> None:
         book = self._books.get(row)
         if book is not None and holding is not NO_HOLDING:
             book.change(holding, -1)
@@ -186,7 +186,7 @@ class NumaZones:
 
     # ------------------------------------------------------------------ why not (Findings)
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if needs.zones is None:
             return []
         wish = needs.zones.policy if needs.dialect in self._wishes else None
@@ -248,7 +248,7 @@ class NumaZones:
             return asking.wish is None
         return _follows(asking, book.layout.node) and self._served(asking, book) is not None
 
-    def _served(self, asking: _Asking, book: RowBook) -> ZoneHolding | None:
+    def _served(self, asking: _Asking, book: RowZones) -> NumaHolding | None:
         state = book.state()
         known = asking.known
         if state in known:
@@ -256,26 +256,26 @@ class NumaZones:
         asked = _service(asking, book.layout)
         if len(known) > _REMEMBERED:
             known.clear()
-        found = known[state] = serve(asked.need, book.layout, book.desk(), asked.policy)
+        found = known[state] = serve(asked.need, book.layout, book.allocation(), asked.policy)
         return found
 
 
-def _service(asking: _Asking, layout: Layout) -> Service:
+def _service(asking: _Asking, layout: ZoneLayout) -> NumaService:
     found = asking.services.get(layout)
     if found is None:
         need = asking.need
         if asking.wish is None and need.policy is not None:
-            need = ZoneNeed(need.containers, need.guaranteed)
+            need = NumaNeed(need.containers, need.guaranteed)
         found = asking.services[layout] = service(need, layout.node)
     return found
 
 
-def _served_in_all(asked: Service, layout: Layout) -> int:
+def _served_in_all(asked: NumaService, layout: ZoneLayout) -> int:
     """How many such pods an empty node serves, one after the other."""
-    desk = RowBook(layout.node).desk()
+    allocation = RowZones(layout.node).allocation()
     count = 0
     while count < _MANY:
-        found = serve(asked.need, layout, desk, asked.policy)
+        found = serve(asked.need, layout, allocation, asked.policy)
         if found is None:
             return count
         if not found.zones:
@@ -284,19 +284,19 @@ def _served_in_all(asked: Service, layout: Layout) -> int:
     return count
 
 
-def _follows(asking: _Asking, node: NodeZones) -> bool:
+def _follows(asking: _Asking, node: NumaTopology) -> bool:
     """Whether the node serves pods by the policy that the class names."""
     if asking.wish is None or node.obeys:
         return True
     return node.policy is asking.wish and node.exclusive_cpus
 
 
-def _minds(node: NodeZones) -> bool:
+def _minds(node: NumaTopology) -> bool:
     """Whether the node may refuse any pod for its zones, or serves some in whole zones."""
     return node.policy is not AlignmentPolicy.NONE or node.pinned_memory
 
 
-def _finding(blocked: BoolArray, places: Sequence[int], text: str) -> Finding:
+def _finding(blocked: BoolArray, places: Sequence[int], text: str) -> NodeBlocker:
     here = np.zeros(len(blocked), dtype=np.bool_)
     here[list(places)] = True
-    return Finding(Reason.NUMA_ALIGNMENT_FAILED, here, detail=text)
+    return NodeBlocker(Reason.NUMA_ALIGNMENT_FAILED, here, detail=text)

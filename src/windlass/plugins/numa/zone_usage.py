@@ -1,6 +1,6 @@
 """The books of zones: what is free of each node's zones, and who would be served how.
 
-One :class:`RowBook` per node that has zones. A pod's service depends on nothing but its needs, the node's
+One :class:`RowZones` per node that has zones. A pod's service depends on nothing but its needs, the node's
 layout and what is free; so nodes in equal states are asked about once.
 """
 
@@ -10,15 +10,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from windlass.plugins.numa.kubelet_allocation import WHOLE, Desk, Layout, is_memory, layout_of, serve, unit_of
+from windlass.plugins.numa.kubelet_allocation import (
+    WHOLE,
+    KubeletAllocation,
+    ZoneLayout,
+    is_memory,
+    layout_of,
+    serve,
+    unit_of,
+)
 from windlass.plugins.numa.topology_hints import sets_by_size
 from windlass.spi.numa import (
     CPU,
     AlignmentPolicy,
     ContainerNeed,
-    NodeZones,
-    ZoneHolding,
-    ZoneNeed,
+    NumaHolding,
+    NumaNeed,
+    NumaTopology,
 )
 
 Card = tuple[str, int]
@@ -26,39 +34,39 @@ State = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class NumaService:
     """How a node serves pods of certain needs: by which policy, and what of the needs counts."""
 
-    need: ZoneNeed
+    need: NumaNeed
     policy: AlignmentPolicy
 
 
-def service(need: ZoneNeed, node: NodeZones) -> Service:
+def service(need: NumaNeed, node: NumaTopology) -> NumaService:
     """A node that ``obeys`` serves a pod by the policy that it names, of its zones' processors whole ones and
     of its memory all, whatever its quality of service; a pod that names none it gives devices alone."""
     if not node.obeys or node.policy is not AlignmentPolicy.NONE:
-        return Service(need, node.policy)
+        return NumaService(need, node.policy)
     if need.policy is None or need.policy is AlignmentPolicy.NONE:
-        return Service(replace(need, guaranteed=False), AlignmentPolicy.NONE)
+        return NumaService(replace(need, guaranteed=False), AlignmentPolicy.NONE)
     containers = tuple(
         replace(c, amounts=tuple((n, _rounded(n, amount)) for n, amount in c.amounts))
         for c in need.containers
     )
-    return Service(ZoneNeed(containers, guaranteed=True, policy=need.policy), need.policy)
+    return NumaService(NumaNeed(containers, guaranteed=True, policy=need.policy), need.policy)
 
 
 def _rounded(name: str, amount: int) -> int:
     return -(-amount // WHOLE) * WHOLE if name == CPU else amount
 
 
-class RowBook:
+class RowZones:
     """One node's zones. Amounts that are held may exceed what there is, where the world says so."""
 
     __slots__ = ("_cards", "_reported", "_state", "_zone_of", "layout", "spans", "used")
 
-    def __init__(self, node: NodeZones) -> None:
+    def __init__(self, node: NumaTopology) -> None:
         self._reported = node.zones
-        self.layout: Layout = layout_of(_lasting(node))
+        self.layout: ZoneLayout = layout_of(_lasting(node))
         self.used = {name: [0] * self.layout.size for name in self.layout.capacity}
         self.spans: Counter[tuple[int, ...]] = Counter()
         self._cards: dict[Card, int] = {}
@@ -73,7 +81,7 @@ class RowBook:
             self._state = (self.layout, spans, *(tuple(amounts) for amounts in self.used.values()))
         return self._state
 
-    def desk(self) -> Desk:
+    def allocation(self) -> KubeletAllocation:
         """What is left, for a pod to be served from."""
         size = self.layout.size
         free = {
@@ -86,9 +94,9 @@ class RowBook:
             for place in places:
                 assignments[place] += count
                 cells[place] = sum(1 << other for other in places)
-        return Desk(free, assignments, cells)
+        return KubeletAllocation(free, assignments, cells)
 
-    def change(self, holding: ZoneHolding, sign: int) -> None:
+    def change(self, holding: NumaHolding, sign: int) -> None:
         """Book a holding (1), or take it out (-1)."""
         self._state = None
         by_card = {resource for resource, index in holding.cards if (resource, index) in self._zone_of}
@@ -120,7 +128,7 @@ class RowBook:
             self._cards.pop(card, None)
         self.used[resource][place] += unit_of(resource) * (bool(after) - bool(before))
 
-    def with_cards(self, holding: ZoneHolding, cards: Iterable[Card]) -> ZoneHolding:
+    def with_cards(self, holding: NumaHolding, cards: Iterable[Card]) -> NumaHolding:
         """The holding with the devices that the pod really has, where it is known in which zone they are. A
         device of which it has a part is in use; amounts are told of whole ones only, as pods ask zones for."""
         known = [card for card in cards if card in self._zone_of]
@@ -138,9 +146,9 @@ class RowBook:
             amounts_there = zones.setdefault(self._zone_of[resource, index], {})
             amounts_there[resource] = amounts_there.get(resource, 0) + unit_of(resource)
         told = tuple((n, tuple(sorted(zones[n].items()))) for n in sorted(zones) if zones[n])
-        return ZoneHolding(told, holding.spans, tuple(sorted(known)))
+        return NumaHolding(told, holding.spans, tuple(sorted(known)))
 
-    def guessed(self, asked: Service) -> ZoneHolding:
+    def guessed(self, asked: NumaService) -> NumaHolding:
         """What a pod that runs holds, if nobody says: of the zones that the node reports to be in use beyond
         what is booked, if they would account for it; else what it would get now, aligned if it can be."""
         reported = self._unexplained()
@@ -149,10 +157,10 @@ class RowBook:
             if found is not None:
                 return found
         for policy in dict.fromkeys((asked.policy, AlignmentPolicy.BEST_EFFORT, AlignmentPolicy.NONE)):
-            found = serve(asked.need, self.layout, self.desk(), policy)
+            found = serve(asked.need, self.layout, self.allocation(), policy)
             if found is not None:
                 return found
-        return ZoneHolding()
+        return NumaHolding()
 
     def _unexplained(self) -> dict[str, list[int]] | None:
         """What the node says is in use of each zone, less what is booked; ``None`` where it does not say."""
@@ -166,11 +174,13 @@ class RowBook:
             found[name] = [has - left - mine for has, left, mine in zip(amounts, free, booked, strict=True)]
         return found
 
-    def _explained_by(self, need: ZoneNeed, unexplained: dict[str, list[int]]) -> ZoneHolding | None:
+    def _explained_by(self, need: NumaNeed, unexplained: dict[str, list[int]]) -> NumaHolding | None:
         """The smallest set of zones whose use the pod would explain, and the pod served from that alone."""
-        desk = Desk({n: [max(0, a) for a in v] for n, v in unexplained.items()}, *_unpinned(self.layout.size))
+        allocation = KubeletAllocation(
+            {n: [max(0, a) for a in v] for n, v in unexplained.items()}, *_unpinned(self.layout.size)
+        )
         for mask in sets_by_size(self.layout.size):
-            only = desk.copy()
+            only = allocation.copy()
             for amounts in only.free.values():
                 for place in range(self.layout.size):
                     if not mask >> place & 1:
@@ -181,7 +191,7 @@ class RowBook:
         return None
 
 
-def _lasting(node: NodeZones) -> NodeZones:
+def _lasting(node: NumaTopology) -> NumaTopology:
     """Without what changes from report to report: nodes of one make share the rest."""
     if all(zone.free is None for zone in node.zones):
         return node
@@ -192,7 +202,7 @@ def _unpinned(size: int) -> tuple[list[int], list[int]]:
     return [0] * size, [1 << place for place in range(size)]
 
 
-def counted(need: ZoneNeed, node: NodeZones) -> dict[str, int]:
+def counted(need: NumaNeed, node: NumaTopology) -> dict[str, int]:
     """What of a pod's needs its zones are asked for, containers added up."""
     found: dict[str, int] = {}
     layout = layout_of(node)
@@ -202,7 +212,7 @@ def counted(need: ZoneNeed, node: NodeZones) -> dict[str, int]:
     return found
 
 
-def _of_container(need: ZoneNeed, container: ContainerNeed, layout: Layout) -> dict[str, int]:
+def _of_container(need: NumaNeed, container: ContainerNeed, layout: ZoneLayout) -> dict[str, int]:
     node = layout.node
     found = {}
     for name, amount in container.amounts:

@@ -14,7 +14,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import FLAVOR, QueueView, Refusal, StepView, flavor_matches, flavor_of, unfilled
+from windlass.spi.plugins import FLAVOR, QueueView, Rejection, StepView, flavor_matches, flavor_of, unfilled
 from windlass.spi.quantities import from_units
 
 PRODUCT = ".product"
@@ -28,7 +28,7 @@ class FlavorLimits:
     def concerns(self, path: Sequence[QueueView]) -> bool:
         return any(queue.flavored for queue in path) or any(FLAVOR in name for name in path[0].guarantees)
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         for queue in path:
             names = queue.flavored
             if not names:
@@ -37,13 +37,13 @@ class FlavorLimits:
                 units = step.request.get(resource, 0)
                 if units > 0:
                     ours = [name for name in names if flavor_of(name)[0] == resource]
-                    refusal = _refusal(queue, resource, units, ours, step, nodes)
-                    if refusal is not None:
-                        return refusal
+                    rejection = _refusal(queue, resource, units, ours, step, nodes)
+                    if rejection is not None:
+                        return rejection
         return _kept_for_others(step, path, nodes)
 
 
-def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
     """The refusal if every model that would do is guaranteed to others, but for less than is asked for."""
     guarantees = path[0].guarantees
     for resource in sorted({flavor_of(name)[0] for name in guarantees if FLAVOR in name}):
@@ -57,7 +57,7 @@ def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView)
         left = sum(max(0, _free(step, nodes, name) - kept[name]) for name in ours)
         if any(kept.values()) and units > left:
             told = ", ".join(f"{from_units(name, units)} of {name}" for name, units in kept.items() if units)
-            return Refusal(
+            return Rejection(
                 code=Reason.WAITING_FOR_QUOTA,
                 queue=path[-1].name,
                 resource=ours[0] if len(ours) == 1 else resource,
@@ -90,7 +90,7 @@ def _models(resource: str, step: StepView, nodes: NodeView) -> list[str]:
 
 def _refusal(
     queue: QueueView, resource: str, units: int, names: Sequence[str], step: StepView, nodes: NodeView
-) -> Refusal | None:
+) -> Rejection | None:
     models = _models(resource, step, nodes)
     if not models:
         return None
@@ -103,7 +103,7 @@ def _refusal(
         return None
     most = sum(queue.spec.capability[name] for name in limiting)
     limits = ", ".join(f"{from_units(name, queue.spec.capability[name])} of {name}" for name in limiting)
-    return Refusal(
+    return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if units > most else Reason.WAITING_FOR_QUOTA,
         queue=queue.name,
         resource=limiting[0] if len(limiting) == 1 else resource,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView, Refusal, StepView, unfilled
+from windlass.spi.plugins import QueueView, Rejection, StepView, unfilled
 from windlass.spi.quantities import from_units
 
 
@@ -27,7 +27,7 @@ class Guarantees:
     def concerns(self, path: Sequence[QueueView]) -> bool:
         return bool(path[0].guarantees) and path[0].spec.dialect is self.dialect
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         guarantees = path[0].guarantees
         if not guarantees or path[0].spec.dialect is not self.dialect:
             return None
@@ -55,11 +55,11 @@ def _free(step: StepView, nodes: NodeView, resource: str) -> int:
 
 def _refusal(
     path: Sequence[QueueView], resource: str, amounts: tuple[int, int], detail: str, *, never: bool
-) -> Refusal:
+) -> Rejection:
     """``amounts``: what is asked for, and what is left. ``never``: that would be more than is left if nothing ran at
     all. That is no ``permanent`` refusal, since more nodes would help as well."""
     units, left = amounts
-    return Refusal(
+    return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if never else Reason.WAITING_FOR_QUOTA,
         queue=path[-1].name,
         resource=resource,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import NodeView
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Rejection, StepView
 from windlass.spi.quantities import from_units
 
 
@@ -21,8 +21,8 @@ class QueueLimits:
     def concerns(self, path: Sequence[QueueView]) -> bool:
         return any(queue.spec.capability for queue in path)
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
-        worst: Refusal | None = None
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
+        worst: Rejection | None = None
         for queue in path:
             limits = queue.spec.capability
             if not limits:
@@ -33,16 +33,16 @@ class QueueLimits:
                     continue
                 left = limit - step.standing(queue, resource)
                 if units > left:
-                    refusal = _refusal(queue, resource, units, limit, max(left, 0))
-                    if refusal.permanent:
-                        return refusal
-                    worst = worst or refusal
+                    rejection = _refusal(queue, resource, units, limit, max(left, 0))
+                    if rejection.permanent:
+                        return rejection
+                    worst = worst or rejection
         return worst
 
 
-def _refusal(queue: QueueView, resource: str, units: int, limit: int, left: int) -> Refusal:
+def _refusal(queue: QueueView, resource: str, units: int, limit: int, left: int) -> Rejection:
     permanent = units > limit
-    return Refusal(
+    return Rejection(
         code=Reason.EXCEEDS_QUEUE_LIMIT if permanent else Reason.WAITING_FOR_QUOTA,
         queue=queue.name,
         resource=resource,

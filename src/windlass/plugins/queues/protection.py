@@ -11,7 +11,14 @@ from windlass.kits import durations
 from windlass.spi.budgets import Budgets
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
-from windlass.spi.victims import Claim, Denied, Loot, Taken, Terms, VictimUnit
+from windlass.spi.victims import (
+    FreedResources,
+    Preemption,
+    PreemptionDenied,
+    PreemptionTerms,
+    Taken,
+    VictimSet,
+)
 
 PREEMPT = "preempt"
 RECLAIM = "reclaim"
@@ -31,15 +38,15 @@ class SparedUntil(ABC):
     spares_no_queue = True
     lasting = True
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        until = self.spared_until(claim, unit)
-        return until is not None and claim.now < until
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        until = self.spared_until(preemption, victim_set)
+        return until is not None and preemption.now < until
 
     @abstractmethod
-    def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
+    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
 
 
@@ -53,20 +60,20 @@ class MinRuntime(SparedUntil):
 
     name = "min-runtime"
 
-    def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
+    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
-        if not unit.core or unit.group.started is None:
+        if not victim_set.core or victim_set.group.started is None:
             return None
-        seconds = _protected_for(claim, unit.path)
-        return unit.group.started + seconds if seconds else None
+        seconds = _protected_for(preemption, victim_set.path)
+        return victim_set.group.started + seconds if seconds else None
 
 
-def _protected_for(claim: Claim, path: Sequence[QueueView]) -> float:
+def _protected_for(preemption: Preemption, path: Sequence[QueueView]) -> float:
     """How many seconds of running the queues protect."""
-    if claim.action == PREEMPT:
+    if preemption.action == PREEMPT:
         values = [queue.spec.preempt_min_runtime for queue in path]
-    elif claim.action == RECLAIM:
-        ours = {queue.name for queue in claim.path}
+    elif preemption.action == RECLAIM:
+        ours = {queue.name for queue in preemption.path}
         apart = sum(1 for queue in path if queue.name not in ours)
         values = [queue.spec.reclaim_min_runtime for queue in path[max(apart - 1, 0) :]]
     else:
@@ -83,14 +90,14 @@ class Patience:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return False
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        group = claim.group
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        group = preemption.group
         if group.never_preempts:
-            return Denied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody", personal=True)
+            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody", personal=True)
         if group.preemption_delay > 0:
             since = max(group.created, group.last_eviction or group.created)
-            if claim.now < since + group.preemption_delay:
-                return Denied(
+            if preemption.now < since + group.preemption_delay:
+                return PreemptionDenied(
                     Reason.INSUFFICIENT_RESOURCES,
                     since + group.preemption_delay,
                     "it waits before it has others evicted",
@@ -104,11 +111,11 @@ class Cooldown(SparedUntil):
 
     name = "cooldown"
 
-    def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
+    def spared_until(self, preemption: Preemption, victim_set: VictimSet) -> float | None:
         """When the last of its pods has cooled down, Unix seconds; ``None`` if none says anything."""
-        of_group = unit.group.annotations.get(COOLDOWN)
+        of_group = victim_set.group.annotations.get(COOLDOWN)
         moments = []
-        for task in unit.tasks:
+        for task in victim_set.tasks:
             text = next((text for name, text in task.annotations if name == COOLDOWN), of_group)
             seconds = _seconds(text)
             if seconds is not None and task.started is not None:
@@ -116,7 +123,7 @@ class Cooldown(SparedUntil):
         return max(moments, default=None)
 
 
-class DisruptionBudget:
+class JobDisruptionBudget:
     """A group keeps at least ``volcano.sh/jdb-min-available`` of its pods, and has at most
     ``volcano.sh/jdb-max-unavailable`` of them away: neither running nor done. Both are numbers, or percentages of
     all its pods (rounded up). Work that is moved is away for a while, so it counts too."""
@@ -125,17 +132,17 @@ class DisruptionBudget:
     spares_no_queue = True
     lasting = True
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        notes = unit.group.annotations
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        notes = victim_set.group.annotations
         if not notes:
             return False
-        left = unit.members - len(unit.tasks)
-        least = _part(notes.get(MIN_AVAILABLE), unit.size)
-        most = _part(notes.get(MAX_UNAVAILABLE), unit.size)
-        away = unit.size - unit.finished - left
+        left = victim_set.members - len(victim_set.tasks)
+        least = _part(notes.get(MIN_AVAILABLE), victim_set.size)
+        most = _part(notes.get(MAX_UNAVAILABLE), victim_set.size)
+        away = victim_set.size - victim_set.finished - left
         return (least is not None and left < least) or (most is not None and away > most)
 
 
@@ -153,18 +160,18 @@ class PodBudgets:
     def hear_budgets(self, budgets: Budgets) -> None:
         self._budgets = budgets
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        asked = Counter(key for task in unit.tasks for key in task.budgets)
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        asked = Counter(key for task in victim_set.tasks for key in task.budgets)
         return any(n > left for key, n in asked.items() if (left := self._left(key)) is not None)
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         return True
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
-        keys = {key for unit in loot.going for task in unit.tasks for key in task.budgets}
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
+        keys = {key for victim_set in freed.going for task in victim_set.tasks for key in task.budgets}
         return all(left >= 0 for key in keys if (left := self._left(key)) is not None)
 
     def _left(self, key: str) -> int | None:
@@ -180,15 +187,18 @@ class OnlyMovable:
     spares_no_queue = True
     lasting = True
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
         return False
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        if claim.action != CONSOLIDATION:
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        if preemption.action != CONSOLIDATION:
             return False
-        if any(STAYS in task.annotations for task in unit.tasks):
+        if any(STAYS in task.annotations for task in victim_set.tasks):
             return True
-        return unit.group.dialect is not Dialect.KAI and unit.group.annotations.get(MOVABLE) != "true"
+        return (
+            victim_set.group.dialect is not Dialect.KAI
+            and victim_set.group.annotations.get(MOVABLE) != "true"
+        )
 
 
 class Reserved:
@@ -197,27 +207,27 @@ class Reserved:
     name = "reserved"
     lasting = True
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return claim.action == RECLAIM and not path[0].spec.reclaimable
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return preemption.action == RECLAIM and not path[0].spec.reclaimable
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
         return False
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
-        if claim.action != RECLAIM:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
+        if preemption.action != RECLAIM:
             return True
-        own = {queue.name for queue in claim.path}
-        for queue in unit.path:
+        own = {queue.name for queue in preemption.path}
+        for queue in victim_set.path:
             if queue.name in own:
                 break
             given = taken.get(queue.name, {})
             for name, least in queue.spec.guarantee.items():
-                units = unit.request.get(name, 0)
-                if units and claim.held(queue).get(name, 0) - given.get(name, 0) - units < least:
+                units = victim_set.request.get(name, 0)
+                if units and preemption.held(queue).get(name, 0) - given.get(name, 0) - units < least:
                     return False
         return True
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
         return True
 
 

@@ -30,7 +30,18 @@ from windlass.plugins.kai.victims import takes_back
 from windlass.plugins.queues.dominant_share import exceeds
 from windlass.spi.objects import Dialect, Resources, TaskState
 from windlass.spi.plugins import FLAVOR, QueueView
-from windlass.spi.victims import Claim, Denied, Loot, Move, Rival, Scope, Taken, Terms, VictimUnit, parting
+from windlass.spi.victims import (
+    CompetingGroup,
+    FreedResources,
+    Preemption,
+    PreemptionDenied,
+    PreemptionTerms,
+    RelocationMode,
+    Taken,
+    VictimScope,
+    VictimSet,
+    parting,
+)
 
 _KAI = Dialect.KAI
 
@@ -45,16 +56,16 @@ TICK_SECONDS = 60.0
 _ENDLESS = Fraction(1 << 200)
 
 
-def _speaks(claim: Claim) -> bool:
-    return claim.group.dialect is not _KAI
+def _speaks(preemption: Preemption) -> bool:
+    return preemption.group.dialect is not _KAI
 
 
-def _asked(claim: Claim, queue: QueueView) -> Iterable[str]:
+def _asked(preemption: Preemption, queue: QueueView) -> Iterable[str]:
     """The resources of the claim that are divided among queues."""
-    return [name for name, units in claim.request.items() if units > 0 and name in queue.fair_share]
+    return [name for name, units in preemption.request.items() if units > 0 and name in queue.fair_share]
 
 
-class WindlassClaims:
+class WindlassPreemptionPolicy:
     """Which claims may look for victims."""
 
     name = "windlass-claims"
@@ -63,20 +74,20 @@ class WindlassClaims:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return dialect is not _KAI
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        if not _speaks(claim):
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        if not _speaks(preemption):
             return None
-        if claim.action == PREEMPT:
-            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
-        if claim.action == RECLAIM:
-            exceeds = _Exceeds(claim.path[0], tuple(claim.request.items()))
+        if preemption.action == PREEMPT:
+            return PreemptionTerms(VictimScope.OWN_QUEUE, below=preemption.group.priority)
+        if preemption.action == RECLAIM:
+            exceeds = _Exceeds(preemption.path[0], tuple(preemption.request.items()))
             if exceeds():
-                return Denied(
+                return PreemptionDenied(
                     Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
                 )
-            return Terms(Scope.OTHER_QUEUES, Move.MAY)
-        if claim.action == CONSOLIDATION and claim.group.preemptible:
-            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
+            return PreemptionTerms(VictimScope.OTHER_QUEUES, RelocationMode.MAY)
+        if preemption.action == CONSOLIDATION and preemption.group.preemptible:
+            return PreemptionTerms(VictimScope.ALL_QUEUES, RelocationMode.MUST, CONSOLIDATED_GROUPS)
         return None
 
 
@@ -87,74 +98,80 @@ class WindlassVictims:
     dialect = Dialect.VOLCANO
     lasting = True
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return self.spares_branch(claim, *parting(claim.path, path))
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(preemption, *parting(preemption.path, path))
 
-    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
-        if not _speaks(claim) or claim.action != RECLAIM:
+    def spares_branch(self, preemption: Preemption, ours: QueueView, theirs: QueueView) -> bool:
+        if not _speaks(preemption) or preemption.action != RECLAIM:
             return False
-        return not _over(claim, theirs, {})
+        return not _over(preemption, theirs, {})
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        return (
+            _speaks(preemption)
+            and preemption.action == PREEMPT
+            and victim_set.group.priority >= preemption.group.priority
+        )
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
         """Furthest over its fair share first; then the lower priority."""
-        if not _speaks(claim):
+        if not _speaks(preemption):
             return None
         ratios = [
-            Fraction(max(claim.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
+            Fraction(max(preemption.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
             if share > 0
             else _ENDLESS
-            for name in _asked(claim, queue)
+            for name in _asked(preemption, queue)
             if (share := queue.fair_share.get(name, 0)) >= 0
         ]
         return -max(ratios, default=Fraction(0)), queue.spec.priority
 
-    def goes_by(self, claim: Claim) -> Hashable:
-        return (_gauge(claim), _tick(claim)) if _speaks(claim) else None
+    def goes_by(self, preemption: Preemption) -> Hashable:
+        return (_gauge(preemption), _tick(preemption)) if _speaks(preemption) else None
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
         """Lowest priority, beyond its minimum, least work lost, youngest."""
-        if not _speaks(claim):
+        if not _speaks(preemption):
             return None
-        shape = 0 if unit.spare > 0 else 1
-        since = _worked_since(unit)
-        times = _times(claim, unit)
-        lost = max(0.0, _tick(claim) - since) * times
-        return unit.group.priority, shape, lost, times, -since, -unit.group.created
+        shape = 0 if victim_set.spare > 0 else 1
+        since = _worked_since(victim_set)
+        times = _times(preemption, victim_set)
+        lost = max(0.0, _tick(preemption) - since) * times
+        return victim_set.group.priority, shape, lost, times, -since, -victim_set.group.created
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         """Only from queues that hold more than their share at every level below the parting."""
-        if not _speaks(claim) or claim.action != RECLAIM:
+        if not _speaks(preemption) or preemption.action != RECLAIM:
             return True
-        own = {queue.name for queue in claim.path}
-        for queue in unit.path:
+        own = {queue.name for queue in preemption.path}
+        for queue in victim_set.path:
             if queue.name in own:
                 break
             given = taken.get(queue.name, {})
-            if not _over(claim, queue, given, unit.request) or _needs_models(claim, queue, given, unit):
+            if not _over(preemption, queue, given, victim_set.request) or _needs_models(
+                preemption, queue, given, victim_set
+            ):
                 return False
         return True
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
         """Reclaim: every queue of the claimer below a parting stays within its share, and nobody of KAI's queues
         who goes would take it back. Preempt: nobody who waits would take back at once what the queue gets beyond its
         share."""
-        if not _speaks(claim):
+        if not _speaks(preemption):
             return True
-        if claim.action == PREEMPT:
-            return not _taken_back(claim, loot)
-        if claim.action != RECLAIM:
+        if preemption.action == PREEMPT:
+            return not _taken_back(preemption, freed)
+        if preemption.action != RECLAIM:
             return True
-        for unit in loot.units:
-            if takes_back(claim, unit, loot.taken):
+        for victim_set in freed.units:
+            if takes_back(preemption, victim_set, freed.taken):
                 return False
-            theirs = {queue.name for queue in unit.path}
-            for queue in claim.path:
+            theirs = {queue.name for queue in victim_set.path}
+            for queue in preemption.path:
                 if queue.name in theirs:
                     break
-                if not _within_share(claim, queue):
+                if not _within_share(preemption, queue):
                     return False
         return True
 
@@ -169,32 +186,37 @@ class _Exceeds(msgspec.Struct, frozen=True):
         return exceeds(self.queue, self.asked)
 
 
-def _within_share(claim: Claim, queue: QueueView) -> bool:
+def _within_share(preemption: Preemption, queue: QueueView) -> bool:
     """Whether the queue holds at most its fair share once the claim is met."""
-    held = claim.held(queue)
+    held = preemption.held(queue)
     return all(
-        held.get(name, 0) + claim.request[name] <= queue.fair_share[name] for name in _asked(claim, queue)
+        held.get(name, 0) + preemption.request[name] <= queue.fair_share[name]
+        for name in _asked(preemption, queue)
     )
 
 
-def _taken_back(claim: Claim, loot: Loot) -> bool:
+def _taken_back(preemption: Preemption, freed: FreedResources) -> bool:
     """Whether the queue gets more of something than those leave who go, and a group of another queue that stays within
     its share would take that back, as it is beyond this queue's."""
-    given = loot.taken.get(claim.path[0].name, {})
+    given = freed.taken.get(preemption.path[0].name, {})
     more = {
         name: units - given.get(name, 0)
-        for name, units in claim.request.items()
+        for name, units in preemption.request.items()
         if units > given.get(name, 0)
     }
-    if not claim.group.preemptible or not any(_beyond(claim, queue, more) for queue in claim.path):
+    if not preemption.group.preemptible or not any(
+        _beyond(preemption, queue, more) for queue in preemption.path
+    ):
         return False
-    return any(_may_take_back(claim, more, rival) for rival in claim.rivals())
+    return any(_may_take_back(preemption, more, competitor) for competitor in preemption.rivals())
 
 
-def _beyond(claim: Claim, queue: QueueView, more: Resources, asked: Resources | None = None) -> bool:
+def _beyond(
+    preemption: Preemption, queue: QueueView, more: Resources, asked: Resources | None = None
+) -> bool:
     """Whether the queue, with so much more, holds more than its share of any of that (and that is ``asked`` for, if
     that is said)."""
-    held = claim.held(queue)
+    held = preemption.held(queue)
     return any(
         held.get(name, 0) + units > queue.fair_share[name]
         for name, units in more.items()
@@ -202,74 +224,81 @@ def _beyond(claim: Claim, queue: QueueView, more: Resources, asked: Resources | 
     )
 
 
-def _may_take_back(claim: Claim, more: Resources, rival: Rival) -> bool:
+def _may_take_back(preemption: Preemption, more: Resources, competitor: CompetingGroup) -> bool:
     """Whether a group that waits elsewhere has a right to some of what the claimer's queue gets more."""
-    if rival.group.dialect is _KAI or rival.group.never_preempts:
+    if competitor.group.dialect is _KAI or competitor.group.never_preempts:
         return False
-    above = {queue.name for queue in rival.path}
-    ours = [queue for queue in claim.path if queue.name not in above]
-    above = {queue.name for queue in claim.path}
-    theirs = [queue for queue in rival.path if queue.name not in above]
+    above = {queue.name for queue in competitor.path}
+    ours = [queue for queue in preemption.path if queue.name not in above]
+    above = {queue.name for queue in preemption.path}
+    theirs = [queue for queue in competitor.path if queue.name not in above]
     return (
         bool(ours)
-        and claim.path[0].spec.reclaimable
-        and all(_beyond(claim, queue, more, rival.request) for queue in ours)
-        and not any(exceeds(queue, rival.request.items()) for queue in theirs)
+        and preemption.path[0].spec.reclaimable
+        and all(_beyond(preemption, queue, more, competitor.request) for queue in ours)
+        and not any(exceeds(queue, competitor.request.items()) for queue in theirs)
     )
 
 
 def _over(
-    claim: Claim, queue: QueueView, given: Mapping[str, int], offered: Mapping[str, int] | None = None
+    preemption: Preemption,
+    queue: QueueView,
+    given: Mapping[str, int],
+    offered: Mapping[str, int] | None = None,
 ) -> bool:
     """Whether the queue holds more than its share of something that the claim asks for (and that is
     ``offered``, if that is said)."""
-    held = claim.held(queue)
+    held = preemption.held(queue)
     return any(
         held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
-        for name, units in claim.request.items()
+        for name, units in preemption.request.items()
         if units > 0 and name in queue.fair_share and (offered is None or offered.get(name, 0) > 0)
     )
 
 
-def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit: VictimUnit) -> bool:
+def _needs_models(
+    preemption: Preemption, queue: QueueView, given: Mapping[str, int], victim_set: VictimSet
+) -> bool:
     """Whether the unit holds devices of a model of which the queue holds no more than its share."""
-    held = claim.held(queue)
+    held = preemption.held(queue)
     return any(
         held.get(name, 0) - given.get(name, 0) <= queue.fair_share[name]
-        for name, units in unit.request.items()
+        for name, units in victim_set.request.items()
         if units > 0 and FLAVOR in name and name in queue.fair_share
     )
 
 
-def _tick(claim: Claim) -> float:
+def _tick(preemption: Preemption) -> float:
     """Since when the order is kept. Unix seconds."""
-    return floor(claim.now / TICK_SECONDS) * TICK_SECONDS
+    return floor(preemption.now / TICK_SECONDS) * TICK_SECONDS
 
 
-def _gauge(claim: Claim) -> tuple[str, int]:
+def _gauge(preemption: Preemption) -> tuple[str, int]:
     """By what it is measured how much a claim asks for, and how much that is, rounded up to a power of 2: devices, or
     CPU where there are none."""
     most, found = 0, "cpu"
-    for name, units in claim.request.items():
+    for name, units in preemption.request.items():
         if units > most and "/" in name and FLAVOR not in name:
             most, found = units, name
-    most = most or claim.request.get("cpu", 0)
+    most = most or preemption.request.get("cpu", 0)
     return found, 1 << (most - 1).bit_length() if most > 0 else 0
 
 
-def _times(claim: Claim, unit: VictimUnit) -> float:
+def _times(preemption: Preemption, victim_set: VictimSet) -> float:
     """How many times what the claim asks for a unit has, at least 1."""
-    name, units = _gauge(claim)
-    return max(1.0, unit.request.get(name, 0) / units) if units else 1.0
+    name, units = _gauge(preemption)
+    return max(1.0, victim_set.request.get(name, 0) / units) if units else 1.0
 
 
-def _worked_since(unit: VictimUnit) -> float:
+def _worked_since(victim_set: VictimSet) -> float:
     """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds; endless
     where everything of it has only been bound, and nothing runs yet: then it loses nothing."""
-    if unit.tasks and all([task.state is TaskState.BOUND and task.started is None for task in unit.tasks]):
+    if victim_set.tasks and all(
+        [task.state is TaskState.BOUND and task.started is None for task in victim_set.tasks]
+    ):
         return inf
-    since = unit.started if unit.started is not None else unit.group.created
-    text = unit.group.annotations.get(CHECKPOINTED)
+    since = victim_set.started if victim_set.started is not None else victim_set.group.created
+    text = victim_set.group.annotations.get(CHECKPOINTED)
     if text is not None:
         try:
             return max(since, timestamps.parse_rfc3339(text))

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from windlass.kits.rng import Random as Chance
-from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, asked_of, free_milli
-from windlass.plugins.nodes.count_only import Onlooker
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, request_of, requested_milli
+from windlass.plugins.nodes.count_only import CountOnly
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
@@ -32,7 +32,7 @@ LARGEST = (128_000, 8_000)
 
 def _asked(needs: Needs) -> tuple[int, int]:
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-    return cpu, sum(need.count * need.milli for need in asked_of(needs))
+    return cpu, sum(need.count * need.milli for need in request_of(needs))
 
 
 def _free(nodes: NodeView) -> tuple[IntArray, IntArray]:
@@ -85,7 +85,7 @@ class GpuPacking(_RowScore):
     name = "gpu-packing"
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        asked = asked_of(needs)
+        asked = request_of(needs)
         if not asked:
             return np.zeros(nodes.size)
         cards = nodes.cards()
@@ -96,13 +96,13 @@ class GpuPacking(_RowScore):
         fresh = np.where(idle, np.maximum(33 - count, count), 50 - need.count)
         if need.milli >= WHOLE:
             return fresh.astype(np.float64)
-        milli = asked_milli(need, cards)
+        milli = requested_milli(need, cards)
         opened = (free >= milli) & (free < WHOLE)
         left = np.where(opened, free, WHOLE).min(axis=1, initial=WHOLE)
         return np.where(opened.any(axis=1), 100 - left // (WHOLE // 10), fresh).astype(np.float64)
 
 
-class GpuClustering(Onlooker):
+class GpuClustering(CountOnly):
     """Counts the pods of each kind on each node; serves one engine."""
 
     name = "gpu-clustering"
@@ -150,7 +150,7 @@ class GpuClustering(Onlooker):
 
 def kind_of(needs: Needs) -> int:
     """0 for a pod without cards, 1 for part of a card, 1 + n for n cards."""
-    asked: Sequence[DeviceNeed] = asked_of(needs)
+    asked: Sequence[DeviceNeed] = request_of(needs)
     if not asked:
         return 0
     return 1 if asked[0].milli < WHOLE else 1 + asked[0].count

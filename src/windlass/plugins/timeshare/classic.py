@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, OptIn, Sharing, opted_in
+from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, OptIn, OptInSharing, opted_in
 from windlass.plugins.timeshare.suspension_cost import EXACT, habit_of, saved_before, saved_seconds
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Rank, Stint
+from windlass.spi.timeshare import Rank, RunSegment
 
 LAS_BOUND_SECONDS = 7200.0
 """Accelerator seconds in the first queue: two hours of one card."""
@@ -27,7 +27,7 @@ def declared(group: Group) -> float | None:
     return group.run_estimate
 
 
-class LeastAttained(Sharing):
+class LeastAttained(OptInSharing):
     name = "las"
 
     def __init__(
@@ -39,14 +39,14 @@ class LeastAttained(Sharing):
         super().__init__(joins, quantum_seconds)
         self._bound = bound_seconds
 
-    def rank(self, stint: Stint) -> Rank:
-        until = self._bound / max(stint.devices, 1.0)
-        if stint.attained + EXACT >= until:
+    def rank(self, segment: RunSegment) -> Rank:
+        until = self._bound / max(segment.devices, 1.0)
+        if segment.attained + EXACT >= until:
             return Rank(1.0)
         return Rank(0.0, until=until)
 
 
-class ShortestRemaining(Sharing):
+class ShortestRemaining(OptInSharing):
     """``weighed``: by accelerator time. Whose run time nobody knows goes last."""
 
     def __init__(
@@ -62,25 +62,25 @@ class ShortestRemaining(Sharing):
         self._weighed = weighed
         self.name = "srsf" if weighed else "srtf"
 
-    def rank(self, stint: Stint) -> Rank:
-        seconds = self._run_time(stint.group)
-        weight = max(stint.devices, 1.0) if self._weighed else 1.0
+    def rank(self, segment: RunSegment) -> Rank:
+        seconds = self._run_time(segment.group)
+        weight = max(segment.devices, 1.0) if self._weighed else 1.0
         if seconds is None:
             return Rank(float("inf"))
-        return Rank(max(seconds - _done(stint), 0.0) * weight, falls=weight)
+        return Rank(max(seconds - _done(segment), 0.0) * weight, falls=weight)
 
 
-def _done(stint: Stint) -> float:
+def _done(segment: RunSegment) -> float:
     """How much of its work a group has behind it, in seconds, less the restart that is before it. ``stint.memory``:
     what was saved by its last stop, what it had attained then, and since when it runs again."""
-    habit = habit_of(stint)
+    habit = habit_of(segment)
     if habit.free:
-        return stint.attained
-    saved, had, started = stint.memory or (saved_before(stint.group.past, habit), stint.attained, None)
-    run = stint.attained - had
-    if stint.started is None and started is not None:
-        saved += saved_seconds(habit, started, started + run, again=stint.again)
-        had, run = stint.attained, 0.0
-    stint.memory = [saved, had, stint.started]
-    restarts = stint.again if stint.started is not None else stint.attained > 0
+        return segment.attained
+    saved, had, started = segment.memory or (saved_before(segment.group.past, habit), segment.attained, None)
+    run = segment.attained - had
+    if segment.started is None and started is not None:
+        saved += saved_seconds(habit, started, started + run, again=segment.again)
+        had, run = segment.attained, 0.0
+    segment.memory = [saved, had, segment.started]
+    restarts = segment.again if segment.started is not None else segment.attained > 0
     return saved + run - habit.restart * restarts

@@ -40,9 +40,9 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, OptIn, Sharing, opted_in
+from windlass.plugins.timeshare.opt_in import QUANTUM_SECONDS, OptIn, OptInSharing, opted_in
 from windlass.plugins.timeshare.suspension_cost import EXACT, habit_of, loss_seconds, next_saved
-from windlass.spi.timeshare import Counts, Crowd, Rank, Stint, Tally
+from windlass.spi.timeshare import QueueContention, Rank, RunSegment, RunTimeCounts, Tally
 
 FIRST = 600.0
 FACTOR = 4.0
@@ -98,7 +98,7 @@ _Known = tuple[Sequence[float], Sequence[float]]
 """By stretch: how many runs ended in it, how many outlived it."""
 
 
-class LearnedSharing(Sharing):
+class LearnedSharing(OptInSharing):
     name = "learned"
 
     def __init__(self, joins: OptIn = opted_in, tuning: Tuning | None = None) -> None:
@@ -112,30 +112,32 @@ class LearnedSharing(Sharing):
 
     # ------------------------------------------------------------------ ranks
 
-    def rank(self, stint: Stint) -> Rank:
-        at = bisect_right(self._edges, stint.attained + EXACT) - 1
-        if stint.memory != at:
-            self._passed(stint, at)
-        size = _size(stint.devices)
-        cost = self.cost(stint, at, size) * self._weight(stint)
+    def rank(self, segment: RunSegment) -> Rank:
+        at = bisect_right(self._edges, segment.attained + EXACT) - 1
+        if segment.memory != at:
+            self._passed(segment, at)
+        size = _size(segment.devices)
+        cost = self.cost(segment, at, size) * self._weight(segment)
         until = self._edges[at + 1] if at + 1 < STRETCHES else None
         return Rank(
             cost,
             until=until,
-            waited_until=stint.waited + self.tuning.patience_seconds / STEPS,
+            waited_until=segment.waited + self.tuning.patience_seconds / STEPS,
             rests=self.tuning.quantum_seconds,
         )
 
-    def cost(self, stint: Stint, at: int, size: int) -> float:
+    def cost(self, segment: RunSegment, at: int, size: int) -> float:
         """The seconds per ending that are expected of a group from the beginning of a stretch on."""
         return self._reckoned(size).costs[at]
 
-    def ways(self, stint: Stint, at: int, size: int) -> list[tuple[float, float]]:
+    def ways(self, segment: RunSegment, at: int, size: int) -> list[tuple[float, float]]:
         """Up to which divisions a group may be followed from the beginning of a stretch on: the seconds spent, and the
         endings, that are expected."""
         return self._reckoned(size).ways[at]
 
-    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+    def spared_until(
+        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    ) -> float:
         begun = self.quantum_over(victim, claimer, now)
         if begun > now:
             return begun
@@ -149,27 +151,29 @@ class LearnedSharing(Sharing):
             return begun
         return next_saved(victim, habit, now) if habit.restart * price <= worth else math.inf
 
-    def worth(self, claimer: Stint, rank: float) -> float:
+    def worth(self, claimer: RunSegment, rank: float) -> float:
         """How many seconds it is worth to serve a claimer before somebody of that rank."""
         at = bisect_right(self._edges, claimer.attained + EXACT) - 1
         ending = rank / self._weight(claimer)
         return max([ending * ends - spent for spent, ends in self.ways(claimer, at, _size(claimer.devices))])
 
-    def _weight(self, stint: Stint) -> float:
+    def _weight(self, segment: RunSegment) -> float:
         """What time counts for: more for the nodes that it fills, less once it has waited long."""
-        return (1.0 + stint.devices / self.tuning.node) / (1.0 + stint.waited / self.tuning.patience_seconds)
+        return (1.0 + segment.devices / self.tuning.node) / (
+            1.0 + segment.waited / self.tuning.patience_seconds
+        )
 
-    def ended(self, stint: Stint) -> None:
-        at = bisect_right(self._edges, stint.attained + EXACT) - 1
-        self._passed(stint, at)
-        self._count(_size(stint.devices), at, ended=True)
+    def ended(self, segment: RunSegment) -> None:
+        at = bisect_right(self._edges, segment.attained + EXACT) - 1
+        self._passed(segment, at)
+        self._count(_size(segment.devices), at, ended=True)
 
     def remembered(self) -> object:
         """All counts, those of all sizes first."""
         return [asdict(self._all), {str(size): asdict(counts) for size, counts in self._sizes.items()}]
 
     def recall(self, learned: object) -> None:
-        """See :class:`~windlass.spi.scoring.Remembers`."""
+        """See :class:`~windlass.spi.scoring.RemembersState`."""
         self._all, self._sizes = msgspec.convert(learned, tuple[_Counts, dict[int, _Counts]], strict=False)
 
     # ------------------------------------------------------------------ kept across restarts
@@ -178,13 +182,13 @@ class LearnedSharing(Sharing):
     def counted(self) -> float:
         return self._all.seen
 
-    def counts(self) -> Counts:
-        """See :class:`~windlass.spi.timeshare.Counting`."""
+    def counts(self) -> RunTimeCounts:
+        """See :class:`~windlass.spi.timeshare.PersistentCounts`."""
         sizes = {size: counts.tally() for size, counts in sorted(self._sizes.items()) if counts.seen}
-        return Counts(tuple(self._edges), self._all.tally(), sizes)
+        return RunTimeCounts(tuple(self._edges), self._all.tally(), sizes)
 
-    def resume(self, counts: Counts) -> None:
-        """See :class:`~windlass.spi.timeshare.Counting`."""
+    def resume(self, counts: RunTimeCounts) -> None:
+        """See :class:`~windlass.spi.timeshare.PersistentCounts`."""
         if list(counts.divisions) != self._edges:
             raise ValueError("they were counted with other divisions")
         tallies = (counts.every, *counts.sizes.values())
@@ -195,13 +199,13 @@ class LearnedSharing(Sharing):
 
     # ------------------------------------------------------------------ learning
 
-    def _passed(self, stint: Stint, at: int) -> None:
+    def _passed(self, segment: RunSegment, at: int) -> None:
         """Count the stretches that the run has outlived since it was looked at last; of one that was never, who looked
         before has counted them."""
-        before = at if stint.memory is None else stint.memory
+        before = at if segment.memory is None else segment.memory
         for stretch in range(before, at):
-            self._count(_size(stint.devices), stretch, ended=False)
-        stint.memory = at
+            self._count(_size(segment.devices), stretch, ended=False)
+        segment.memory = at
 
     def _count(self, size: int, stretch: int, *, ended: bool) -> None:
         for counts in (self._all, self._of_size(size)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from windlass.plugins.timeshare.suspension_cost import CHECKPOINTED
 from windlass.spi.objects import Group, Queue
 from windlass.spi.plugins import QueueView
-from windlass.spi.timeshare import Crowd, Stint
+from windlass.spi.timeshare import QueueContention, RunSegment
 
 TIME_SHARE = "windlass.dev/time-share"
 QUANTUM_SECONDS = 60.0
@@ -44,7 +44,7 @@ def everybody(group: Group, path: Sequence[QueueView]) -> bool:
     return group.preemptible
 
 
-class Sharing:
+class OptInSharing:
     """A start is left alone for a quantum: longer the more accelerators the victim has for each of the claimer's,
     as its restart then costs more than the claimer gains."""
 
@@ -55,14 +55,16 @@ class Sharing:
     def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
         return self._joins(group, path)
 
-    def spared_until(self, victim: Stint, claimer: Stint, rank: float, crowd: Crowd, now: float) -> float:
+    def spared_until(
+        self, victim: RunSegment, claimer: RunSegment, rank: float, crowd: QueueContention, now: float
+    ) -> float:
         return self.quantum_over(victim, claimer, now)
 
-    def quantum_over(self, victim: Stint, claimer: Stint, now: float) -> float:
+    def quantum_over(self, victim: RunSegment, claimer: RunSegment, now: float) -> float:
         """Until when a start is left alone by a claimer."""
         started, devices, asked = victim.started, victim.devices, claimer.devices
         quantum = self._quantum * (devices if devices > 1.0 else 1.0) / (asked if asked > 1.0 else 1.0)
         return now + quantum if started is None else started + quantum
 
-    def ended(self, stint: Stint) -> None:
+    def ended(self, segment: RunSegment) -> None:
         pass

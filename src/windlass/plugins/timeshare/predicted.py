@@ -15,7 +15,7 @@ from bisect import bisect_right
 from windlass.plugins.timeshare.gittins import STRETCHES, LearnedSharing, Tuning, least
 from windlass.plugins.timeshare.opt_in import OptIn, opted_in
 from windlass.spi.objects import Group
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 REMEMBERED = 4096
 """Of so many lists of runs the counts are kept."""
@@ -29,13 +29,17 @@ class PredictedSharing(LearnedSharing):
         self._counts: dict[tuple[float, ...], tuple[list[float], list[float]]] = {}
         """Runs → :meth:`_counted`: a group is ranked many times by the same."""
 
-    def cost(self, stint: Stint, at: int, size: int) -> float:
-        return least(self.ways(stint, at, size)) if self._runs(stint.group) else super().cost(stint, at, size)
+    def cost(self, segment: RunSegment, at: int, size: int) -> float:
+        return (
+            least(self.ways(segment, at, size))
+            if self._runs(segment.group)
+            else super().cost(segment, at, size)
+        )
 
-    def ways(self, stint: Stint, at: int, size: int) -> list[tuple[float, float]]:
-        runs = self._runs(stint.group)
+    def ways(self, segment: RunSegment, at: int, size: int) -> list[tuple[float, float]]:
+        runs = self._runs(segment.group)
         if not runs:
-            return super().ways(stint, at, size)
+            return super().ways(segment, at, size)
         known = self._known(self._of_size(size))
         return self._ways((*known, self._counted(runs)), at)
 

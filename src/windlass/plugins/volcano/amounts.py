@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.api.reasons import Reason
 from windlass.spi.objects import QueueState, Resources
-from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.quantities import from_units
 
 DESERVED = "deserved"
@@ -25,17 +25,17 @@ def plus(held: Mapping[str, int], more: Mapping[str, int], sign: int = 1) -> dic
     return found
 
 
-def closed(path: Sequence[QueueView]) -> Refusal | None:
+def closed(path: Sequence[QueueView]) -> Rejection | None:
     """The refusal of a queue that is not open, or whose ancestor is not."""
     for queue in path:
         if queue.spec.state is not QueueState.OPEN:
-            return Refusal(Reason.QUEUE_CLOSED, queue=queue.name, detail=f"queue {queue.name} is not open")
+            return Rejection(Reason.QUEUE_CLOSED, queue=queue.name, detail=f"queue {queue.name} is not open")
     return None
 
 
 def beyond(
     queue: QueueView, held: Resources, request: Resources, bounds: Resources, what: str
-) -> Refusal | None:
+) -> Rejection | None:
     """The refusal for the first requested resource of which ``held`` and ``request`` exceed the bound.
 
     A resource without a bound is unbounded. ``what`` names the bound to people. A bound below what the queue was given
@@ -49,7 +49,7 @@ def beyond(
         if units > left:
             stated = queue.spec.capability.get(name)
             shared = what != DESERVED and (stated is None or bound < stated)
-            return Refusal(
+            return Rejection(
                 Reason.WAITING_FOR_SHARE if shared else Reason.WAITING_FOR_QUOTA,
                 queue=queue.name,
                 resource=name,

@@ -19,7 +19,7 @@ from windlass.spi.plugins import Footprint, Trend
 LISTED = "binpack.resources"
 
 
-class Binpack:
+class VolcanoBinpack:
     """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight.
 
     A node without the resource, or with too little of it left, adds nothing for it, but its weight still
@@ -67,4 +67,4 @@ def build(arguments: Arguments) -> list[object]:
         weight = number(arguments, key, 1)
         weights[name] = weight if weight >= 0 else 1.0
     whole = number(arguments, "binpack.weight", 1)
-    return [Binpack(weights, whole)] if whole > 0 else []
+    return [VolcanoBinpack(weights, whole)] if whole > 0 else []

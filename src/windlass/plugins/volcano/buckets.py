@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.spi.nodes import IntArray
-from windlass.spi.objects import RoleWishes
+from windlass.spi.objects import RolePreferences
 
 _MIB = 1 << 20
 SELF_APART, OTHERS_NEAR, SELF_NEAR, OTHERS_APART = 4, 3, 2, 1
 
 
-def concern(roles: RoleWishes) -> int:
+def concern(roles: RolePreferences) -> int:
     """How much a role's wishes count when pods are put in order; 0 for one without any."""
     if roles.role in roles.apart:
         return SELF_APART
@@ -32,7 +32,7 @@ def concern(roles: RoleWishes) -> int:
     return OTHERS_APART if roles.apart else 0
 
 
-def order(roles: RoleWishes) -> tuple[int, int]:
+def order(roles: RolePreferences) -> tuple[int, int]:
     """The smaller first: by the job's word, then by :func:`concern`."""
     return roles.place, -concern(roles)
 
@@ -49,11 +49,11 @@ def along(rows: IntArray, counts: Mapping[int, int]) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PodKind:
     """Pods of a job that are alike. ``request``: of each, in engine units."""
 
     number: int
-    roles: RoleWishes
+    roles: RolePreferences
     request: Mapping[str, int]
 
     @property
@@ -80,7 +80,7 @@ class Buckets:
     """Of one job. ``waiting``: kind → pods; ``there``: kind → row → pods."""
 
     def __init__(
-        self, kinds: Sequence[Kind], waiting: Mapping[int, int], there: Mapping[int, Mapping[int, int]]
+        self, kinds: Sequence[PodKind], waiting: Mapping[int, int], there: Mapping[int, Mapping[int, int]]
     ) -> None:
         self._kinds = {
             kind.number: kind

@@ -24,7 +24,15 @@ from windlass.plugins.volcano.capacity import PODS, CapacitySpares
 from windlass.spi.objects import Dialect, Resources
 from windlass.spi.plugins import QueueView
 from windlass.spi.tiers import Tiers
-from windlass.spi.victims import Claim, Denied, Loot, Scope, Taken, Terms, VictimUnit
+from windlass.spi.victims import (
+    FreedResources,
+    Preemption,
+    PreemptionDenied,
+    PreemptionTerms,
+    Taken,
+    VictimScope,
+    VictimSet,
+)
 
 PREEMPT = "gangpreempt"
 RECLAIM = "gangreclaim"
@@ -51,48 +59,54 @@ class Bundles:
     def may_grant(self, action: str, dialect: Dialect) -> bool:
         return _speaks(action, dialect) is not None
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        action = _action(claim)
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        action = _action(preemption)
         if action is None:
             return None
-        if claim.extra:
-            return Denied(Reason.INSUFFICIENT_RESOURCES, detail="it holds its minimum")
+        if preemption.extra:
+            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, detail="it holds its minimum")
         if action == PREEMPT:
-            return Terms(Scope.OWN_QUEUE)
-        if self._tiers.overused(claim.path[0]):
-            return Denied(Reason.WAITING_FOR_SHARE, detail="its queue holds all that it deserves")
-        refusal = self._tiers.may_claim(claim.path, claim.request)
-        if refusal is not None:
-            return Denied(refusal.code, detail=refusal.detail)
-        if self._capacity is None and exceeds(claim.path[0], claim.request.items()):
-            return Denied(Reason.WAITING_FOR_SHARE, detail="its queue would hold more than its fair share")
-        return Terms(Scope.OTHER_QUEUES)
+            return PreemptionTerms(VictimScope.OWN_QUEUE)
+        if self._tiers.overused(preemption.path[0]):
+            return PreemptionDenied(Reason.WAITING_FOR_SHARE, detail="its queue holds all that it deserves")
+        rejection = self._tiers.may_claim(preemption.path, preemption.request)
+        if rejection is not None:
+            return PreemptionDenied(rejection.code, detail=rejection.detail)
+        if self._capacity is None and exceeds(preemption.path[0], preemption.request.items()):
+            return PreemptionDenied(
+                Reason.WAITING_FOR_SHARE, detail="its queue would hold more than its fair share"
+            )
+        return PreemptionTerms(VictimScope.OTHER_QUEUES)
 
     # ------------------------------------------------------------------ who is spared
 
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        if _action(claim) is None:
+    def spares_queue(self, preemption: Preemption, path: Sequence[QueueView]) -> bool:
+        if _action(preemption) is None:
             return False
         queue = path[0]
         if queue.spec.dialect is not Dialect.VOLCANO:
             return True
-        return _action(claim) == RECLAIM and not queue.spec.reclaimable
+        return _action(preemption) == RECLAIM and not queue.spec.reclaimable
 
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        action = _action(claim)
+    def spares(self, preemption: Preemption, victim_set: VictimSet) -> bool:
+        action = _action(preemption)
         if action is None:
             return False
-        if unit.core and unit.ready and (claim.action.endswith(SURPLUS) or not self._whole[action]):
+        if (
+            victim_set.core
+            and victim_set.ready
+            and (preemption.action.endswith(SURPLUS) or not self._whole[action])
+        ):
             return True
-        return action == PREEMPT and unit.group.priority >= claim.group.priority
+        return action == PREEMPT and victim_set.group.priority >= preemption.group.priority
 
     # ------------------------------------------------------------------ the order
 
-    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+    def victim_queue_key(self, preemption: Preemption, queue: QueueView, taken: Mapping[str, int]) -> Any:
         """Of lower priority first, then the one that holds the larger part of its fair share."""
-        if _action(claim) is None:
+        if _action(preemption) is None:
             return None
-        held = plus(claim.held(queue), taken, -1)
+        held = plus(preemption.held(queue), taken, -1)
         fair = queue.fair_share
         share = max(
             (Fraction(units, fair[name]) for name, units in held.items() if fair.get(name, 0) > 0),
@@ -100,42 +114,45 @@ class Bundles:
         )
         return queue.spec.priority, -share
 
-    def goes_by(self, claim: Claim) -> Hashable:
+    def goes_by(self, preemption: Preemption) -> Hashable:
         """How much of what a part has the claimer needs."""
-        return None if _action(claim) is None else tuple(sorted(claim.request.items()))
+        return None if _action(preemption) is None else tuple(sorted(preemption.request.items()))
 
-    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
-        action = _action(claim)
+    def victim_key(self, preemption: Preemption, victim_set: VictimSet) -> Any:
+        action = _action(preemption)
         if action is None:
             return None
-        broken = unit.core and unit.ready
-        priority = unit.group.priority if action == PREEMPT else 0
-        return broken, priority, -_use(claim.request, unit.request), -unit.group.created
+        broken = victim_set.core and victim_set.ready
+        priority = victim_set.group.priority if action == PREEMPT else 0
+        return broken, priority, -_use(preemption.request, victim_set.request), -victim_set.group.created
 
     # ------------------------------------------------------------------ the rules
 
-    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+    def may_take(self, preemption: Preemption, victim_set: VictimSet, taken: Taken) -> bool:
         """Reclaiming: each pod of the part, one after the other, may go."""
-        if _action(claim) != RECLAIM:
+        if _action(preemption) != RECLAIM:
             return True
-        left = {queue.name: plus(claim.held(queue), taken.get(queue.name, {}), -1) for queue in unit.path}
-        for task in unit.tasks:
+        left = {
+            queue.name: plus(preemption.held(queue), taken.get(queue.name, {}), -1)
+            for queue in victim_set.path
+        }
+        for task in victim_set.tasks:
             held = {name: units for name, units in task.needs.request if units > 0}
-            if not self._gives(claim, unit.path, held, left):
+            if not self._gives(preemption, victim_set.path, held, left):
                 return False
-            for queue in unit.path:
+            for queue in victim_set.path:
                 left[queue.name] = plus(left[queue.name], held, -1)
         return True
 
     def _gives(
         self,
-        claim: Claim,
+        preemption: Preemption,
         path: Sequence[QueueView],
         held: Resources,
         left: Mapping[str, Mapping[str, int]],
     ) -> bool:
         if self._capacity is not None:
-            return self._capacity.may_go(claim.path, claim.request, path, held, left)
+            return self._capacity.may_go(preemption.path, preemption.request, path, held, left)
         fair, leaf = path[0].fair_share, left[path[0].name]
         return any(
             leaf.get(name, 0) > fair.get(name, 0)
@@ -143,13 +160,13 @@ class Bundles:
             if units > 0 and (name != PODS or name in fair)
         )
 
-    def validates(self, claim: Claim, loot: Loot) -> bool:
+    def validates(self, preemption: Preemption, freed: FreedResources) -> bool:
         return True
 
 
-def _action(claim: Claim) -> str | None:
+def _action(preemption: Preemption) -> str | None:
     """The action that these rules are for; ``None`` for any other claim."""
-    return _speaks(claim.action, claim.group.dialect)
+    return _speaks(preemption.action, preemption.group.dialect)
 
 
 def _speaks(action: str, dialect: Dialect) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from windlass.plugins.volcano.amounts import DESERVED, asked, beyond, closed, plus
 from windlass.spi.objects import Resources
-from windlass.spi.plugins import FLAVOR, QueueView, Refusal, plain_due
-from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
+from windlass.spi.plugins import FLAVOR, QueueView, Rejection, plain_due
+from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
 
 PODS = "pods"
 
@@ -43,25 +43,27 @@ class _Capacity:
 class CapacityAllots(_Capacity):
     """Open, and within the real capability on every requested resource, at every level."""
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
-        refusal = closed(path)
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
+        rejection = closed(path)
         for queue in self._path(path):
-            refusal = refusal or beyond(queue, queue.committed, request, queue.real_capability, "capability")
-        return refusal
+            rejection = rejection or beyond(
+                queue, queue.committed, request, queue.real_capability, "capability"
+            )
+        return rejection
 
 
 class CapacityAdmits(_Capacity):
     """Open, and what the group asks for fits beside what is held and booked, at every level."""
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         path = admission.gang.path
-        refusal = closed(path)
+        rejection = closed(path)
         for queue in self._path(path):
             held = plus(queue.committed, admission.booked.get(queue.name, {}))
-            refusal = refusal or beyond(
+            rejection = rejection or beyond(
                 queue, held, admission.gang.spec.min_resources, queue.real_capability, "capability"
             )
-        return refusal or Vote.PERMIT
+        return rejection or Vote.PERMIT
 
 
 class CapacityClaims(_Capacity):
@@ -69,11 +71,11 @@ class CapacityClaims(_Capacity):
     its deserved amount on at least one requested resource and on each device model that is named; or, with
     ``ancestorReclaimLevel``, one of its nearest ancestors."""
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         leaf = path[0]
-        refusal = closed(path) or beyond(leaf, leaf.committed, request, leaf.real_capability, "capability")
-        if refusal is not None:
-            return refusal
+        rejection = closed(path) or beyond(leaf, leaf.committed, request, leaf.real_capability, "capability")
+        if rejection is not None:
+            return rejection
         for queue in (leaf, *_below_root(path, self._levels)):
             if self._within_somewhere(queue, request):
                 return None

@@ -10,7 +10,7 @@ from windlass.spi.tiers import Purpose, TaskView
 COOLDOWN = "volcano.sh/cooldown-time"
 
 
-class Cooldown:
+class VolcanoCooldown:
     name = "cdp"
     protects = True
     timed = True

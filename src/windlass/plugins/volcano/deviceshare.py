@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from windlass.plugins.argument_values import Arguments, number
-from windlass.plugins.devices.device_arrays import WHOLE, asked_milli, free_milli
+from windlass.plugins.devices.device_arrays import WHOLE, free_milli, requested_milli
 from windlass.plugins.dialects import VOLCANO
-from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.devices import CandidateDevice, DeviceNeed
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
@@ -28,7 +28,7 @@ BINPACK, SPREAD = "binpack", "spread"
 WEIGHT, POLICY = "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy"
 
 
-class CardPolicy:
+class DevicePolicy:
     """Which card of a node."""
 
     name = "deviceshare-cards"
@@ -38,7 +38,9 @@ class CardPolicy:
     def __init__(self, policy: str) -> None:
         self._policy = policy
 
-    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+    def prefer(
+        self, needs: Needs, need: DeviceNeed, cards: Sequence[CandidateDevice]
+    ) -> Sequence[float] | None:
         if needs.dialect is not Dialect.VOLCANO or need.pack is not None:
             return None
         if self._policy == BINPACK:
@@ -71,7 +73,7 @@ class DeviceShareScore:
         if not cards.exists.shape[1]:
             return np.zeros(nodes.size)
         free = free_milli(nodes, cards)
-        asked = asked_milli(need, cards)
+        asked = requested_milli(need, cards)
         fits = free >= asked
         sharers = np.where(free < WHOLE, np.maximum(cards.sharers, 1), 0)
         used = cards.memory_mib - cards.free_mib
@@ -98,7 +100,7 @@ def build(arguments: Arguments, *, scores: bool) -> list[object]:
     """``scores``: whether the switch for node scores is on."""
     policy = str(arguments.get(POLICY) or "")
     weight = number(arguments, WEIGHT, 0)
-    found: list[object] = [CardPolicy(policy)]
+    found: list[object] = [DevicePolicy(policy)]
     if scores and weight > 0 and policy in (BINPACK, SPREAD):
         found.append(DeviceShareScore(policy, weight))
     return found

@@ -1,6 +1,6 @@
 """Volcano's fair shares: ``proportion`` (by weight, bounded by the demand) and ``capacity`` (as stated).
 
-``Share.fair`` is what Volcano calls deserved. The formulas are those of Volcano's plugins of the same
+``QueueShare.fair`` is what Volcano calls deserved. The formulas are those of Volcano's plugins of the same
 names; amounts are integers, scaled by 2^32 while ``proportion`` halves and thirds them, and a difference
 below a tenth of a unit is none, as in Volcano.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from windlass.spi.objects import Dialect, Queue, Resources
 from windlass.spi.plugins import QueueView, plain_due
-from windlass.spi.shares import Cause, Part, Share
+from windlass.spi.shares import QueueShare, ShareCause, SharePart
 
 SCALE = 32
 """Bits behind the point while shares are divided."""
@@ -85,19 +85,19 @@ class CapacityDivision:
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
-    ) -> Sequence[Share]:
+    ) -> Sequence[QueueShare]:
         bounds = flat_capabilities(queues, total) if self.flat else child_capabilities(parent, queues)
         found = []
         for queue, bound in zip(queues, bounds, strict=True):
             fair = dict(plain_due(queue.spec.deserved))
             if self.flat:
                 fair = {name: min(units, bound.get(name, units)) for name, units in fair.items()}
-            parts = {name: (Part(Cause.DESERVED, units),) for name, units in fair.items() if units}
+            parts = {name: (SharePart(ShareCause.DESERVED, units),) for name, units in fair.items() if units}
             for name, units in queue.spec.guarantee.items():
                 if units > fair.get(name, 0):
                     fair[name] = units
-                    parts[name] = (Part(Cause.GUARANTEED, units),)
-            found.append(Share(fair, fair, bound, parts))
+                    parts[name] = (SharePart(ShareCause.GUARANTEED, units),)
+            found.append(QueueShare(fair, fair, bound, parts))
         return found
 
 
@@ -140,7 +140,7 @@ class ProportionDivision:
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
-    ) -> Sequence[Share]:
+    ) -> Sequence[QueueShare]:
         if len(queues) == 1 and not queues[0].spec.guarantee and queues[0].spec.weight > 0:
             spec, known = queues[0].spec, self._bounds
             if known is None or known[0] is not spec or known[1] is not total:
@@ -161,15 +161,15 @@ class ProportionDivision:
         for at, queue in enumerate(queues):
             claim = claims.get(at)
             if claim is None:
-                found.append(Share({}, {}, bounds[at]))
+                found.append(QueueShare({}, {}, bounds[at]))
                 continue
             fair = {name: (units + CLOSE) >> SCALE for name, units in claim.given.items()}
             parts = {name: _parts(queue, name, units, weights) for name, units in fair.items() if units}
-            found.append(Share(fair, fair, bounds[at], parts))
+            found.append(QueueShare(fair, fair, bounds[at], parts))
         return found
 
 
-def _alone(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]) -> Share:
+def _alone(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]) -> QueueShare:
     """What is left of the rounds for a queue that is the only one, and has no guarantee."""
     fair = {
         name: min(units, total.get(name, 0), bounds.get(name, units))
@@ -178,7 +178,7 @@ def _alone(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]
     }
     weight = queue.spec.weight
     parts = {name: _parts(queue, name, units, weight) for name, units in fair.items() if units}
-    return Share(fair, fair, bounds, parts)
+    return QueueShare(fair, fair, bounds, parts)
 
 
 def _rounds(claims: list[_Claim], total: dict[str, int]) -> None:
@@ -222,7 +222,7 @@ def _same(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
     return all(abs(one.get(name, 0) - other.get(name, 0)) < CLOSE for name in {*one, *other})
 
 
-def _parts(queue: QueueView, name: str, units: int, weights: int) -> tuple[Part, ...]:
+def _parts(queue: QueueView, name: str, units: int, weights: int) -> tuple[SharePart, ...]:
     if units <= queue.spec.guarantee.get(name, 0):
-        return (Part(Cause.GUARANTEED, units),)
-    return (Part(Cause.SURPLUS, units, float(queue.spec.weight), float(weights)),)
+        return (SharePart(ShareCause.GUARANTEED, units),)
+    return (SharePart(ShareCause.SURPLUS, units, float(queue.spec.weight), float(weights)),)

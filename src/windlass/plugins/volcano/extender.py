@@ -16,10 +16,10 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import Arguments, boolean, duration
 from windlass.plugins.dialects import VOLCANO
-from windlass.spi.extender import Hooks, Matter, NodeJudge, Opinion
+from windlass.spi.extender import ExtenderCall, ExtenderEndpoints, NodeExtender, NodeVerdict
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Finding, Footprint
+from windlass.spi.plugins import Footprint, NodeBlocker
 
 UNANSWERED = "it has not answered yet"
 
@@ -31,15 +31,15 @@ class Extender:
     footprint = Footprint.STATIC
     dialects = VOLCANO
 
-    def __init__(self, hooks: Hooks, *, closes: bool = True) -> None:
+    def __init__(self, hooks: ExtenderEndpoints, *, closes: bool = True) -> None:
         """``closes``: whether it is a filter, too."""
         self.hooks = hooks
         self.weight = 1.0
         self._closes = closes and bool(hooks.predicate)
-        self._judge: NodeJudge | None = None
+        self._judge: NodeExtender | None = None
 
-    def take_judge(self, judge: NodeJudge) -> None:
-        self._judge = judge
+    def take_judge(self, extender: NodeExtender) -> None:
+        self._judge = extender
 
     def changed(self, now: float) -> bool:
         return self._judge is not None and self._judge.learned()
@@ -56,13 +56,13 @@ class Extender:
             nodes.size
         )
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         said = self._said(needs, nodes) if self._closes else None
         if said is None:
             return []
         words = [said.get(name, _WAITS).refusal for name in nodes.names()]
         return [
-            Finding(Reason.REFUSED_BY_EXTENDER, np.array([word == why for word in words]), detail=why)
+            NodeBlocker(Reason.REFUSED_BY_EXTENDER, np.array([word == why for word in words]), detail=why)
             for why in sorted({word for word in words if word})
         ]
 
@@ -74,28 +74,28 @@ class Extender:
         points = [said[name].points if name in said else 0.0 for name in nodes.names()]
         return np.clip(np.array(points), 0.0, 100.0)
 
-    def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, Opinion] | None:
+    def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, NodeVerdict] | None:
         if self._judge is None or needs.dialect is not Dialect.VOLCANO or not self.hooks.concerned(needs):
             return None
         return self._judge.opinions(needs.node_part(), [name for name in nodes.names() if name])
 
 
-_WAITS = Opinion(UNANSWERED)
+_WAITS = NodeVerdict(UNANSWERED)
 
 
-def hooks_of(arguments: Arguments) -> Hooks:
+def hooks_of(arguments: Arguments) -> ExtenderEndpoints:
     """Volcano's arguments: ``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.ignorable`` (false),
     ``extender.managedResources`` (a list; a text is read as one with commas), ``extender.predicateVerb``,
-    ``extender.prioritizeVerb``, and ``extender.<matter>Verb`` of every :class:`Matter`."""
+    ``extender.prioritizeVerb``, and ``extender.<matter>Verb`` of every :class:`ExtenderCall`."""
 
     def text(name: str) -> str:
         return str(arguments.get(f"extender.{name}") or "").strip()
 
     seconds = duration(text("httpTimeout"))
-    verbs = {matter: text(f"{matter}Verb") for matter in Matter}
+    verbs = {matter: text(f"{matter}Verb") for matter in ExtenderCall}
     managed = arguments.get("extender.managedResources") or ()
     names = managed.split(",") if isinstance(managed, str) else managed
-    return Hooks(
+    return ExtenderEndpoints(
         text("urlPrefix").rstrip("/"),
         text("predicateVerb"),
         text("prioritizeVerb"),

@@ -17,35 +17,42 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.plugins.dialects import VOLCANO
-from windlass.spi.consent import LATER, Outcome
-from windlass.spi.extender import Consultant, Hooks, Matter, NoReply, Question, Reply
+from windlass.spi.consent import LATER, ProposedDecision
+from windlass.spi.extender import (
+    ExtenderCall,
+    ExtenderClient,
+    ExtenderEndpoints,
+    ExtenderReply,
+    ExtenderRequest,
+    ExtenderUnavailable,
+)
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView, Refusal
-from windlass.spi.tiers import Admission, GangView, Purpose, TaskView, Vote
+from windlass.spi.plugins import QueueView, Rejection
+from windlass.spi.tiers import EnqueueRequest, GangView, Purpose, TaskView, Vote
 
 AGAIN_SECONDS = 10.0
-_TOLD = (Matter.ENQUEUED, Matter.ALLOCATE, Matter.DEALLOCATE)
-_IN_ROUNDS = frozenset(Matter) - {Matter.OPEN, Matter.CLOSE}
+_TOLD = (ExtenderCall.ENQUEUED, ExtenderCall.ALLOCATE, ExtenderCall.DEALLOCATE)
+_IN_ROUNDS = frozenset(ExtenderCall) - {ExtenderCall.OPEN, ExtenderCall.CLOSE}
 
 
-class Desk:
+class ExtenderContext:
     """Where the voters of one configured extender ask."""
 
     name = "extender"
     dialects = VOLCANO
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: ExtenderEndpoints) -> None:
         self.hooks = hooks
-        self._consultant: Consultant | None = None
+        self._consultant: ExtenderClient | None = None
         self._sitting = False
         self._open = False
-        self._known: dict[Question, Reply | NoReply] = {}
+        self._known: dict[ExtenderRequest, ExtenderReply | ExtenderUnavailable] = {}
         self._now = 0.0
         self._due: float | None = None
         self._cut_short = False
 
-    def take_consultant(self, consultant: Consultant) -> None:
-        self._consultant = consultant
+    def take_consultant(self, client: ExtenderClient) -> None:
+        self._consultant = client
 
     # ------------------------------------------------------------------ rounds
 
@@ -73,31 +80,31 @@ class Desk:
 
     # ------------------------------------------------------------------ questions
 
-    def asks(self, matter: Matter) -> bool:
+    def asks(self, matter: ExtenderCall) -> bool:
         return bool(self.hooks.verbs.get(matter))
 
     def concerned(self, task: TaskView) -> bool:
         needs = task.task.needs
         return needs.dialect is Dialect.VOLCANO and self.hooks.concerned(needs)
 
-    def ask(self, question: Question) -> Reply | NoReply | None:
+    def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable | None:
         """``None``: there is nobody to ask, or nothing is being decided (somebody only wants to know)."""
-        if self._consultant is None or not self.asks(question.matter):
+        if self._consultant is None or not self.asks(request.matter):
             return None
         if not self._sitting:
-            return self._known.get(question)
-        told = question.matter in _TOLD
-        answer = None if told else self._known.get(question)
+            return self._known.get(request)
+        told = request.matter in _TOLD
+        answer = None if told else self._known.get(request)
         if answer is None:
             if not self._open:
                 self._open = True
                 self._consultant.open()
-            answer = self._consultant.ask(question)
+            answer = self._consultant.ask(request)
             if told:
                 self._known.clear()
-            elif isinstance(answer, Reply) or not answer.later:
-                self._known[question] = answer
-        if isinstance(answer, NoReply) and not told:
+            elif isinstance(answer, ExtenderReply) or not answer.later:
+                self._known[request] = answer
+        if isinstance(answer, ExtenderUnavailable) and not told:
             self.was_no(at_once=answer.later)
             self._cut_short = self._cut_short or answer.later
         return answer
@@ -108,11 +115,11 @@ class Desk:
         self._due = moment if self._due is None else min(self._due, moment)
 
 
-def _refusal(what: str, answer: Reply | NoReply) -> Refusal:
-    if isinstance(answer, NoReply) and answer.later:
+def _refusal(what: str, answer: ExtenderReply | ExtenderUnavailable) -> Rejection:
+    if isinstance(answer, ExtenderUnavailable) and answer.later:
         return LATER
-    said = answer.why if isinstance(answer, NoReply) else answer.refusal
-    return Refusal(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {said}" if said else what)
+    said = answer.why if isinstance(answer, ExtenderUnavailable) else answer.refusal
+    return Rejection(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {said}" if said else what)
 
 
 class ExtenderSpares:
@@ -120,28 +127,28 @@ class ExtenderSpares:
 
     name = "extender"
 
-    def __init__(self, desk: Desk, purpose: Purpose) -> None:
-        self._desk = desk
+    def __init__(self, context: ExtenderContext, purpose: Purpose) -> None:
+        self._context = context
         self._purpose = purpose
-        self._matter = Matter.PREEMPTABLE if purpose is Purpose.PREEMPT else Matter.RECLAIMABLE
+        self._matter = ExtenderCall.PREEMPTABLE if purpose is Purpose.PREEMPT else ExtenderCall.RECLAIMABLE
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
-        desk = self._desk
-        if purpose is not self._purpose or not desk.concerned(claimer):
+        context = self._context
+        if purpose is not self._purpose or not context.concerned(claimer):
             return None
         keys = tuple(candidate.task.key for candidate in candidates)
-        answer = desk.ask(Question(self._matter, task=claimer.task.key, others=keys))
-        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+        answer = context.ask(ExtenderRequest(self._matter, task=claimer.task.key, others=keys))
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
             return None
-        if isinstance(answer, NoReply):
+        if isinstance(answer, ExtenderUnavailable):
             return []
         if not answer.status:
             return None
         found = [candidate for candidate in candidates if candidate.task.uid in answer.named]
         if not found:
-            desk.was_no()
+            context.was_no()
         return found
 
 
@@ -150,16 +157,16 @@ class ExtenderOveruse:
 
     name = "extender"
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ExtenderContext) -> None:
+        self._context = context
 
     def overused(self, queue: QueueView) -> bool:
-        answer = self._desk.ask(Question(Matter.OVERUSED, queue=queue.name))
-        if isinstance(answer, NoReply):
-            return not self._desk.hooks.ignorable
+        answer = self._context.ask(ExtenderRequest(ExtenderCall.OVERUSED, queue=queue.name))
+        if isinstance(answer, ExtenderUnavailable):
+            return not self._context.hooks.ignorable
         if answer is None or not answer.yes:
             return False
-        self._desk.was_no()
+        self._context.was_no()
         return True
 
 
@@ -169,23 +176,23 @@ class ExtenderAdmits:
     name = "extender"
     personal = True
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ExtenderContext) -> None:
+        self._context = context
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
-        desk = self._desk
-        answer = desk.ask(Question(Matter.ENQUEUEABLE, group=admission.gang.spec.key))
-        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
+        context = self._context
+        answer = context.ask(ExtenderRequest(ExtenderCall.ENQUEUEABLE, group=admission.gang.spec.key))
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
             return Vote.ABSTAIN
-        if isinstance(answer, NoReply):
-            return _refusal("it could not be asked whether to let it in", NoReply(answer.why))
+        if isinstance(answer, ExtenderUnavailable):
+            return _refusal("it could not be asked whether to let it in", ExtenderUnavailable(answer.why))
         if answer.status < 0:
-            desk.was_no()
+            context.was_no()
             return _refusal("it does not let it in", answer)
         return Vote.PERMIT if answer.status else Vote.ABSTAIN
 
     def admitted(self, gang: GangView) -> None:
-        self._desk.ask(Question(Matter.ENQUEUED, group=gang.spec.key))
+        self._context.ask(ExtenderRequest(ExtenderCall.ENQUEUED, group=gang.spec.key))
 
 
 class ExtenderConsents:
@@ -196,49 +203,49 @@ class ExtenderConsents:
 
     name = "extender"
 
-    def __init__(self, desk: Desk, *, ready: bool = True) -> None:
+    def __init__(self, context: ExtenderContext, *, ready: bool = True) -> None:
         """``ready``: whether ``jobReadyVerb`` is asked."""
-        self._desk = desk
+        self._context = context
         self._asks_ready = ready
 
-    def consents(self, outcome: Outcome) -> Refusal | None:
+    def consents(self, outcome: ProposedDecision) -> Rejection | None:
         told: list[TaskView] = []
-        refusal = self._place(outcome, told) or self._start(outcome)
-        if refusal is not None and outcome.gang is not None:
+        rejection = self._place(outcome, told) or self._start(outcome)
+        if rejection is not None and outcome.gang is not None:
             self._take_back(told)
-            return refusal
+            return rejection
         self._leave(outcome.going)
         return None
 
-    def withdrawn(self, outcome: Outcome) -> None:
+    def withdrawn(self, outcome: ProposedDecision) -> None:
         self._take_back(list(outcome.placed))
 
-    def _place(self, outcome: Outcome, told: list[TaskView]) -> Refusal | None:
-        desk = self._desk
+    def _place(self, outcome: ProposedDecision, told: list[TaskView]) -> Rejection | None:
+        context = self._context
         for task in outcome.placed:
-            if not desk.concerned(task):
+            if not context.concerned(task):
                 continue
             key = task.task.key
-            answer = desk.ask(Question(Matter.ALLOCATE, task=key, seats=(_seat(task),)))
-            if isinstance(answer, NoReply) and not desk.hooks.ignorable:
+            answer = context.ask(ExtenderRequest(ExtenderCall.ALLOCATE, task=key, seats=(_seat(task),)))
+            if isinstance(answer, ExtenderUnavailable) and not context.hooks.ignorable:
                 return _refusal(f"it could not be told of {key}", answer)
-            if isinstance(answer, Reply):
+            if isinstance(answer, ExtenderReply):
                 if answer.refusal:
                     return _refusal(f"it refuses a place for {key}", answer)
                 told.append(task)
         return None
 
-    def _start(self, outcome: Outcome) -> Refusal | None:
-        desk, gang = self._desk, outcome.gang
+    def _start(self, outcome: ProposedDecision) -> Rejection | None:
+        context, gang = self._context, outcome.gang
         if gang is None or not outcome.placed or not self._asks_ready:
             return None
         if gang.spec.dialect is not Dialect.VOLCANO:
             return None
         seats = tuple(_seat(task) for task in outcome.placed)
-        answer = desk.ask(Question(Matter.READY, group=gang.spec.key, seats=seats))
-        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+        answer = context.ask(ExtenderRequest(ExtenderCall.READY, group=gang.spec.key, seats=seats))
+        if answer is None or (isinstance(answer, ExtenderUnavailable) and context.hooks.ignorable):
             return None
-        if isinstance(answer, NoReply):
+        if isinstance(answer, ExtenderUnavailable):
             return _refusal("it could not be asked whether it may start", answer)
         return None if answer.yes else _refusal("it does not let it start", answer)
 
@@ -247,15 +254,15 @@ class ExtenderConsents:
 
     def _leave(self, tasks: Sequence[TaskView]) -> None:
         for task in tasks:
-            if self._desk.concerned(task):
-                question = Question(Matter.DEALLOCATE, task=task.task.key, seats=(_seat(task),))
-                self._desk.ask(question)
+            if self._context.concerned(task):
+                request = ExtenderRequest(ExtenderCall.DEALLOCATE, task=task.task.key, seats=(_seat(task),))
+                self._context.ask(request)
 
 
 def _seat(task: TaskView) -> tuple[str, str]:
     return task.task.key, task.node.name if task.node is not None else ""
 
 
-def asks_in_rounds(hooks: Hooks) -> bool:
+def asks_in_rounds(hooks: ExtenderEndpoints) -> bool:
     """Whether anything is asked or told in the middle of decisions."""
     return bool(hooks.url) and any(hooks.verbs.get(matter) for matter in _IN_ROUNDS)

@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from fractions import Fraction
 
 from windlass.plugins.volcano.amounts import plus
-from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, KeptTree, Key, key_of
+from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, HdrfTree, Key, key_of
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.tiers import GangView, Purpose, TaskView
@@ -41,14 +41,14 @@ class HdrfOrder:
     entangled = True
 
     def __init__(self) -> None:
-        self._trees: dict[str, tuple[int, KeptTree]] = {}
+        self._trees: dict[str, tuple[int, HdrfTree]] = {}
         """The queue above → the stamp of the tree of those below it."""
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> Key:
         if queue.mixed or queue.spec.dialect is Dialect.KAI or not queue.spec.annotations.get(HIERARCHY):
             return ()
         above = queue.parent.name if queue.parent is not None else ""
-        stamp, tree = self._trees.get(above) or (-1, KeptTree())
+        stamp, tree = self._trees.get(above) or (-1, HdrfTree())
         if stamp != queue.stamp:
             tree.renewed(queue.siblings, queue.cluster)
             self._trees[above] = (queue.stamp, tree)
@@ -62,8 +62,8 @@ class HdrfSpares:
     name = "hdrf"
 
     def __init__(self) -> None:
-        self._plain = KeptTree()
-        self._trees: dict[frozenset[str], KeptTree] = {}
+        self._plain = HdrfTree()
+        self._trees: dict[frozenset[str], HdrfTree] = {}
         """What would not be used up → the tree with that."""
 
     def victims(
@@ -99,12 +99,12 @@ class HdrfSpares:
     def _knows(self, gang: GangView) -> bool:
         return self._plain.leaf(gang.path[0], gang) is not None
 
-    def _tree(self, open_ones: frozenset[str]) -> KeptTree:
+    def _tree(self, open_ones: frozenset[str]) -> HdrfTree:
         found = self._trees.get(open_ones)
         if found is None:
             if len(self._trees) >= TREES:
                 self._trees.clear()
-            found = self._trees[open_ones] = KeptTree(open_ones)
+            found = self._trees[open_ones] = HdrfTree(open_ones)
         return found
 
 

@@ -26,7 +26,7 @@ ONE = Fraction(1)
 
 
 @dataclass(slots=True)
-class Figures:
+class HdrfSums:
     """What a node adds to the one above it."""
 
     held: Amounts = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Sums:
     shares: list[Fraction] = field(default_factory=list)
     hungry: int = 0
 
-    def count(self, child: Figures, sign: int) -> None:
+    def count(self, child: HdrfSums, sign: int) -> None:
         self.hungry += 0 if child.saturated else sign
         if not child.share:
             return
@@ -56,11 +56,11 @@ class _Sums:
         else:
             del self.shares[bisect_left(self.shares, child.share)]
 
-    def figures(self, total: Resources) -> Figures:
+    def figures(self, total: Resources) -> HdrfSums:
         held = dict(self.full)
         if self.shares:
             _add(held, self.per_share, min(ONE, self.shares[0]))
-        return Figures(held, dominant(held, total), self.hungry == 0)
+        return HdrfSums(held, dominant(held, total), self.hungry == 0)
 
 
 def _add(sums: dict[str, Fraction], more: Amounts, factor: Fraction) -> None:
@@ -73,12 +73,12 @@ def _add(sums: dict[str, Fraction], more: Amounts, factor: Fraction) -> None:
 
 
 @dataclass(slots=True)
-class Node:
+class HdrfNode:
     """A node of the tree. ``weight`` counts among its siblings."""
 
     weight: Fraction = ONE
-    children: dict[str, Node] = field(default_factory=dict)
-    figures: Figures = field(default_factory=Figures)
+    children: dict[str, HdrfNode] = field(default_factory=dict)
+    figures: HdrfSums = field(default_factory=HdrfSums)
     sums: _Sums = field(default_factory=_Sums, compare=False, repr=False)
 
     @property
@@ -127,10 +127,10 @@ def leaf_key(group: GroupView) -> str:
     return f"{group.spec.key}\0"
 
 
-def figures_of(held: Resources, asked: Resources, open_ones: set[str], total: Resources) -> Figures:
+def figures_of(held: Resources, asked: Resources, open_ones: set[str], total: Resources) -> HdrfSums:
     """Of a group. ``open_ones``: the resources that are not used up."""
     amounts = {name: Fraction(units) for name, units in held.items()}
-    return Figures(amounts, dominant(amounts, total), _saturated(held, asked, open_ones, total))
+    return HdrfSums(amounts, dominant(amounts, total), _saturated(held, asked, open_ones, total))
 
 
 @dataclass(slots=True)
@@ -139,13 +139,13 @@ class _Branch:
 
     queue: QueueView
     spec: Queue
-    nodes: list[Node]
+    nodes: list[HdrfNode]
     touched: int
-    groups: dict[str, tuple[Resources, Resources, Node]]
+    groups: dict[str, tuple[Resources, Resources, HdrfNode]]
     """Key of a leaf → what the group holds, what it asks for, the leaf."""
 
 
-class KeptTree:
+class HdrfTree:
     """The tree of some queues and their groups as things stand.
 
     What is told of a queue must be the same as long as its ``touched`` is. Other queues than before, other
@@ -154,16 +154,16 @@ class KeptTree:
 
     def __init__(self, open_ones: frozenset[str] | None = None) -> None:
         """``open_ones``: what counts as not used up, whatever is used; without, what is not."""
-        self.root = Node()
+        self.root = HdrfNode()
         self.used: dict[str, int] = {}
         self._fixed = open_ones
         self._total: dict[str, int] = {}
         self._open: set[str] = set()
         self._branches: list[_Branch] = []
-        self._leads: dict[str, list[Node]] = {}
+        self._leads: dict[str, list[HdrfNode]] = {}
         """Queue → the nodes that lead to it."""
 
-    def renewed(self, queues: Sequence[QueueView], total: Resources) -> Node:
+    def renewed(self, queues: Sequence[QueueView], total: Resources) -> HdrfNode:
         """The tree as things stand."""
         if self._total != total or not self._same(queues):
             self._build(queues, total)
@@ -186,7 +186,7 @@ class KeptTree:
 
     def _build(self, queues: Sequence[QueueView], total: Resources) -> None:
         self._total = dict(total)
-        self.root = Node()
+        self.root = HdrfNode()
         self.used = {}
         self._branches = []
         self._open = set(self._fixed or ())
@@ -194,7 +194,7 @@ class KeptTree:
             nodes = [self.root]
             if queue.gangs:
                 for name, weight in path_of(queue):
-                    nodes.append(nodes[-1].children.setdefault(name, Node(weight)))
+                    nodes.append(nodes[-1].children.setdefault(name, HdrfNode(weight)))
             branch = _Branch(queue, queue.spec, nodes, -1, {})
             self._branches.append(branch)
             self._enter(branch)
@@ -211,7 +211,7 @@ class KeptTree:
         for group in branch.queue.gangs:
             held, asked = dict(group.holding), dict(group.asked)
             self._use(held, 1)
-            leaf = Node(figures=figures_of(held, asked, self._open, self._total))
+            leaf = HdrfNode(figures=figures_of(held, asked, self._open, self._total))
             key = leaf_key(group)
             branch.nodes[-1].children[key] = leaf
             branch.groups[key] = (held, asked, leaf)
@@ -227,7 +227,7 @@ class KeptTree:
             if old is not None and old[0] == held and old[1] == asked:
                 branch.groups[key] = old
                 continue
-            leaf = Node() if old is None else old[2]
+            leaf = HdrfNode() if old is None else old[2]
             if old is not None:
                 self._use(old[0], -1)
             self._use(held, 1)
@@ -247,10 +247,10 @@ class KeptTree:
             self.used[name] = self.used.get(name, 0) + sign * units
 
     def _lift(
-        self, nodes: Sequence[Node], leaf: Node, figures: Figures | None, *, fresh: bool = False
+        self, nodes: Sequence[HdrfNode], leaf: HdrfNode, figures: HdrfSums | None, *, fresh: bool = False
     ) -> None:
         """A leaf has other figures now (``None``: it goes; ``fresh``: it comes); so do the nodes above it."""
-        old: Figures | None = None if fresh else leaf.figures
+        old: HdrfSums | None = None if fresh else leaf.figures
         new = figures
         if figures is not None:
             leaf.figures = figures
@@ -274,7 +274,7 @@ class KeptTree:
             for held, asked, leaf in branch.groups.values():
                 saturated = _saturated(held, asked, open_ones, self._total)
                 if saturated is not leaf.saturated:
-                    self._lift(branch.nodes, leaf, Figures(leaf.held, leaf.share, saturated))
+                    self._lift(branch.nodes, leaf, HdrfSums(leaf.held, leaf.share, saturated))
 
     # ------------------------------------------------------------------ what would be
 
@@ -287,7 +287,7 @@ class KeptTree:
                 moved[name] = moved.get(name, 0) + sign * units
         return {name for name, units in self._total.items() if used.get(name, 0) + moved.get(name, 0) < units}
 
-    def leaf(self, queue: QueueView, group: GroupView) -> Node | None:
+    def leaf(self, queue: QueueView, group: GroupView) -> HdrfNode | None:
         """The group's node; ``None`` if it is in no queue of the tree."""
         nodes = self._leads.get(queue.name)
         return nodes[-1].children.get(leaf_key(group)) if nodes else None
@@ -306,7 +306,7 @@ class KeptTree:
             self._lift(nodes, leaf, before)
 
 
-def key_of(root: Node, queue: QueueView) -> Key:
+def key_of(root: HdrfNode, queue: QueueView) -> Key:
     """The place of a queue: the smaller is served first."""
     key = []
     node = root

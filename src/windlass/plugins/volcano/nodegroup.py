@@ -14,7 +14,7 @@ from windlass.plugins.argument_values import Arguments, boolean
 from windlass.plugins.dialects import VOLCANO
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs, NodeGroups
-from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 from windlass.spi.quantities import from_units
 
 LABEL = "volcano.sh/nodegroup-name"
@@ -53,14 +53,14 @@ class NodeGroupAffinity:
         groups = self._groups(needs)
         return self._verdicts(groups, nodes)[nodes.label(LABEL)]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         mask = self.filter(needs, nodes)
         if mask is None or mask.all():
             return []
         groups = self._groups(needs)
         named = [*groups.required, *groups.preferred, *groups.anti_preferred]
         allowed = ", ".join(dict.fromkeys(named)) or ("none" if self._strict else "nodes without a group")
-        return [Finding(Reason.NODE_RESERVED, ~mask, detail=f"node groups of the queue: {allowed}")]
+        return [NodeBlocker(Reason.NODE_RESERVED, ~mask, detail=f"node groups of the queue: {allowed}")]
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES
@@ -168,7 +168,7 @@ class NodeGroupLimits:
             return ()
         return [other for other, (groups, _) in self._members.items() if groups.queue == member[0].queue]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         groups = needs.node_groups
         if groups is None or not (groups.limits or groups.limits_unreadable):
             return []
@@ -178,7 +178,7 @@ class NodeGroupLimits:
             over = self._over(groups, request, group) if code else ""
             blocked = codes == code
             if over and blocked.any():
-                found.append(Finding(Reason.NODE_RESERVED, blocked, detail=f"node group {group}: {over}"))
+                found.append(NodeBlocker(Reason.NODE_RESERVED, blocked, detail=f"node group {group}: {over}"))
         return found
 
     def _over(self, groups: NodeGroups, request: Mapping[str, int], group: str) -> str:

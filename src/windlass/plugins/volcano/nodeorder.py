@@ -11,9 +11,9 @@ import numpy as np
 
 from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.nodes.pod_affinity import AffinityWishes, PodAffinity
+from windlass.plugins.nodes.pod_affinity import PodAffinity, PreferredPodAffinity
 from windlass.plugins.nodes.preferred_nodes import PreferredNodes, SoftTaints
-from windlass.plugins.nodes.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.nodes.topology_spread import SoftTopologySpread, TopologySpread
 from windlass.plugins.volcano.image_locality import ImageLocality
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
@@ -116,9 +116,9 @@ def build(arguments: Arguments, affinity: PodAffinity, spread: TopologySpread) -
         PreferredNodes(weight("nodeaffinity", 2), VOLCANO),
         SoftTaints(weight("tainttoleration", 3), VOLCANO),
     ]
-    counting: list[AffinityWishes | SpreadWishes | ImageLocality] = [
+    counting: list[PreferredPodAffinity | SoftTopologySpread | ImageLocality] = [
         ImageLocality(weight("imagelocality", 1)),
-        AffinityWishes(affinity, weight("podaffinity", 2), VOLCANO),
-        SpreadWishes(spread, weight("podtopologyspread", 2), VOLCANO),
+        PreferredPodAffinity(affinity, weight("podaffinity", 2), VOLCANO),
+        SoftTopologySpread(spread, weight("podtopologyspread", 2), VOLCANO),
     ]
     return [part for part in (*parts, *counting) if part.weight > 0]

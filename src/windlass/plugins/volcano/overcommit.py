@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from windlass.api.reasons import Reason
 from windlass.plugins.argument_values import Arguments, number
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.spi.quantities import from_units
-from windlass.spi.tiers import Admission, Vote
+from windlass.spi.tiers import EnqueueRequest, Vote
 
 FACTOR = 1.2
 
@@ -23,7 +23,7 @@ class Overcommit:
         factor = number(arguments or {}, "overcommit-factor", FACTOR)
         self._factor = Fraction(str(factor if factor >= 1 else FACTOR))
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         path = admission.gang.path
         total = path[-1].cluster
         for name, units in admission.gang.spec.min_resources.items():
@@ -32,7 +32,7 @@ class Overcommit:
             most = total.get(name, 0) * self._factor
             left = most - admission.cluster_booked.get(name, 0) - admission.cluster_used.get(name, 0)
             if units > left:
-                return Refusal(
+                return Rejection(
                     Reason.WAITING_FOR_SHARE,
                     resource=name,
                     needed=units,

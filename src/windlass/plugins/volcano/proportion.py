@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from windlass.plugins.volcano.amounts import beyond, closed, plus
 from windlass.spi.objects import Resources
-from windlass.spi.plugins import QueueView, Refusal
-from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
+from windlass.spi.plugins import QueueView, Rejection
+from windlass.spi.tiers import EnqueueRequest, Purpose, TaskView, Vote
 
 
 class ProportionAllots:
@@ -19,7 +19,7 @@ class ProportionAllots:
 
     name = "proportion"
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         queue = path[0]
         return closed(path) or beyond(queue, queue.committed, request, _due(queue, request), "fair share")
 
@@ -29,7 +29,7 @@ class ProportionClaims:
 
     name = "proportion"
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         return ProportionAllots().allots(path, request)
 
 
@@ -70,13 +70,13 @@ class ProportionAdmits:
 
     name = "proportion"
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         path = admission.gang.path
         queue = path[0]
         wanted = admission.gang.spec.min_resources
         held = plus(queue.committed, admission.booked.get(queue.name, {}))
-        refusal = closed(path) or beyond(queue, held, wanted, queue.real_capability, "capability")
-        return refusal or Vote.PERMIT
+        rejection = closed(path) or beyond(queue, held, wanted, queue.real_capability, "capability")
+        return rejection or Vote.PERMIT
 
 
 def _due(queue: QueueView, request: Resources) -> dict[str, int]:

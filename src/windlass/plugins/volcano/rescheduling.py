@@ -96,7 +96,7 @@ class Rescheduling:
 
     # ------------------------------------------------------------------ who goes
 
-    def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> Relief | None:
+    def relief(self, running: Sequence[TaskView], nodes: NodeView, now: float) -> ReschedulingRound | None:
         if self._next is None:
             self._next = now + self.rules.interval
             return None
@@ -108,7 +108,7 @@ class Rescheduling:
         figures = _Figures(self.rules, nodes, self._current(nodes.names(), now))
         if not figures.low.any() or not figures.high.any():
             return None
-        return Relief(self, figures, running, now)
+        return ReschedulingRound(self, figures, running, now)
 
     def next_due(self, now: float) -> float | None:
         return now + self.rules.interval if self._next is None else max(self._next, now)
@@ -189,7 +189,7 @@ class _Figures:
         return [at for at, limit in enumerate(self.rules.targets) if self.percent[row, at] > limit]
 
 
-class Relief:
+class ReschedulingRound:
     """The moves of one round."""
 
     def __init__(

@@ -15,7 +15,7 @@ from windlass.plugins.argument_values import Arguments, boolean, number
 from windlass.plugins.dialects import VOLCANO
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 from windlass.spi.quantities import from_units, scale
 
 MOST, LEAST = "MostAllocated", "LeastAllocated"
@@ -24,7 +24,7 @@ ENDLESS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class ResourceStrategy:
     most: bool = False
     weight: float = 1.0
 
@@ -38,7 +38,7 @@ class ResourceStrategyFit:
     footprint = Footprint.ROW
     dialects = VOLCANO
 
-    def __init__(self, strategies: Mapping[str, Strategy], weight: float = 10.0) -> None:
+    def __init__(self, strategies: Mapping[str, ResourceStrategy], weight: float = 10.0) -> None:
         """``strategies`` by the name of a resource, or by the beginning of one and ``*``."""
         self.weight = weight
         self._exact = {name: s for name, s in strategies.items() if not name.endswith("*")}
@@ -66,14 +66,14 @@ class ResourceStrategyFit:
             score += np.where(allocatable > 0, strategy.weight * part / np.maximum(allocatable, 1), 0.0)
         return np.where(fits, 100.0 * score / whole, 0.0)
 
-    def _weighed(self, needs: Needs) -> list[tuple[str, int, Strategy]]:
+    def _weighed(self, needs: Needs) -> list[tuple[str, int, ResourceStrategy]]:
         """The requested resources with their strategies: the pod's own, if it has any to say."""
         if needs.scoring is not None:
             if needs.scoring.strategy not in (MOST, LEAST):
                 return []
             weights, most = dict(needs.scoring.weights), needs.scoring.strategy == MOST
             return [
-                (resource, units, Strategy(most, weights[resource]))
+                (resource, units, ResourceStrategy(most, weights[resource]))
                 for resource, units in needs.request
                 if units > 0 and weights.get(resource, 0) > 0
             ]
@@ -84,7 +84,7 @@ class ResourceStrategyFit:
                 found.append((resource, units, strategy))
         return found
 
-    def _strategy(self, resource: str) -> Strategy | None:
+    def _strategy(self, resource: str) -> ResourceStrategy | None:
         """The exact name, else the longest beginning."""
         found = self._exact.get(resource)
         if found is None:
@@ -152,7 +152,7 @@ class Proportional:
                 np.minimum(count, np.where(has, np.maximum(fits, 0), ENDLESS), out=count)
         return count
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if not self._concerns(needs):
             return []
         request = dict(needs.request)
@@ -165,7 +165,7 @@ class Proportional:
                 if blocked.any():
                     most = from_units(resource, int(kept[blocked].max()))
                     detail = f"up to {most} {resource} are kept for idle {device}"
-                    found.append(Finding(Reason.NODE_RESERVED, blocked, detail=detail))
+                    found.append(NodeBlocker(Reason.NODE_RESERVED, blocked, detail=detail))
         return found
 
     def _concerns(self, needs: Needs) -> bool:
@@ -228,12 +228,12 @@ def _rate(rates: Mapping[str, Any], name: str) -> float:
     return rate if rate >= 0 else 1.0
 
 
-def _strategies(section: Mapping[str, Any]) -> dict[str, Strategy]:
+def _strategies(section: Mapping[str, Any]) -> dict[str, ResourceStrategy]:
     found = {}
     for name, wish in section.items():
         if "*" in name and (name == "*" or name.count("*") > 1 or not name.endswith("*")):
             continue
         wanted = wish if isinstance(wish, Mapping) else {}
         weight = number(wanted, "weight", 1)
-        found[name] = Strategy(wanted.get("type") == MOST, weight if weight > 0 else 1.0)
-    return found or {"cpu": Strategy(), "memory": Strategy()}
+        found[name] = ResourceStrategy(wanted.get("type") == MOST, weight if weight > 0 else 1.0)
+    return found or {"cpu": ResourceStrategy(), "memory": ResourceStrategy()}

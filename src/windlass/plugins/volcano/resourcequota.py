@@ -7,22 +7,22 @@ Quotas with scopes are left to the API server.
 from __future__ import annotations
 
 from windlass.api.reasons import Reason
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Rejection
 from windlass.spi.quantities import from_units
-from windlass.spi.tiers import Admission, Vote
+from windlass.spi.tiers import EnqueueRequest, Vote
 
 
 class QuotaAdmits:
     name = "resourcequota"
 
-    def admit(self, admission: Admission) -> Vote | Refusal:
+    def admit(self, admission: EnqueueRequest) -> Vote | Rejection:
         wanted = admission.gang.spec.min_resources
         for quota in admission.quotas:
             for name, hard in quota.hard.items():
                 units = wanted.get(name, 0)
                 left = hard - admission.namespace_used.get(name, 0) - admission.namespace_booked.get(name, 0)
                 if units > 0 and units > left:
-                    return Refusal(
+                    return Rejection(
                         Reason.NAMESPACE_QUOTA,
                         resource=name,
                         needed=units,

@@ -17,7 +17,7 @@ from windlass.plugins.argument_values import Arguments
 from windlass.plugins.dialects import VOLCANO
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.plugins import Footprint, NodeBlocker, Trend
 
 LABEL = "volcano.sh/revocable-zone"
 PREFIX = "tdm.revocable-zone."
@@ -82,7 +82,7 @@ class RevocableZones:
             return None
         return self._open(needs, nodes)[nodes.label(LABEL)]
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         mask = self.filter(needs, nodes)
         if mask is None or mask.all():
             return []
@@ -91,7 +91,9 @@ class RevocableZones:
         for code in sorted(set(codes[~mask].tolist())):
             zone = values[code]
             why = "takes revocable pods only" if zone in self._active else "is not in its hours"
-            found.append(Finding(Reason.NODE_RESERVED, codes == code, detail=f"revocable zone {zone} {why}"))
+            found.append(
+                NodeBlocker(Reason.NODE_RESERVED, codes == code, detail=f"revocable zone {zone} {why}")
+            )
         return found
 
     def trend(self, needs: Needs) -> Trend:

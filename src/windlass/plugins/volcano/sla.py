@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.plugins.argument_values import Arguments, duration
 from windlass.spi.objects import Group
 from windlass.spi.plugins import GroupView
-from windlass.spi.tiers import Admission, Vote
+from windlass.spi.tiers import EnqueueRequest, Vote
 
 
 class _Sla:
@@ -33,7 +33,7 @@ class SlaOrder(_Sla):
 
 
 class SlaAdmits(_Sla):
-    def admit(self, admission: Admission) -> Vote:
+    def admit(self, admission: EnqueueRequest) -> Vote:
         deadline = self._deadline(admission.gang.spec)
         return Vote.PERMIT if deadline is not None and deadline <= admission.now else Vote.ABSTAIN
 

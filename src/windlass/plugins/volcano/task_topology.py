@@ -16,16 +16,16 @@ import numpy as np
 
 from windlass.plugins.argument_values import Arguments, number
 from windlass.plugins.dialects import VOLCANO
-from windlass.plugins.nodes.count_only import Onlooker
-from windlass.plugins.volcano.buckets import Buckets, Kind, along, concern, order
+from windlass.plugins.nodes.count_only import CountOnly
+from windlass.plugins.volcano.buckets import Buckets, PodKind, along, concern, order
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
-from windlass.spi.pending import Waiting
+from windlass.spi.pending import PendingTasks
 
 LAST = 1 << 30
 
 
-class RolesTogether(Onlooker):
+class RolesTogether(CountOnly):
     """Follows the pods of each role of each job by node; serves one engine."""
 
     name = "task-topology"
@@ -33,13 +33,13 @@ class RolesTogether(Onlooker):
 
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = weight
-        self._waiting: Waiting | None = None
-        self._kinds: dict[int, Kind] = {}
+        self._waiting: PendingTasks | None = None
+        self._kinds: dict[int, PodKind] = {}
         self._jobs: dict[str, dict[int, dict[int, int]]] = {}
         """Job → class → row → its pods there."""
         self._buckets: dict[str, Buckets] = {}
 
-    def hear_waiting(self, waiting: Waiting) -> None:
+    def hear_waiting(self, waiting: PendingTasks) -> None:
         self._waiting = waiting
 
     def changed(self, now: float) -> bool:
@@ -54,7 +54,9 @@ class RolesTogether(Onlooker):
         roles = needs.roles
         if roles is None or not concern(roles):
             return
-        self._kinds[number] = Kind(number, roles, {name: units for name, units in needs.request if units > 0})
+        self._kinds[number] = PodKind(
+            number, roles, {name: units for name, units in needs.request if units > 0}
+        )
         self._jobs.setdefault(roles.gang, {})[number] = {}
         self._buckets.pop(roles.gang, None)
 
@@ -99,7 +101,7 @@ class RolesTogether(Onlooker):
         points = pods * (100.0 / buckets.largest)
         return np.minimum(points - min(0.0, float(points[rivals].min())), 100.0)
 
-    def _buckets_of(self, kind: Kind) -> Buckets | None:
+    def _buckets_of(self, kind: PodKind) -> Buckets | None:
         gang = kind.roles.gang
         found = self._buckets.get(gang)
         if found is None and self._waiting is not None:
@@ -108,7 +110,7 @@ class RolesTogether(Onlooker):
             found = self._buckets[gang] = Buckets(kinds, self._waiting.waiting(gang), there)
         return found
 
-    def _kept_off(self, kind: Kind, rows: IntArray) -> IntArray:
+    def _kept_off(self, kind: PodKind, rows: IntArray) -> IntArray:
         """By node, the pods of the job that the role wants to keep off."""
         found = np.zeros(len(rows), dtype=np.int64)
         for other, there in self._jobs[kind.roles.gang].items():

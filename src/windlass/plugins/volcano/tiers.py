@@ -18,41 +18,41 @@ from typing import Any
 
 from windlass.api.reasons import Reason
 from windlass.plugins.volcano.priority import PrioritySpares, compared
-from windlass.spi.budgets import Budgets, HearsBudgets
+from windlass.spi.budgets import Budgets, TakesBudgets
 from windlass.spi.objects import Dialect, Group, Resources
-from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.plugins import QueueView, Rejection
 from windlass.spi.tiers import (
-    Admission,
-    Admitting,
-    Allots,
-    Claims,
-    Evicts,
+    Allocatable,
+    EnqueueRequest,
+    Evictable,
     GangView,
-    HearsAdmitted,
-    Overuse,
+    JobEnqueueable,
+    JobEnqueued,
+    JobStarving,
+    Overused,
+    PreemptionVote,
     Purpose,
-    Relieves,
-    Spares,
-    Starves,
+    RelievesLoad,
     TaskView,
-    VictimQueues,
+    VictimQueueOrder,
+    VictimTasks,
     Vote,
 )
 
 
 @dataclass(slots=True)
-class Tier:
+class VotingTier:
     """The voters of one tier whose vote is switched on, in the order of the file."""
 
-    starving: list[Starves] = field(default_factory=list)
-    admitting: list[Admitting] = field(default_factory=list)
-    preempting: list[Spares] = field(default_factory=list)
-    reclaiming: list[Spares] = field(default_factory=list)
-    claims: list[Claims] = field(default_factory=list)
-    overuse: list[Overuse] = field(default_factory=list)
-    allots: list[Allots] = field(default_factory=list)
-    victim_queues: list[VictimQueues] = field(default_factory=list)
-    evicts: list[Evicts | Relieves] = field(default_factory=list)
+    starving: list[JobStarving] = field(default_factory=list)
+    admitting: list[JobEnqueueable] = field(default_factory=list)
+    preempting: list[Evictable] = field(default_factory=list)
+    reclaiming: list[Evictable] = field(default_factory=list)
+    claims: list[PreemptionVote] = field(default_factory=list)
+    overuse: list[Overused] = field(default_factory=list)
+    allots: list[Allocatable] = field(default_factory=list)
+    victim_queues: list[VictimQueueOrder] = field(default_factory=list)
+    evicts: list[VictimTasks | RelievesLoad] = field(default_factory=list)
 
 
 _Ask = Callable[[Any], Sequence[TaskView] | None]
@@ -65,7 +65,7 @@ class VolcanoTiers:
 
     def __init__(
         self,
-        tiers: Sequence[Tier],
+        tiers: Sequence[VotingTier],
         *,
         arguments: Mapping[str, Mapping[str, Any]] | None = None,
         gang_must_fit: bool = True,
@@ -114,7 +114,7 @@ class VolcanoTiers:
         """Hand PodDisruptionBudgets on to the voters that ask for them."""
         for tier in self._tiers:
             for voter in (*tier.preempting, *tier.reclaiming):
-                if isinstance(voter, HearsBudgets):
+                if isinstance(voter, TakesBudgets):
                     voter.hear_budgets(budgets)
 
     # ------------------------------------------------------------------ votes
@@ -125,15 +125,15 @@ class VolcanoTiers:
                 return all(voter.starving(gang) for voter in tier.starving)
         return False
 
-    def admit(self, admission: Admission) -> Refusal | None:
+    def admit(self, admission: EnqueueRequest) -> Rejection | None:
         for tier in self._tiers:
             permitted = False
             for voter in tier.admitting:
                 vote = voter.admit(admission)
-                if isinstance(vote, Refusal):
+                if isinstance(vote, Rejection):
                     return vote
                 if vote is Vote.REJECT:
-                    return Refusal(Reason.WAITING_FOR_QUOTA, detail="not admitted")
+                    return Rejection(Reason.WAITING_FOR_QUOTA, detail="not admitted")
                 permitted = permitted or vote is Vote.PERMIT
             if permitted:
                 return None
@@ -146,7 +146,7 @@ class VolcanoTiers:
     def admitted(self, gang: GangView) -> None:
         for tier in self._tiers:
             for voter in tier.admitting:
-                if isinstance(voter, HearsAdmitted):
+                if isinstance(voter, JobEnqueued):
                     voter.admitted(gang)
 
     def deadline(self, group: Group) -> float | None:
@@ -157,7 +157,7 @@ class VolcanoTiers:
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]:
-        def ask(voter: Spares) -> Sequence[TaskView] | None:
+        def ask(voter: Evictable) -> Sequence[TaskView] | None:
             return voter.victims(purpose, claimer, candidates)
 
         if purpose is not Purpose.PREEMPT:
@@ -166,22 +166,22 @@ class VolcanoTiers:
             candidates = [candidate for candidate in candidates if compared(claimer, candidate) >= 0]
         return _first_named(self._preempting, ask)
 
-    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         for tier in self._tiers:
             for voter in tier.claims:
-                refusal = voter.may_claim(path, request)
-                if refusal is not None:
-                    return refusal
+                rejection = voter.may_claim(path, request)
+                if rejection is not None:
+                    return rejection
         return None
 
     def overused(self, queue: QueueView) -> bool:
         return any([voter.overused(queue) for voter in self._overuse])
 
-    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Rejection | None:
         for voter in self._allots:
-            refusal = voter.allots(path, request)
-            if refusal is not None:
-                return refusal
+            rejection = voter.allots(path, request)
+            if rejection is not None:
+                return rejection
         return None
 
     def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
@@ -190,11 +190,11 @@ class VolcanoTiers:
         )
 
     @property
-    def evicting(self) -> Sequence[Evicts | Relieves]:
+    def evicting(self) -> Sequence[VictimTasks | RelievesLoad]:
         return [voter for tier in self._tiers for voter in tier.evicts]
 
 
-def _protects(voter: Spares) -> bool:
+def _protects(voter: Evictable) -> bool:
     """Whether a voter says of candidates alone whether they stay."""
     return bool(getattr(voter, "protects", False))
 

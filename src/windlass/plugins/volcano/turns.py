@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import NodeView
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Rejection, StepView
 from windlass.spi.tiers import Tiers
 
 
@@ -24,10 +24,12 @@ class Allotting:
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
 
-    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Rejection | None:
         queue = path[0]
         if not self._tiers.serves(queue):
             return None
         if self._tiers.overused(queue):
-            return Refusal(Reason.WAITING_FOR_SHARE, detail=f"queue {queue.name} holds all that it deserves")
+            return Rejection(
+                Reason.WAITING_FOR_SHARE, detail=f"queue {queue.name} holds all that it deserves"
+            )
         return self._tiers.allots(path, step.request)

@@ -19,7 +19,7 @@ from windlass.plugins.dialects import VOLCANO
 from windlass.spi.node_loads import FRESH_SECONDS, MEASURED, NodeLoad
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Finding, Footprint
+from windlass.spi.plugins import Footprint, NodeBlocker
 from windlass.spi.quantities import to_units
 
 
@@ -142,7 +142,7 @@ class Usage:
             return None
         return ~(self._above(0, nodes) | self._above(1, nodes))
 
-    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[NodeBlocker]:
         if not self._closes or needs.dialect is not Dialect.VOLCANO:
             return []
         found = []
@@ -150,7 +150,7 @@ class Usage:
             blocked = self._above(at, nodes)
             if blocked.any():
                 detail = f"measured {resource} load above {self._rules.thresholds[at]:g} %"
-                found.append(Finding(Reason.NODE_OVERLOADED, blocked, detail=detail))
+                found.append(NodeBlocker(Reason.NODE_OVERLOADED, blocked, detail=detail))
         return found
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.api.reasons import Explanation, NodesAsked
+from windlass.api.reasons import Explanation, NodesRequested
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.recorder import EventRecorder, ObjectRef
@@ -28,23 +28,23 @@ from windlass.model.autoscaling.provisioning import (
     MOST_CLASSES,
     NONE,
     OVER,
+    ProvisioningPhase,
+    ProvisioningStatus,
     Retry,
-    Stand,
-    Standing,
-    Want,
+    WantedRequest,
     attempt_of,
     decide,
-    is_asked_whole,
+    is_requested_whole,
     lacks_minimum,
     last_of,
     standing,
     want_of,
 )
-from windlass.model.autoscaling.provisioning_objects import Owner
+from windlass.model.autoscaling.provisioning_objects import OwningGroup
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.scheduler.autoscaling.provisioning_writer import Asked, RequestWrites
+from windlass.scheduler.autoscaling.provisioning_writer import CreateResult, ProvisioningWriter
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.write_queue import WriteQueue
 
@@ -56,15 +56,15 @@ UNTAKEN = (
     "no autoscaler has taken it up yet: is --enable-provisioning-requests set, and does it know the class?"
 )
 _EVENTS = {
-    Stand.PROVISIONED: ("Normal", "NodesProvisioned"),
-    Stand.FAILED: ("Warning", "NodesFailed"),
-    Stand.EXPIRED: ("Warning", "NodesExpired"),
-    Stand.REVOKED: ("Warning", "NodesRevoked"),
+    ProvisioningPhase.PROVISIONED: ("Normal", "NodesProvisioned"),
+    ProvisioningPhase.FAILED: ("Warning", "NodesFailed"),
+    ProvisioningPhase.EXPIRED: ("Warning", "NodesExpired"),
+    ProvisioningPhase.REVOKED: ("Warning", "NodesRevoked"),
 }
 log = logs.get("scheduler")
 
 
-class NodeRequests:
+class ProvisioningRequests:
     """``options``: those in force, asked each time. ``now()``: Unix seconds. ``lacks(group)``: whether a group is told
     to lack nodes and nothing else; ``None``: nothing is told of it yet. ``changed`` is called with each group of which
     there is something new to tell."""
@@ -83,7 +83,7 @@ class NodeRequests:
         lacks: Callable[[str], bool | None],
         changed: Callable[[str], None],
     ) -> None:
-        self._writes = RequestWrites(client, model)
+        self._writes = ProvisioningWriter(client, model)
         self._model = model
         self._recorder = recorder
         self._metrics = metrics
@@ -106,7 +106,7 @@ class NodeRequests:
         """Groups whose request may have been made, though the server did not say so."""
         self._idle: dict[str, float] = {}
         """Groups that wait, and are wanted nothing any more, since when."""
-        self._stands: dict[str, dict[str, Stand]] = {}
+        self._stands: dict[str, dict[str, ProvisioningPhase]] = {}
         """Group → request (uid) → how it stood when it was looked at last."""
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class NodeRequests:
         sent = self._model.group_sent(group)
         return (
             sent is not None
-            and is_asked_whole(sent)
+            and is_requested_whole(sent)
             and self._class_of(group) != NONE
             and self._model.owner_of_requests(group) is not None
             and not self._asked_by_others(group)
@@ -141,20 +141,20 @@ class NodeRequests:
         if last is not None:
             return replace(explanation, asked=self._asked(what, last))
         if group in self._refused:
-            asked = NodesAsked(what, REFUSED, detail=self._refused[group])
+            asked = NodesRequested(what, REFUSED, detail=self._refused[group])
             return replace(explanation, asked=asked)
         return explanation
 
-    def _asked(self, what: str, request: views.ProvisioningRequest) -> NodesAsked:
+    def _asked(self, what: str, request: views.ProvisioningRequest) -> NodesRequested:
         found, retry = standing(request), self._retry
         again = retry.again(request) if found.stand in OVER else None
-        detail = UNTAKEN if found.stand is Stand.ASKED else found.detail
+        detail = UNTAKEN if found.stand is ProvisioningPhase.ASKED else found.detail
         if found.stand in OVER and again is None:
             given_up = (
                 f"given up after {attempt_of(request)} attempts: delete the request to have it made anew"
             )
             detail = f"{detail}; {given_up}" if detail else given_up
-        return NodesAsked(
+        return NodesRequested(
             what,
             str(found.stand),
             found.since,
@@ -224,14 +224,14 @@ class NodeRequests:
         if due.current is not None:
             await self._writes.tell_pods(group, owner, want, due.current)
 
-    def _want(self, group: str) -> Want | None:
+    def _want(self, group: str) -> WantedRequest | None:
         class_name, sent = self._class_of(group), self._model.group_sent(group)
-        if class_name == NONE or sent is None or not is_asked_whole(sent) or self._asked_by_others(group):
+        if class_name == NONE or sent is None or not is_requested_whole(sent) or self._asked_by_others(group):
             return None
         parameters = self._model.provisioning_parameters(group)
         return want_of(sent, self._model.pods_of(group), self._model.assumed, class_name, parameters)
 
-    def _note_what(self, group: str, want: Want) -> None:
+    def _note_what(self, group: str, want: WantedRequest) -> None:
         if self._what.get(group) != want.what:
             self._what[group] = want.what
             self._changed(group)
@@ -250,7 +250,9 @@ class NodeRequests:
             self._queue.wish(group, rest)
         return rest > 0
 
-    def _count(self, group: str, owner: Owner | None, seen: Mapping[str, views.ProvisioningRequest]) -> None:
+    def _count(
+        self, group: str, owner: OwningGroup | None, seen: Mapping[str, views.ProvisioningRequest]
+    ) -> None:
         """How requests have come to stand, once each. Of those that were there before this process no event tells."""
         before = self._stands.pop(group, {})
         if seen:
@@ -260,17 +262,17 @@ class NodeRequests:
             if former is found.stand:
                 continue
             self._metrics.node_requests.labels(str(found.stand)).inc()
-            if found.stand is Stand.PROVISIONED:
+            if found.stand is ProvisioningPhase.PROVISIONED:
                 self._metrics.node_request_seconds.observe(max(0.0, found.since - request.created))
             if former is not None and owner is not None and found.stand in _EVENTS:
                 self._say(owner, request.name, found)
 
-    def _say(self, owner: Owner, request: str, found: Standing) -> None:
+    def _say(self, owner: OwningGroup, request: str, found: ProvisioningStatus) -> None:
         kind, reason = _EVENTS[found.stand]
         words = f"ProvisioningRequest {request}: {found.stand}"
         self._recorder.event(_ref(owner), kind, reason, f"{words}: {found.detail}" if found.detail else words)
 
-    async def _ask(self, group: str, owner: Owner, want: Want, attempt: int) -> None:
+    async def _ask(self, group: str, owner: OwningGroup, want: WantedRequest, attempt: int) -> None:
         if not self._model.serves_requests:
             kind = resources.PROVISIONING_REQUESTS.qualified
             self._refuse(group, f"the cluster has no {kind}, or does not show them")
@@ -290,11 +292,11 @@ class NodeRequests:
                 raise
             self._refuse(group, error.message)
             return
-        if asked is Asked.GONE:
+        if asked is CreateResult.GONE:
             return  # an event tells of it
         if self._refused.pop(group, None) is not None:
             self._changed(group)
-        if asked is Asked.THERE and group not in self._unanswered:
+        if asked is CreateResult.THERE and group not in self._unanswered:
             return  # told before; the watch has not shown it yet
         self._unanswered.discard(group)
         name = owner.request_name(attempt)
@@ -311,6 +313,6 @@ class NodeRequests:
         self._queue.wish(group, AGAIN_SECONDS)
 
 
-def _ref(owner: Owner) -> ObjectRef:
+def _ref(owner: OwningGroup) -> ObjectRef:
     kind = owner.resource
     return ObjectRef(kind.api_version, kind.kind, owner.namespace, owner.name, owner.uid)

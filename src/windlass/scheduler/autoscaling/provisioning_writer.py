@@ -10,12 +10,12 @@ from windlass.api import resources, views
 from windlass.api.errors import StatusError
 from windlass.client.client import Client
 from windlass.client.responses import is_another, is_missing
-from windlass.model.autoscaling.provisioning import Want
-from windlass.model.autoscaling.provisioning_objects import Owner, consumes, request_of, template_of
+from windlass.model.autoscaling.provisioning import WantedRequest
+from windlass.model.autoscaling.provisioning_objects import OwningGroup, consumes, request_of, template_of
 from windlass.model.cluster.cluster_model import ClusterModel
 
 
-class Asked(Enum):
+class CreateResult(Enum):
     """What became of asking: the request was made; it was there; a pod that it would count is gone."""
 
     MADE = auto()
@@ -23,7 +23,7 @@ class Asked(Enum):
     GONE = auto()
 
 
-class RequestWrites:
+class ProvisioningWriter:
     """Each raises ``StatusError`` or ``Unreachable`` where the server says no, and may be repeated."""
 
     def __init__(self, client: Client, model: ClusterModel) -> None:
@@ -32,21 +32,21 @@ class RequestWrites:
         self._uncounted: dict[str, dict[str, None]] = {}
         """Owner (uid) → templates that were made for him while there was no request that counts them."""
 
-    async def ask(self, owner: Owner, want: Want, attempt: int) -> Asked:
+    async def ask(self, owner: OwningGroup, want: WantedRequest, attempt: int) -> CreateResult:
         """Templates first, else the request would be seen without them."""
         named: list[str] = []
         for one in want.classes:
             name = await self._template(owner, one.pods[0], dict(one.labels))
             if name is None:
-                return Asked.GONE
+                return CreateResult.GONE
             named.append(name)
             self._uncounted.setdefault(owner.uid, {})[name] = None
         body = request_of(owner, want, named, attempt)
         made = await self._create(resources.PROVISIONING_REQUESTS, body, owner.namespace)
         self._uncounted.pop(owner.uid, None)
-        return Asked.MADE if made else Asked.THERE
+        return CreateResult.MADE if made else CreateResult.THERE
 
-    async def tidy(self, owner: Owner) -> None:
+    async def tidy(self, owner: OwningGroup) -> None:
         """Nothing is wanted any more: templates go for which no request was made. (Of those that a process made which
         has died since nobody knows; they go with their owner.)"""
         for name in list(self._uncounted.get(owner.uid, ())):
@@ -54,7 +54,7 @@ class RequestWrites:
             del self._uncounted[owner.uid][name]
         self._uncounted.pop(owner.uid, None)
 
-    async def _template(self, owner: Owner, pod: str, labels: Mapping[str, str]) -> str | None:
+    async def _template(self, owner: OwningGroup, pod: str, labels: Mapping[str, str]) -> str | None:
         """The name of the template of pods like this one, made if it was not there; ``None``: the pod is gone."""
         whole = await self._client.find(resources.PODS, pod.partition("/")[2], owner.namespace)
         if whole is None:
@@ -97,8 +97,8 @@ class RequestWrites:
     async def tell_pods(
         self,
         group: str,
-        owner: Owner | None,
-        want: Want | None,
+        owner: OwningGroup | None,
+        want: WantedRequest | None,
         request: views.ProvisioningRequest | None = None,
     ) -> None:
         """Pods that wait name the request that counts them, and none that Windlass has withdrawn."""

@@ -26,7 +26,7 @@ _Kinds = Mapping[resources.Resource, _Handling]
 PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
-class Feed:
+class EventHandlers:
     """``on_pod`` and ``on_queue_gone`` are told after the model; ``wake`` is called after every change."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Feed:
         informer.add_handler(changed, lambda _, new: changed(new), gone)
         self._informers.append(informer)
 
-    def _queue_gone(self, old: views.Queue) -> None:
+    def _queue_gone(self, old: views.QueueObject) -> None:
         self._model.remove_queue(old.name)
         self._on_queue_gone(old.name)
 
@@ -150,7 +150,7 @@ class Feed:
         self._wake()
 
 
-def _required(model: ClusterModel, queue_gone: Callable[[views.Queue], None]) -> _Kinds:
+def _required(model: ClusterModel, queue_gone: Callable[[views.QueueObject], None]) -> _Kinds:
     """Kinds without which nothing is decided: how to read them, and what to do with them."""
     return {
         resources.NODES: (views.decode_node, model.upsert_node, lambda n: model.remove_node(n.name)),
@@ -239,7 +239,7 @@ def _optional(model: ClusterModel) -> _Kinds:
                 (resources.CSI_NODES, views.decode_csi_node),
                 (resources.CSI_DRIVERS, views.decode_csi_driver),
                 (resources.STORAGE_CAPACITIES, views.decode_storage_capacity),
-                (resources.PERSISTENT_VOLUME_CLAIMS, views.decode_claim),
+                (resources.PERSISTENT_VOLUME_CLAIMS, views.decode_persistent_volume_claim),
             )
         },
     }

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from windlass.engine import deltas
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.scheduler.cache.event_handlers import Feed
+from windlass.scheduler.cache.event_handlers import EventHandlers
 
 PIECE = 500
 """Pods that are told together: some tens of milliseconds."""
@@ -24,13 +24,13 @@ MOST_AGAIN = 20_000
 """So many pods at most are told again while others still come."""
 
 
-class Reading:
+class InitialSync:
     """``begin`` is awaited before the first piece. ``tell`` takes what the engine is to be told. ``wake`` is set by
     every change that ``feed`` sees."""
 
     def __init__(
         self,
-        feed: Feed,
+        event_handlers: EventHandlers,
         model: ClusterModel,
         wake: asyncio.Event,
         *,
@@ -38,7 +38,7 @@ class Reading:
         tell: Callable[[list[deltas.Delta]], None],
         time: Callable[[], float],
     ) -> None:
-        self._feed = feed
+        self._event_handlers = event_handlers
         self._model = model
         self._wake = wake
         self._begin = begin
@@ -49,7 +49,7 @@ class Reading:
 
     async def pods(self) -> None:
         """Return when all pods are known; the other kinds must be."""
-        synced = asyncio.ensure_future(self._feed.wait_pods())
+        synced = asyncio.ensure_future(self._event_handlers.wait_pods())
         synced.add_done_callback(lambda _: self._wake.set())
         try:
             while not synced.done():

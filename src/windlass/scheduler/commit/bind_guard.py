@@ -20,8 +20,8 @@ import msgspec
 from windlass.api import views
 from windlass.engine.decision import Bind
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
-from windlass.model.devices.usage import Room, amounts_with_pod, as_bound
+from windlass.model.cluster.node_usage import NodeUsage
+from windlass.model.devices.usage import FreeOnNode, as_bound, resources_with_pod
 
 KEPT_SECONDS = 70.0
 """An API server gives a request up after 60 seconds (``--request-timeout``)."""
@@ -44,7 +44,7 @@ class BindGuard:
     """``ledger`` holds what the watch has shown, ``model`` what is decided here; what is let through is told to the
     model as if it were bound, so that the engine counts it."""
 
-    def __init__(self, model: ClusterModel, ledger: Ledger) -> None:
+    def __init__(self, model: ClusterModel, ledger: NodeUsage) -> None:
         self._model = model
         self._ledger = ledger
         self._holds: dict[str, dict[str, _Hold]] = {}
@@ -86,11 +86,11 @@ class BindGuard:
         pod = self._model.pods.get(bind.task)
         if bind.node not in self._nodes or node is None or pod is None or pod.uid != bind.uid:
             return ""
-        room = self._room(node, "")
-        over = [name for name in amounts_with_pod(pod) if room.left.get(name, 0) < 0]
+        free = self._room(node, "")
+        over = [name for name in resources_with_pod(pod) if free.left.get(name, 0) < 0]
         assumed = self._model.assumed.get(bind.task)
         if assumed is not None and assumed.uid == bind.uid:
-            over += room.crowded(as_bound(pod, assumed), taken=True)
+            over += free.crowded(as_bound(pod, assumed), taken=True)
         return f"another scheduler is binding to node {node.name} ({', '.join(over)})" if over else ""
 
     # ------------------------------------------------------------------ seen
@@ -120,12 +120,12 @@ class BindGuard:
 
     # ------------------------------------------------------------------ sums
 
-    def _lacks(self, node: views.Node, pod: views.Pod) -> str:
+    def _lacks(self, node: views.NodeObject, pod: views.Pod) -> str:
         """What ``node`` has too little of for ``pod``, in words."""
         found = self._room(node, pod.uid, pod.key).lacks(_on(pod, node.name))
         return f"node {node.name} has no room for pod {pod.key}: {', '.join(found)}" if found else ""
 
-    def _room(self, node: views.Node, uid: str, key: str = "") -> Room:
+    def _room(self, node: views.NodeObject, uid: str, key: str = "") -> FreeOnNode:
         """What of a node is neither held, nor decided here, nor promised, but for what ``uid`` and ``key`` have."""
         beside = []
         for task, assumed in self._model.assumed.items():
@@ -136,7 +136,7 @@ class BindGuard:
                 beside.append(as_bound(pod, assumed))
         held = self._nodes.get(node.name, {})
         beside += [_on(hold.pod, node.name) for other, hold in held.items() if other != uid]
-        return self._ledger.room(node, beside)
+        return self._ledger.free(node, beside)
 
     # ------------------------------------------------------------------ bookings
 

@@ -36,7 +36,7 @@ ADDRESS = "WL-GUARD-400"
 log = logs.get("scheduler")
 
 
-class Asked(msgspec.Struct, rename="camel"):
+class WebhookRequest(msgspec.Struct, rename="camel"):
     """A request that the API server wants to carry out. ``object`` is a Binding or a Pod."""
 
     uid: str
@@ -47,10 +47,10 @@ class Asked(msgspec.Struct, rename="camel"):
 
 
 class _Review(msgspec.Struct, rename="camel"):
-    request: Asked
+    request: WebhookRequest
 
 
-Judge = Callable[[Asked], Awaitable[str | None]]
+Judge = Callable[[WebhookRequest], Awaitable[str | None]]
 """Why a request is refused; empty if it is allowed; None if that cannot be said now."""
 _reviews = msgspec.json.Decoder(_Review)
 
@@ -86,7 +86,7 @@ _bindings = msgspec.json.Decoder(_Binding)
 LookUp = Callable[[str], Awaitable[views.Pod | None]]
 
 
-class Questions:
+class WebhookHandler:
     """Puts the API server's questions to the guard. ``leads``: whether this instance's ledger is the one that counts;
     ``look_up``: a pod of which there is no news yet, as the server has it."""
 
@@ -108,7 +108,7 @@ class Questions:
         self._told = told
         self._clock = clock
 
-    async def judge(self, asked: Asked) -> str | None:
+    async def judge(self, asked: WebhookRequest) -> str | None:
         """Why a request is refused; empty if it is allowed; None if that cannot be said here. Never raises."""
         if not self._leads():
             return None
@@ -128,7 +128,7 @@ class Questions:
         self._told("refused" if refusal else "rehearsed" if asked.dry_run else "allowed")
         return refusal
 
-    async def _pod(self, asked: Asked, metadata: _Metadata) -> views.Pod | None:
+    async def _pod(self, asked: WebhookRequest, metadata: _Metadata) -> views.Pod | None:
         """Raises ``StatusError``, ``Unreachable``."""
         key = f"{asked.namespace}/{metadata.name or asked.name}"
         pod = self._known.get(key)
@@ -185,8 +185,8 @@ class Mark:
 class GuardServer:
     """``folder`` holds ``tls.crt``, ``tls.key`` and ``token``, as a Secret is mounted."""
 
-    def __init__(self, judge: Judge, folder: Path) -> None:
-        self.judge = judge
+    def __init__(self, evaluator: Judge, folder: Path) -> None:
+        self.judge = evaluator
         self._folder = folder
         self._server: asyncio.Server | None = None
         self.path = ""
@@ -264,7 +264,7 @@ class _Connection(asyncio.Protocol):
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
-    async def _judge(self, asked: Asked) -> None:
+    async def _judge(self, asked: WebhookRequest) -> None:
         refusal = await self._server.judge(asked)
         if refusal is None:
             self._send(503, b"")

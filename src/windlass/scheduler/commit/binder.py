@@ -1,6 +1,6 @@
 """Carries out binds: concurrently, as many at once as the server bears.
 
-Every bind ends in exactly one :class:`Outcome`. What the server does not answer is asked again until
+Every bind ends in exactly one :class:`BindResult`. What the server does not answer is asked again until
 ``give_up_seconds``. A conflict, and a failure of which it is not certain that nothing was done, is looked into until
 there is an answer, for room that is given to another while the pod may stand there is given twice: a bind whose
 answer was lost is a success after all; a pod that another scheduler took is a loss, and the pod as it is now is
@@ -27,8 +27,8 @@ from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.kits.tasks import Keeper
-from windlass.model.devices.assignment import own_words
+from windlass.kits.tasks import TaskGroup
+from windlass.model.devices.assignment import own_annotations
 from windlass.observe import logs
 from windlass.scheduler.commit.concurrency_limit import AdaptiveLimit
 
@@ -46,7 +46,7 @@ log = logs.get("scheduler")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BindResult:
     """``bound``: the pod is on the decided node. ``pod`` is its newest state where that was looked up.
 
     ``gone``: there is no such pod any more. ``recalled``: it was not sent. ``seconds``: how long the binding took.
@@ -66,7 +66,7 @@ class Withdrawn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class PreBindWrite:
     """A merge patch that goes before a bind. ``vital``: without it nothing may be bound, else only where the
     object is gone. ``what`` is said of it where it fails."""
 
@@ -83,19 +83,19 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BindBatch:
     """Binds that begin together. ``settled`` is asked after ``writes``: what is in the way for good, in
     words; ``""`` if nothing is; ``None`` while something is to be waited for. ``proven`` asks the server, last.
     ``undo``: what takes back what was written, if nothing is bound in the end."""
 
     binds: tuple[Bind, ...]
-    writes: tuple[Write, ...] = ()
+    writes: tuple[PreBindWrite, ...] = ()
     settled: Callable[[], str | None] | None = None
     proven: Callable[[], Awaitable[str]] | None = None
-    undo: Callable[[], Sequence[Write]] | None = None
+    undo: Callable[[], Sequence[PreBindWrite]] | None = None
 
 
-class Turns(Protocol):
+class SerialNodes(Protocol):
     """Nodes on which pods are bound one by one, because of somebody who reads there who is next."""
 
     def due(self, bind: Bind) -> bool:
@@ -116,10 +116,10 @@ class Turns(Protocol):
 
 
 def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
-    return own_words(bind.devices)
+    return own_annotations(bind.devices)
 
 
-def _no_writes(bind: Bind) -> Sequence[Write]:
+def _no_writes(bind: Bind) -> Sequence[PreBindWrite]:
     return ()
 
 
@@ -143,18 +143,18 @@ class Binder:
     def __init__(
         self,
         client: Client,
-        done: Callable[[Outcome], None],
+        done: Callable[[BindResult], None],
         *,
         clock: Clock,
         rng: Random,
         limit: AdaptiveLimit,
         give_up_seconds: float = 30.0,
         words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
-        before: Callable[[Bind], Sequence[Write]] = _no_writes,
+        before: Callable[[Bind], Sequence[PreBindWrite]] = _no_writes,
         objection: Callable[[Bind], str] = _no_objection,
         sure: Callable[[], bool] = lambda: True,
         alone: Callable[[float], bool] = _always,
-        turns: Turns | None = None,
+        turns: SerialNodes | None = None,
     ) -> None:
         self._turns = turns
         self._before = before
@@ -168,10 +168,10 @@ class Binder:
         self._clock = clock
         self._rng = rng
         self._give_up_seconds = give_up_seconds
-        self._queue: deque[Bind | Batch] = deque()
+        self._queue: deque[Bind | BindBatch] = deque()
         self._begun: deque[Bind] = deque()
         """Of batches whose writes are done."""
-        self._keeper = Keeper()
+        self._task_group = TaskGroup()
         self._under_way = 0
         self._resuming = False
 
@@ -180,7 +180,7 @@ class Binder:
         """Requests under way, and binds and batches waiting for their turn."""
         return self._under_way + len(self._begun) + len(self._queue)
 
-    def submit(self, batches: Iterable[Batch]) -> None:
+    def submit(self, batches: Iterable[BindBatch]) -> None:
         """Carry out in this order (starts are in order, ends need not be)."""
         for batch in batches:
             if batch.writes or batch.settled is not None:
@@ -192,11 +192,11 @@ class Binder:
     async def run(self) -> None:
         """Watch over the binds under way until cancelled, then abandon them. Raises their defects."""
         try:
-            await self._keeper.watch()
+            await self._task_group.watch()
         finally:
             self._begun.clear()
             self._queue.clear()
-            await self._keeper.stop()
+            await self._task_group.stop()
 
     def _pump(self) -> None:
         now = self._clock.monotonic()
@@ -204,17 +204,17 @@ class Binder:
         queues = (self._begun, self._queue)
         while any(queues) and self._under_way < most and self.limit.may_start(self._under_way, now):
             work = self._begun.popleft() if self._begun else self._queue.popleft()
-            if isinstance(work, Batch):
+            if isinstance(work, BindBatch):
                 self._under_way += 1
-                self._keeper.start(self._begin(work), "binds begin")
+                self._task_group.start(self._begin(work), "binds begin")
             elif objection := self._objection(work):
-                self._done(Outcome(work, False, objection, recalled=True))
+                self._done(BindResult(work, False, objection, recalled=True))
             else:
                 self._under_way += 1
-                self._keeper.start(self._carry_out(work), "bind")
+                self._task_group.start(self._carry_out(work), "bind")
         if any(queues) and not self._under_way and not self._resuming:
             self._resuming = True
-            self._keeper.start(self._resume(max(0.0, self.limit.paused_until - now)), "binds resume")
+            self._task_group.start(self._resume(max(0.0, self.limit.paused_until - now)), "binds resume")
 
     async def _resume(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -223,7 +223,7 @@ class Binder:
 
     # ------------------------------------------------------------------ batches
 
-    async def _begin(self, batch: Batch) -> None:
+    async def _begin(self, batch: BindBatch) -> None:
         """Write what goes before the binds, and wait for what they need."""
         recalled = False
         try:
@@ -242,17 +242,17 @@ class Binder:
                 log.warning("not taken back", why=failed)
         if problem:
             for bind in batch.binds:
-                self._done(Outcome(bind, False, problem, recalled=recalled))
+                self._done(BindResult(bind, False, problem, recalled=recalled))
         else:
             self._begun.extend(batch.binds)
         self._pump()
 
-    def _recalled(self, batch: Batch) -> str:
+    def _recalled(self, batch: BindBatch) -> str:
         """While a batch waited somebody else may have taken the room of one of its binds: then none is sent."""
         found = {bind.task: why for bind in batch.binds if (why := self._objection(bind))}
         return next(iter(found.values()), "")
 
-    async def _prepare(self, writes: list[Write], started: float) -> str:
+    async def _prepare(self, writes: list[PreBindWrite], started: float) -> str:
         """Write all of them, again and again while the server is overloaded. What is in the way for good."""
         backoff = self._backoff()
         while True:
@@ -276,7 +276,7 @@ class Binder:
             pause = min(2.0, pause * 1.5)
         return problem
 
-    async def _write(self, writes: list[Write], until: float) -> str:
+    async def _write(self, writes: list[PreBindWrite], until: float) -> str:
         """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
         and ``StatusError`` where it is worth trying again: ``until`` then (monotonic) whatever may pass is."""
         while writes:
@@ -304,15 +304,15 @@ class Binder:
     async def _carry_out(self, bind: Bind) -> None:
         try:
             if self._turns is not None and self._turns.due(bind):
-                outcome = await self._in_turn(bind, self._turns)
+                result = await self._in_turn(bind, self._turns)
             else:
-                outcome = await self._try(bind, self._clock.monotonic())
+                result = await self._try(bind, self._clock.monotonic())
         finally:
             self._under_way -= 1
-        self._done(outcome)
+        self._done(result)
         self._pump()
 
-    async def _in_turn(self, bind: Bind, turns: Turns) -> Outcome:
+    async def _in_turn(self, bind: Bind, turns: SerialNodes) -> BindResult:
         self._under_way -= 1
         self._pump()  # who waits for a turn holds nobody up
         try:
@@ -320,15 +320,15 @@ class Binder:
         finally:
             self._under_way += 1
         if problem:
-            return Outcome(bind, False, problem)
-        outcome = await self._try(bind, self._clock.monotonic())
-        if outcome.bound:
+            return BindResult(bind, False, problem)
+        result = await self._try(bind, self._clock.monotonic())
+        if result.bound:
             turns.bound(bind)
         else:
             await turns.give_back(bind)
-        return outcome
+        return result
 
-    async def _try(self, bind: Bind, started: float) -> Outcome:
+    async def _try(self, bind: Bind, started: float) -> BindResult:
         namespace, _, name = bind.task.partition("/")
         annotations = dict(self._words(bind, self._clock.now())) or None
         backoff = None
@@ -336,29 +336,29 @@ class Binder:
         try:
             writes = list(self._before(bind))
         except Withdrawn as error:
-            return Outcome(bind, False, str(error), recalled=True)
+            return BindResult(bind, False, str(error), recalled=True)
         while True:
             try:
                 if writes and (problem := await self._write(writes, started)):
-                    return Outcome(bind, False, problem)
+                    return BindResult(bind, False, problem)
                 if objection := self._objection(
                     bind
                 ):  # asked last before each send: who was frozen may have slept
-                    unsent = Outcome(bind, False, objection, recalled=True)
+                    unsent = BindResult(bind, False, objection, recalled=True)
                     return await self._look(bind, objection, started) if uncertain else unsent
                 sent = self._clock.monotonic()
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
             except (StatusError, Unreachable) as error:
                 uncertain = uncertain or _uncertain(error)
-                outcome = await self._judge(bind, error, started, uncertain)
-                if outcome is not None:
-                    return outcome
+                result = await self._judge(bind, error, started, uncertain)
+                if result is not None:
+                    return result
                 backoff = backoff or self._backoff()
                 await self._pause(error, backoff)
                 continue
             now = self._clock.monotonic()
             self.limit.succeeded(now - sent)
-            return Outcome(bind, True, seconds=now - started)
+            return BindResult(bind, True, seconds=now - started)
 
     def _backoff(self) -> Backoff:
         return Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
@@ -375,19 +375,19 @@ class Binder:
 
     async def _judge(
         self, bind: Bind, error: StatusError | Unreachable, started: float, uncertain: bool
-    ) -> Outcome | None:
+    ) -> BindResult | None:
         """What a failure means; None to try again. ``uncertain``: this or an earlier try may have bound the pod."""
         if isinstance(error, Unreachable) or error.code in OVERLOAD:
             if not self._overloaded(error, started):
                 return None
         elif is_missing(error):
-            return Outcome(bind, False, error.message, gone=True)
+            return BindResult(bind, False, error.message, gone=True)
         elif error.code == 409:
             uncertain = True
         message = error.message
-        return await self._look(bind, message, started) if uncertain else Outcome(bind, False, message)
+        return await self._look(bind, message, started) if uncertain else BindResult(bind, False, message)
 
-    async def _look(self, bind: Bind, message: str, started: float) -> Outcome:
+    async def _look(self, bind: Bind, message: str, started: float) -> BindResult:
         """Whose is the pod now? Asked until the server says so, unless it says that nobody tells us. ``message``: why
         it may not be bound."""
         backoff = self._backoff()
@@ -399,13 +399,13 @@ class Binder:
             except (StatusError, Unreachable) as silence:
                 denied = isinstance(silence, StatusError) and silence.code in _DENIED
                 if denied and self._clock.monotonic() >= until:
-                    return Outcome(bind, False, message)
+                    return BindResult(bind, False, message)
                 await self._pause(silence, backoff)
         if pod is None or pod.uid != bind.uid:
-            return Outcome(bind, False, message, pod, gone=True)
+            return BindResult(bind, False, message, pod, gone=True)
         if pod.node_name == bind.node:
-            return Outcome(bind, True, pod=pod, seconds=self._clock.monotonic() - started)
-        return Outcome(bind, False, message, pod)
+            return BindResult(bind, True, pod=pod, seconds=self._clock.monotonic() - started)
+        return BindResult(bind, False, message, pod)
 
     async def look_up(self, key: str) -> views.Pod | None:
         """The pod as the server has it; None if there is none. Raises ``StatusError``, ``Unreachable``."""

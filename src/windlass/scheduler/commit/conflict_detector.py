@@ -10,19 +10,19 @@ from __future__ import annotations
 from windlass.api import views
 from windlass.engine.decision import Bind
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
-from windlass.model.devices.usage import Room, amounts_with_pod, as_bound
+from windlass.model.cluster.node_usage import NodeUsage
+from windlass.model.devices.usage import FreeOnNode, as_bound, resources_with_pod
 
 LIVELY_SECONDS = 10.0
 """For so long after somebody else's pod came to a node more of them are expected. Binds are then sent a few at a
 time: the sooner one arrives, the less can come between it and its decision."""
 
 
-class Contest:
+class BindConflicts:
     """Asked before each bind is sent and when it is seen; costs nothing unless somebody else binds. ``memory``: for
     how many seconds a bind may be under way."""
 
-    def __init__(self, model: ClusterModel, ledger: Ledger, memory: float) -> None:
+    def __init__(self, model: ClusterModel, ledger: NodeUsage, memory: float) -> None:
         self._memory = memory
         self._model = model
         self._ledger = ledger
@@ -74,40 +74,40 @@ class Contest:
         model = self._model
         awaited = {assumed.uid for assumed in model.assumed.values()} if self._too_many else ()
         self._too_many = {uid: why for uid, why in self._too_many.items() if uid in awaited}
-        rooms: dict[str, Room] = {}
+        rooms: dict[str, FreeOnNode] = {}
         for task, assumed in model.assumed.items():
             pod = model.pods.get(task)
             if assumed.node not in news or pod is None or pod.uid != assumed.uid or pod.node_name:
                 continue
-            room = rooms.get(assumed.node)
-            if room is None:
+            free = rooms.get(assumed.node)
+            if free is None:
                 node = model.nodes.get(assumed.node)
                 if node is None:
                     continue
-                room = rooms[assumed.node] = self._ledger.room(node)
+                free = rooms[assumed.node] = self._ledger.free(node)
             meant = as_bound(pod, assumed)
-            if lacks := room.lacks(meant):
+            if lacks := free.lacks(meant):
                 self._too_many[assumed.uid] = (
                     f"another scheduler's pod took the room on {assumed.node} ({', '.join(lacks)})"
                 )
             else:
-                room.take(meant)
+                free.take(meant)
 
 
-def instead(pod: views.Pod, model: ClusterModel, ledger: Ledger) -> views.Pod:
+def instead(pod: views.Pod, model: ClusterModel, ledger: NodeUsage) -> views.Pod:
     """Who has to go where ``pod`` is one too many on its node. Nobody makes a pod without an owner anew: another one of
     ours goes for it that has an owner, is not more important, and gives back all that is too much; of those
     the least important and the youngest."""
     node = model.nodes.get(pod.node_name)
     if pod.owners or node is None:
         return pod
-    excess = ledger.room(node).over()
+    excess = ledger.free(node).over()
 
     def may(one: views.Pod) -> bool:
         there = one.node_name == pod.node_name and not one.finished and not one.deleted
         if not there or not one.owners or not model.manages(one) or _rank(one) > _rank(pod):
             return False
-        gives = amounts_with_pod(one)
+        gives = resources_with_pod(one)
         return all(gives.get(name, 0) >= units for name, units in excess.items())
 
     others = [one for one in model.pods.values() if may(one)] if excess else []

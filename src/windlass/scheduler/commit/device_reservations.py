@@ -29,9 +29,9 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.devices.reserved_devices import NAMESPACE, Slot
 from windlass.observe import logs
 from windlass.scheduler.commit import evictor as evictions
-from windlass.scheduler.commit.evictor import Order
-from windlass.scheduler.commit.reservation_pod import card_pod, name_of
-from windlass.scheduler.options import CardPodOptions
+from windlass.scheduler.commit.evictor import EvictionOrder
+from windlass.scheduler.commit.reservation_pod import name_of, reservation_pod
+from windlass.scheduler.options import ReservationPodOptions
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 480.0
 """So long is a node's next card not shared after one could not be held; twice as long each time."""
@@ -41,7 +41,7 @@ log = logs.get("scheduler")
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class CardReservations:
+class DeviceReservations:
     """``options`` ``None``: no card is held, but what is left of other times is looked after. ``sure``: whether nobody
     else leads; ``start`` runs a coroutine beside; ``evict`` carries out orders; ``wake`` has a cycle soon."""
 
@@ -49,12 +49,12 @@ class CardReservations:
         self,
         client: Client,
         model: ClusterModel,
-        options: CardPodOptions | None,
+        options: ReservationPodOptions | None,
         *,
         clock: Clock,
         sure: Callable[[], bool],
         start: Start,
-        evict: Callable[[Order], None],
+        evict: Callable[[EvictionOrder], None],
         wake: Callable[[], None],
     ) -> None:
         self._client = client
@@ -150,7 +150,7 @@ class CardReservations:
             return
         try:
             if self._sure():
-                await self._client.create(resources.PODS, card_pod(node, slot[1], options), NAMESPACE)
+                await self._client.create(resources.PODS, reservation_pod(node, slot[1], options), NAMESPACE)
                 log.info("a card is being held", node=slot[0], card=slot[1], pod=name_of(*slot))
                 return
             log.info("no card held", node=slot[0], card=slot[1], why=UNSURE)
@@ -229,7 +229,7 @@ class CardReservations:
                 f"{_said(slot)} is not held for its sharers any more, so its kubelet may give it to others"
             )
             log.warning("pod evicted", pod=pod.key, why=message)
-            self._evict(Order(pod.key, pod.uid, evictions.CARD_LOST, message))
+            self._evict(EvictionOrder(pod.key, pod.uid, evictions.DEVICE_LOST, message))
 
 
 class _Awaited:
@@ -237,7 +237,7 @@ class _Awaited:
 
     def __init__(
         self,
-        reservations: CardReservations,
+        reservations: DeviceReservations,
         model: ClusterModel,
         wanted: Sequence[tuple[Bind, tuple[Slot, ...]]],
         clock: Clock,

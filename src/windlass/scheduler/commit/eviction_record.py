@@ -18,9 +18,9 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.object_cache import coscheduling_key, kai_key
 from windlass.model.records import attained_service, eviction_record
 from windlass.observe import logs
-from windlass.scheduler.commit.binder import Write
-from windlass.scheduler.commit.evictor import Order, order_for
-from windlass.spi.objects import Past
+from windlass.scheduler.commit.binder import PreBindWrite
+from windlass.scheduler.commit.evictor import EvictionOrder, order_for
+from windlass.spi.objects import AttainedService
 
 COUNTS_SECONDS = 300.0
 """So long after it was decided somebody else goes on with it. Later the gang is left to those who look for starts that
@@ -30,17 +30,17 @@ SLACK_SECONDS = 5.0
 log = logs.get("scheduler")
 
 
-class Leaving:
+class EvictionRecords:
     """``past(group)``: what the group has behind it. ``now()``: Unix seconds."""
 
     def __init__(
-        self, model: ClusterModel, past: Callable[[str], Past | None], now: Callable[[], float]
+        self, model: ClusterModel, past: Callable[[str], AttainedService | None], now: Callable[[], float]
     ) -> None:
         self._model = model
         self._past = past
         self._now = now
 
-    def of(self, evictions: Iterable[Eviction]) -> Iterator[tuple[list[Order], Write | None]]:
+    def of(self, evictions: Iterable[Eviction]) -> Iterator[tuple[list[EvictionOrder], PreBindWrite | None]]:
         """The orders group by group, each with what goes before them."""
         found: dict[str, list[Eviction]] = {}
         for eviction in evictions:
@@ -48,7 +48,7 @@ class Leaving:
         for group, mates in found.items():
             yield list(map(order_for, mates)), self._write(group, mates)
 
-    def _write(self, group: str, evictions: list[Eviction]) -> Write | None:
+    def _write(self, group: str, evictions: list[Eviction]) -> PreBindWrite | None:
         found = self._model.object_of(group)
         if found is None:
             return None
@@ -64,11 +64,11 @@ class Leaving:
         if not notes:
             return None
         body = {"metadata": {"uid": view.uid, "annotations": notes}}
-        return Write(resource, view.namespace, view.name, body, vital=False)
+        return PreBindWrite(resource, view.namespace, view.name, body, vital=False)
 
     # ------------------------------------------------------------------ taking over
 
-    def begun(self) -> Iterator[list[Order]]:
+    def begun(self) -> Iterator[list[EvictionOrder]]:
         """The rest of gangs of which somebody else had begun to evict all, group by group: of those that have fewer
         pods left than they need."""
         for group, text in self._written():
@@ -97,7 +97,7 @@ class Leaving:
             if text:
                 yield group, text
 
-    def _left(self, group: str, found: eviction_record.Departure) -> tuple[list[Pod], bool]:
+    def _left(self, group: str, found: eviction_record.EvictionRecord) -> tuple[list[Pod], bool]:
         """Those of the pods that hold their room still, and whether one of them is gone or going."""
         pods = [pod for pod in self._model.pods_of(group) if found.is_of(pod.name, pod.uid)]
         left = [pod for pod in pods if _holds(pod)]
@@ -114,7 +114,7 @@ def _holds(pod: Pod) -> bool:
     return bool(pod.node_name) and not pod.finished and not pod.deleted
 
 
-def _departure(evictions: list[Eviction], now: float) -> eviction_record.Departure:
+def _departure(evictions: list[Eviction], now: float) -> eviction_record.EvictionRecord:
     first = evictions[0]
     pods = {eviction.task.partition("/")[2]: eviction.uid for eviction in evictions}
-    return eviction_record.Departure(now, first.action, first.claimer, pods)
+    return eviction_record.EvictionRecord(now, first.action, first.claimer, pods)

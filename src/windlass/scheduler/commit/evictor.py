@@ -28,14 +28,14 @@ from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups.podgroups import shown_key
 from windlass.observe import logs
-from windlass.scheduler.commit.binder import Write
+from windlass.scheduler.commit.binder import PreBindWrite
 from windlass.scheduler.pod_conditions import condition
 from windlass.scheduler.write_queue import WriteQueue
 
 GANG_BIND_FAILED = "GangBindFailed"
 PREEMPTION = "PreemptionByScheduler"
 OVERCOMMITTED = "NodeOvercommitted"
-CARD_LOST = "CardReservationLost"
+DEVICE_LOST = "CardReservationLost"
 PATIENCE_SECONDS = 15.0
 """So long is a budget that refuses asked again."""
 COOLING_SECONDS = 60.0
@@ -54,7 +54,7 @@ _OVERLOADED = (429, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EvictionOrder:
     """One eviction: ``reason`` is that of the condition and of the event. ``claimer``: the group that the room is
     for. ``guarded``: budgets are asked."""
 
@@ -67,10 +67,10 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EvictionResult:
     """``evicted`` is also true for a pod that was gone already. ``refused``: a budget said no."""
 
-    order: Order
+    order: EvictionOrder
     evicted: bool
     message: str = ""
     refused: bool = False
@@ -80,8 +80,8 @@ class Result:
 class _Held:
     """Orders that wait until something is written."""
 
-    write: Write
-    orders: tuple[Order, ...]
+    write: PreBindWrite
+    orders: tuple[EvictionOrder, ...]
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Refusal:
     until: float = 0.0
 
 
-def order_for(eviction: Eviction) -> Order:
+def order_for(eviction: Eviction) -> EvictionOrder:
     """What an engine's eviction is called on the pod."""
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
@@ -99,7 +99,7 @@ def order_for(eviction: Eviction) -> Order:
     elif eviction.why:
         message += f": {eviction.why}"
     guarded = eviction.action not in UNGUARDED
-    return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
+    return EvictionOrder(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
 
 
 def _is_of_several(error: StatusError) -> bool:
@@ -120,9 +120,9 @@ class Evictor:
         client: Client,
         pods: Mapping[str, views.Pod],
         recorder: EventRecorder,
-        done: Callable[[Result], None],
+        done: Callable[[EvictionResult], None],
         *,
-        waits: Callable[[Order, str], None] = lambda _order, _why: None,
+        waits: Callable[[EvictionOrder, str], None] = lambda _order, _why: None,
         sure: Callable[[], bool] = lambda: True,
         clock: Clock,
         rng: Random,
@@ -133,7 +133,7 @@ class Evictor:
         self._done = done
         self._waits = waits
         self._clock = clock
-        self._orders: dict[str, Order] = {}
+        self._orders: dict[str, EvictionOrder] = {}
         self._going: set[str] = set()
         """Evicted, but not told yet."""
         self._refusals: dict[str, _Refusal] = {}
@@ -149,7 +149,7 @@ class Evictor:
             later=lambda _: 0.0 if sure() else UNSURE_SECONDS,
         )
 
-    def submit_together(self, orders: Sequence[Order], write: Write | None) -> None:
+    def submit_together(self, orders: Sequence[EvictionOrder], write: PreBindWrite | None) -> None:
         """Carry out those of one group, once ``write`` stands on its object, or cannot."""
         if write is None:
             for order in orders:
@@ -160,7 +160,7 @@ class Evictor:
         self._held[key] = _Held(write, (*(held.orders if held is not None else ()), *orders))
         self._queue.wish(key)
 
-    def submit(self, order: Order) -> None:
+    def submit(self, order: EvictionOrder) -> None:
         """Carry out, unless the same pod is being evicted already. One that need not ask budgets goes before
         one that does."""
         known = self._orders.get(order.key)
@@ -203,13 +203,13 @@ class Evictor:
             refused = bool(refusal_by_budget(error)) or _is_of_several(error)
             if refused:
                 self._cool(order)
-            self._end(order, Result(order, gone, _why(error), refused))
+            self._end(order, EvictionResult(order, gone, _why(error), refused))
             return
         if self._orders.get(key) is not order:
             return
         ref = ObjectRef("v1", "Pod", namespace, name, order.uid)
         self._recorder.event(ref, "Warning", order.reason, order.message)
-        self._end(order, Result(order, True))
+        self._end(order, EvictionResult(order, True))
 
     async def _write_first(self, key: str) -> None:
         held = self._held[key]
@@ -228,14 +228,14 @@ class Evictor:
         for order in held.orders:
             self.submit(order)
 
-    async def _evict(self, order: Order, namespace: str, name: str) -> None:
+    async def _evict(self, order: EvictionOrder, namespace: str, name: str) -> None:
         if order.key not in self._going:
             await self._client.evict(namespace, name, uid=order.uid)
             self._going.add(order.key)
             self._broken.pop(order.key, None)
         await self._say(order, namespace, name)
 
-    async def _say(self, order: Order, namespace: str, name: str) -> None:
+    async def _say(self, order: EvictionOrder, namespace: str, name: str) -> None:
         """Write the condition. That it cannot be written keeps nobody from going."""
         try:
             await self._tell(order, namespace, name)
@@ -244,7 +244,7 @@ class Evictor:
                 raise
             log.debug("condition not written", pod=order.key, why=error.message)
 
-    def _end(self, order: Order, result: Result) -> None:
+    def _end(self, order: EvictionOrder, result: EvictionResult) -> None:
         del self._orders[order.key]
         self._going.discard(order.key)
         self._broken.pop(order.key, None)
@@ -252,7 +252,7 @@ class Evictor:
             self._refusals.pop(order.key, None)
         self._done(result)
 
-    def _is_final(self, order: Order, error: StatusError) -> bool:
+    def _is_final(self, order: EvictionOrder, error: StatusError) -> bool:
         """Whether a no is the last word."""
         if refusal_by_budget(error):
             return self._given_up(order, error)
@@ -260,7 +260,7 @@ class Evictor:
             return True
         return self._is_broken(order, error)
 
-    def _is_broken(self, order: Order, error: StatusError) -> bool:
+    def _is_broken(self, order: EvictionOrder, error: StatusError) -> bool:
         """The server failed once more to evict for a claimer; whether that is enough. (Who has to go in any case is
         asked to go for ever.)"""
         if error.code in _OVERLOADED or not order.guarded or order.key in self._going:
@@ -273,7 +273,7 @@ class Evictor:
         now = self._clock.monotonic()
         return now - self._broken.setdefault(key, now) >= seconds
 
-    def _given_up(self, order: Order, error: StatusError) -> bool:
+    def _given_up(self, order: EvictionOrder, error: StatusError) -> bool:
         """A budget said no once more; whether that is enough."""
         now = self._clock.monotonic()
         refusal = self._refusals.get(order.key)
@@ -282,12 +282,12 @@ class Evictor:
         self._waits(order, _why(error))
         return now - refusal.since >= PATIENCE_SECONDS
 
-    def _cool(self, order: Order) -> None:
+    def _cool(self, order: EvictionOrder) -> None:
         now = self._clock.monotonic()
         self._refusals = {key: r for key, r in self._refusals.items() if not r.until or r.until > now}
         self._refusals[order.key] = _Refusal(order.uid, now, now + COOLING_SECONDS)
 
-    async def _tell(self, order: Order, namespace: str, name: str) -> None:
+    async def _tell(self, order: EvictionOrder, namespace: str, name: str) -> None:
         target = condition(self._pods.get(order.key), "DisruptionTarget", "True", order.reason, order.message)
         target["lastTransitionTime"] = rfc3339(self._clock.now())
         patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [target]}}

@@ -42,7 +42,7 @@ class HamiLocks:
     def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
         self._client = client
         self._model = model
-        self._nodes: Mapping[str, views.Node] = model.nodes
+        self._nodes: Mapping[str, views.NodeObject] = model.nodes
         self._pods: Mapping[str, views.Pod] = model.pods
         self._clock = clock
         self._queues: dict[str, asyncio.Lock] = {}
@@ -111,7 +111,7 @@ class HamiLocks:
     def bound(self, bind: Bind) -> None:
         self._taken.pop(bind.task, None)
 
-    def _holder(self, node: views.Node, task: str) -> str:
+    def _holder(self, node: views.NodeObject, task: str) -> str:
         """The pod that the node is locked for, ``""`` if it is free. A word without one is an older HAMi's."""
         text = node.annotations.get(names.LOCK_HAMI, "")
         if not text:

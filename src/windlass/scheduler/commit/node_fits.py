@@ -12,7 +12,7 @@ from windlass.plugins.nodes.taints import HARD, tolerates
 from windlass.spi.objects import Taint, Toleration
 
 
-def takes(node: views.Node, shape: PodShape) -> bool:
+def takes(node: views.NodeObject, shape: PodShape) -> bool:
     """Ready, taints and a cordon borne, labels as selected."""
     if node.ready not in ("", "True"):
         return False

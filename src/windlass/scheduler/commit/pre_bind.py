@@ -20,17 +20,17 @@ from windlass.api.reasons import Reason
 from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel, WrittenGroup
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 from windlass.model.cluster.object_cache import coscheduling_key, kai_key
 from windlass.model.devices.dra_claims import ClaimsChanged, ClaimWrite
 from windlass.model.groups.podgroup_status import was_whole
 from windlass.model.records import gang_reservation
-from windlass.model.records.gang_reservation import Seat
+from windlass.model.records.gang_reservation import ReservedPlace
 from windlass.observe import logs
-from windlass.scheduler.commit.binder import Batch, Withdrawn, Write
+from windlass.scheduler.commit.binder import BindBatch, PreBindWrite, Withdrawn
 from windlass.scheduler.commit.device_conditions import DevicesAwaited
 from windlass.scheduler.commit.node_fits import takes
-from windlass.scheduler.commit.yield_to_others import Courtesy
+from windlass.scheduler.commit.yield_to_others import YieldToOthers
 
 FRESH_SECONDS = 60.0
 """A reservation of which nothing was ever bound counts for so long after it was written."""
@@ -39,16 +39,16 @@ Notes = Callable[[str], Mapping[str, str | None]]
 Cards = Callable[[Sequence[Bind]], Callable[[], str | None] | None]
 
 
-class Reserver:
+class PreBind:
     """``notes(group)``: annotations that are due on a group's object, to be written along. ``await_volumes``:
     somebody binds volumes, so binds wait for them. ``cards``: for which shared cards binds wait."""
 
     def __init__(
         self,
         model: ClusterModel,
-        ledger: Ledger,
+        ledger: NodeUsage,
         notes: Notes,
-        courtesy: Courtesy,
+        yield_to_others: YieldToOthers,
         *,
         clock: Clock,
         await_volumes: bool,
@@ -56,7 +56,7 @@ class Reserver:
     ) -> None:
         self._await_volumes = await_volumes
         self._cards = cards
-        self._courtesy = courtesy
+        self._yield_to_others = yield_to_others
         self._clock = clock
         self._model = model
         self._ledger = ledger
@@ -66,14 +66,14 @@ class Reserver:
 
     # ------------------------------------------------------------------ before binds
 
-    def batches(self, binds: Iterable[Bind], now: float, *, reserve: bool = True) -> list[Batch]:
+    def batches(self, binds: Iterable[Bind], now: float, *, reserve: bool = True) -> list[BindBatch]:
         """The binds of one decision, gang by gang, with what goes before them. ``now``: Unix seconds."""
         found: dict[str, list[Bind]] = {}
         for bind in binds:
             found.setdefault(bind.group, []).append(bind)
         return [self._batch(group, tuple(mates), now, reserve) for group, mates in found.items()]
 
-    def _batch(self, group: str, binds: tuple[Bind, ...], now: float, reserve: bool) -> Batch:
+    def _batch(self, group: str, binds: tuple[Bind, ...], now: float, reserve: bool) -> BindBatch:
         writes = []
         if reserve and len(binds) > 1 and (patch := self._reservation(group, binds, now)) is not None:
             writes.append(patch)
@@ -84,7 +84,7 @@ class Reserver:
                 waiting.append(bind)
                 writes += [_storage(each.namespace, each.name, each.body) for each in storage]
         conditions: list[Callable[[], str | None]] = []
-        undo: Callable[[], Sequence[Write]] | None = None
+        undo: Callable[[], Sequence[PreBindWrite]] | None = None
         try:
             written, devices = self._early_claims(binds, now)
             writes += written
@@ -98,12 +98,14 @@ class Reserver:
             conditions.append(VolumesAwaited(self._model, waiting))
         if (cards := self._cards(binds)) is not None:
             conditions.append(cards)
-        if self._courtesy.idle:
-            return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None, undo=undo)
-        conditions.append(_Turn(self._courtesy, binds, self._clock))
-        return Batch(binds, tuple(writes), _all_of(conditions), lambda: self._courtesy.taken(binds), undo)
+        if self._yield_to_others.idle:
+            return BindBatch(binds, tuple(writes), _all_of(conditions) if conditions else None, undo=undo)
+        conditions.append(_Turn(self._yield_to_others, binds, self._clock))
+        return BindBatch(
+            binds, tuple(writes), _all_of(conditions), lambda: self._yield_to_others.taken(binds), undo
+        )
 
-    def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
+    def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> PreBindWrite | None:
         """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
         found = self._model.object_of(group)
         if found is None:
@@ -118,7 +120,7 @@ class Reserver:
             return None
         annotations = {**self._notes(group), names.RESERVATION: text}
         body = {"metadata": {"uid": view.uid, "annotations": annotations}}
-        return Write(resource, view.namespace, view.name, body, vital=False)
+        return PreBindWrite(resource, view.namespace, view.name, body, vital=False)
 
     def _minimum(self, group: str, view: WrittenGroup) -> int:
         """As its object says; of other APIs than Volcano's as the engine knows it, 0 where it does not."""
@@ -127,16 +129,18 @@ class Reserver:
         sent = self._model.group_sent(group)
         return sent.min_member if sent is not None else 0
 
-    def _early_claims(self, binds: Sequence[Bind], now: float) -> tuple[list[Write], DevicesAwaited | None]:
+    def _early_claims(
+        self, binds: Sequence[Bind], now: float
+    ) -> tuple[list[PreBindWrite], DevicesAwaited | None]:
         """What is written about claims before any of the binds: of pods that share one which is not allocated yet,
         once, for all of them; and of those whose devices have to be made ready, which are waited for."""
         together = self._model.sharers(binds)
-        shelf = self._model.claims.shelf
-        found: list[Write] = []
+        inventory = self._model.claims.inventory
+        found: list[PreBindWrite] = []
         late: list[Bind] = []
         for bind in binds:
             self._claimed.pop(bind.task, None)
-            if bind.task not in together and not shelf.attaches(bind.node):
+            if bind.task not in together and not inventory.attaches(bind.node):
                 continue
             writes = self._model.claim_writes(bind, now, together)
             awaits = any(write.awaits for write in writes)
@@ -147,7 +151,7 @@ class Reserver:
                 found += [_claim(write) for write in writes]
         return found, DevicesAwaited(self._model, late, now, self._clock) if late else None
 
-    def claim_writes(self, bind: Bind) -> Sequence[Write]:
+    def claim_writes(self, bind: Bind) -> Sequence[PreBindWrite]:
         """What is written about a pod's claims for devices just before it is bound. Raises :class:`Withdrawn`."""
         if self._claimed.pop(bind.task, "") == bind.uid:
             return []
@@ -264,14 +268,14 @@ class VolumesAwaited:
 class _Turn:
     """Whether others have had their turn on the nodes of some binds."""
 
-    def __init__(self, courtesy: Courtesy, binds: Sequence[Bind], clock: Clock) -> None:
-        self._courtesy = courtesy
+    def __init__(self, yield_to_others: YieldToOthers, binds: Sequence[Bind], clock: Clock) -> None:
+        self._yield_to_others = yield_to_others
         self._binds = binds
         self._clock = clock
         self._since = clock.monotonic()
 
     def __call__(self) -> str | None:
-        held = self._courtesy.holds_back(self._binds, self._since, self._clock.monotonic())
+        held = self._yield_to_others.holds_back(self._binds, self._since, self._clock.monotonic())
         return None if held else ""
 
 
@@ -290,20 +294,20 @@ def _waits(pod: views.Pod) -> bool:
     return not (pod.node_name or pod.finished or pod.deleted or pod.shape.gates)
 
 
-def _bind(group: str, namespace: str, seat: Seat, pod: views.Pod) -> Bind:
+def _bind(group: str, namespace: str, seat: ReservedPlace, pod: views.Pod) -> Bind:
     return Bind(f"{namespace}/{seat.pod}", pod.uid, group, seat.node, seat.devices, seat.zones)
 
 
-def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:
+def _storage(namespace: str, name: str, body: Mapping[str, object]) -> PreBindWrite:
     kind = resources.PERSISTENT_VOLUME_CLAIMS if namespace else resources.PERSISTENT_VOLUMES
-    return Write(kind, namespace, name, body)
+    return PreBindWrite(kind, namespace, name, body)
 
 
-def _undo(devices: DevicesAwaited) -> Callable[[], Sequence[Write]]:
+def _undo(devices: DevicesAwaited) -> Callable[[], Sequence[PreBindWrite]]:
     return lambda: [_claim(write) for write in devices.withdrawn()]
 
 
-def _claim(write: ClaimWrite) -> Write:
-    return Write(
+def _claim(write: ClaimWrite) -> PreBindWrite:
+    return PreBindWrite(
         resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, write.subresource or None
     )

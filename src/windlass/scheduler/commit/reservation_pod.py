@@ -12,8 +12,8 @@ from typing import Any
 
 from windlass.api import views
 from windlass.api.devices.request import GPU
-from windlass.model.devices.reserved_devices import NAMESPACE, words_of_reservation
-from windlass.scheduler.options import CardPodOptions
+from windlass.model.devices.reserved_devices import NAMESPACE, reservation_annotations
+from windlass.scheduler.options import ReservationPodOptions
 
 SCHEDULER = "windlass-reservations"
 """As ``schedulerName``: nobody's, so that no scheduler looks at it."""
@@ -26,7 +26,7 @@ def name_of(node: str, index: int) -> str:
     return f"card-{index}-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
 
 
-def card_pod(node: views.Node, index: int, options: CardPodOptions) -> dict[str, Any]:
+def reservation_pod(node: views.NodeObject, index: int, options: ReservationPodOptions) -> dict[str, Any]:
     """Owned by its node: it goes with it, and ``kubectl drain`` does not call it nobody's."""
     spec: dict[str, Any] = {
         "nodeName": node.name,
@@ -57,14 +57,14 @@ def card_pod(node: views.Node, index: int, options: CardPodOptions) -> dict[str,
             "name": name_of(node.name, index),
             "namespace": NAMESPACE,
             "labels": {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "reservation"},
-            "annotations": words_of_reservation(index),
+            "annotations": reservation_annotations(index),
             "ownerReferences": [owner],
         },
         "spec": spec,
     }
 
 
-def _container(what: str, options: CardPodOptions) -> dict[str, Any]:
+def _container(what: str, options: ReservationPodOptions) -> dict[str, Any]:
     return {
         "name": what,
         "image": options.image,

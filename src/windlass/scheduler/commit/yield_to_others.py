@@ -22,8 +22,8 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
-from windlass.model.devices.usage import PODS, amounts_held, amounts_with_pod, as_bound
+from windlass.model.cluster.node_usage import NodeUsage
+from windlass.model.devices.usage import PODS, as_bound, resources_held, resources_with_pod
 from windlass.scheduler.commit.conflict_detector import LIVELY_SECONDS
 from windlass.scheduler.commit.node_fits import takes
 
@@ -41,12 +41,12 @@ class _Alike:
     seen: float = 0.0
 
 
-class Courtesy:
+class YieldToOthers:
     """``turn_seconds``: how long a pod of another scheduler counts as about to be placed; ``most_seconds``: so long is
     a bind held back at most."""
 
     def __init__(
-        self, client: Client, model: ClusterModel, ledger: Ledger, turn_seconds: float, most_seconds: float
+        self, client: Client, model: ClusterModel, ledger: NodeUsage, turn_seconds: float, most_seconds: float
     ) -> None:
         self.off: Callable[[], bool] = lambda: False
         """Whether there is no need for it: others cannot take what is decided for here."""
@@ -85,7 +85,7 @@ class Courtesy:
             self._waiting[new.key] = new
             if known is None or known.uid != new.uid or known.shape is not new.shape:
                 shapes = self._shapes.setdefault(new.scheduler_name, {})
-                alike = shapes.setdefault(new.shape, _Alike(amounts_held(new)))
+                alike = shapes.setdefault(new.shape, _Alike(resources_held(new)))
                 alike.pods += 1
                 alike.seen = self._newest = now
                 self._leave(known)
@@ -134,27 +134,27 @@ class Courtesy:
         found = await self._client.list_page(
             resources.PODS, fields=f"spec.nodeName={name}", resource_version="0", type=msgspec.Raw
         )
-        room = Ledger(self._model.claims).room(node)
+        free = NodeUsage(self._model.claims).free(node)
         seen = set()
         for raw in found.items:
             pod = views.decode_pod(raw)
             seen.add(pod.key)
             if not pod.finished:
-                room.take(pod)
+                free.take(pod)
         lacks: dict[str, None] = {}
         for task, assumed in self._model.assumed.items():
             pod = self._model.pods.get(task) if assumed.node == name and task not in seen else None
             if pod is not None:
                 meant = as_bound(pod, assumed)
-                lacks.update(dict.fromkeys(room.crowded(meant)))
-                room.take(meant)
-        return [*sorted(room.over()), *lacks]
+                lacks.update(dict.fromkeys(free.crowded(meant)))
+                free.take(meant)
+        return [*sorted(free.over()), *lacks]
 
     def _contested(self, name: str, now: float) -> bool:
         node = self._model.nodes.get(name)
         if node is None:
             return False
-        free = self._ledger.room(node).left
+        free = self._ledger.free(node).left
         ours = self._assumed(now).get(name, {})
         freed = now - self._freed.get(name, float("-inf")) < self._turn
         for scheduler, shapes in self._shapes.items():
@@ -176,7 +176,7 @@ class Courtesy:
             if pod is None or pod.node_name:
                 continue
             amounts = sums.setdefault(assumed.node, {})
-            for name, units in amounts_with_pod(pod).items():
+            for name, units in resources_with_pod(pod).items():
                 amounts[name] = amounts.get(name, 0) + units
         self._ours = (now, sums)
         return sums

@@ -25,7 +25,7 @@ DETAILS = CARDS, OLD_CARDS, JOBS = ("cards", "legacyCards", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """``name`` as others have it; ``kind`` gauge, counter or histogram. ``detail``: only where that is asked for."""
 
     name: str
@@ -40,10 +40,10 @@ class LeftOut(NamedTuple):
     why: str
 
 
-def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "") -> tuple[Family, ...]:
+def families(kind: str, labels: str, names: Mapping[str, str], detail: str = "") -> tuple[MetricFamily, ...]:
     """Several with the same labels (by blanks): name → meaning."""
     return tuple(
-        Family(name, kind, tuple(labels.split()), meaning, detail) for name, meaning in names.items()
+        MetricFamily(name, kind, tuple(labels.split()), meaning, detail) for name, meaning in names.items()
     )
 
 
@@ -61,10 +61,10 @@ class Later(Metric):
         return self._values()
 
 
-class Teller:
+class MetricsExporter:
     """Makes metrics of declared families."""
 
-    def __init__(self, declared: Iterable[Family]) -> None:
+    def __init__(self, declared: Iterable[MetricFamily]) -> None:
         self._declared = {family.name: family for family in declared}
 
     def rows(self, name: str, rows: Iterable[Row]) -> Metric:
@@ -115,7 +115,7 @@ class Teller:
         return found
 
 
-def _made(family: Family) -> GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily:
+def _made(family: MetricFamily) -> GaugeMetricFamily | CounterMetricFamily | UnknownMetricFamily:
     labels = list(family.labels)
     if family.kind == "gauge":
         return GaugeMetricFamily(family.name, family.meaning, labels=labels)

@@ -20,10 +20,17 @@ from prometheus_client.metrics_core import Metric
 from windlass.api import views
 from windlass.api.devices.request import WHOLE
 from windlass.model.devices import node_devices
-from windlass.model.devices.dra_claims import Allotted
-from windlass.model.devices.usage import Use, parts_held, slot_resource
-from windlass.scheduler.compat_metrics.families import CARDS, OLD_CARDS, LeftOut, Row, Teller, families
-from windlass.scheduler.compat_metrics.scrape import Scene
+from windlass.model.devices.dra_claims import DraAllocation
+from windlass.model.devices.usage import DeviceUse, shares_held, slot_resource
+from windlass.scheduler.compat_metrics.families import (
+    CARDS,
+    OLD_CARDS,
+    LeftOut,
+    MetricsExporter,
+    Row,
+    families,
+)
+from windlass.scheduler.compat_metrics.scrape import Scrape
 from windlass.spi.objects import Device
 
 MIB = 1 << 20
@@ -141,24 +148,24 @@ LEFT_OUT = (
         "measured on the nodes: HAMi's monitor and DCGM tell them",
     ),
 )
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A node at the moment of a scrape: as :class:`windlass.model.devices.usage.Claims` asks of it."""
+    """A node at the moment of a scrape: as :class:`windlass.model.devices.usage.ClaimLookup` asks of it."""
 
-    node: views.Node
+    node: views.NodeObject
     pods: Sequence[views.Pod]
     """Of which somebody may have said which cards they have."""
     listed: tuple[Device, ...]
-    claimed: Mapping[str, Sequence[Allotted]]
+    claimed: Mapping[str, Sequence[DraAllocation]]
     """Pod's uid → what its claims hold there."""
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
         return self.listed
 
-    def allotted(self, pod: views.Pod) -> Sequence[Allotted]:
+    def allotted(self, pod: views.Pod) -> Sequence[DraAllocation]:
         return self.claimed.get(pod.uid, ())
 
 
@@ -166,7 +173,7 @@ class _Place:
 class _Card:
     node: str
     device: Device
-    uses: list[tuple[views.Pod, int, Use]] = field(default_factory=list)
+    uses: list[tuple[views.Pod, int, DeviceUse]] = field(default_factory=list)
     """Who has which of its parts, each with its number among the pod's."""
 
     def held(self) -> tuple[int, int]:
@@ -175,15 +182,15 @@ class _Card:
         uses = [*claimed.values(), *(use for *_, use in self.uses if not use.claim)]
         return min(WHOLE, sum(use.part.milli for use in uses)), sum(map(self.mib_of, uses))
 
-    def mib_of(self, use: Use) -> int:
+    def mib_of(self, use: DeviceUse) -> int:
         return self.device.memory_mib if use.part.whole else use.part.memory_mib
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    told = [name in scene.sources.details for name in (CARDS, OLD_CARDS)]
+def export(scrape: Scrape) -> Iterator[Metric]:
+    told = [name in scrape.sources.details for name in (CARDS, OLD_CARDS)]
     if not any(told):
         return
-    places = list(_places(scene))
+    places = list(_places(scrape))
 
     @cache
     def rows() -> dict[Names, list[Row]]:
@@ -196,9 +203,9 @@ def tell(scene: Scene) -> Iterator[Metric]:
                 yield _TELL.later(name, lambda names=names: rows()[names])
 
 
-def _places(scene: Scene) -> Iterator[_Place]:
-    claims, ledger = scene.model.claims, scene.sources.ledger
-    for node in scene.model.nodes.values():
+def _places(scrape: Scrape) -> Iterator[_Place]:
+    claims, ledger = scrape.model.claims, scrape.sources.ledger
+    for node in scrape.model.nodes.values():
         pods = tuple(ledger.with_cards(node.name))
         claimed = {pod.uid: tuple(claims.allotted(pod)) for pod in pods if pod.shape.claims}
         yield _Place(node, pods, claims.cards_of(node.name), claimed)
@@ -208,12 +215,12 @@ def _cards(places: Iterable[_Place]) -> Iterator[_Card]:
     """Those of all nodes, with who has what of them. MIG instances that a device plug-in hands out are no cards."""
     for place in places:
         node, table = place.node, {}
-        for device in (*node_devices.cards_of(node), *place.listed):
+        for device in (*node_devices.devices_of(node), *place.listed):
             table[slot_resource(device), device.index] = _Card(node.name, device)
         if not table:
             continue
         for pod in place.pods:
-            for number, (slot, use) in enumerate(parts_held(pod, node, place)):
+            for number, (slot, use) in enumerate(shares_held(pod, node, place)):
                 if slot in table and (use.part.milli or use.part.memory_mib):
                     table[slot].uses.append((pod, number, use))
         yield from table.values()

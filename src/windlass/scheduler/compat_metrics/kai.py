@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import Metric
 
 from windlass.api.devices.request import GPU
 from windlass.model.queues import engine_queue
-from windlass.scheduler.compat_metrics.families import JOBS, LeftOut, Row, Teller, families, total
-from windlass.scheduler.compat_metrics.scrape import QueueScene, Scene, job_named
+from windlass.scheduler.compat_metrics.families import JOBS, LeftOut, MetricsExporter, Row, families, total
+from windlass.scheduler.compat_metrics.scrape import Scrape, ScrapedQueue, job_named
 from windlass.scheduler.observability.lifecycle import PARTS
 
 _QUEUE = "queue_name queue_metadata_name"
@@ -88,11 +88,11 @@ LEFT_OUT = (
         "label `queue_display_name`", "the display name of a queue is not read; `queue_name` is its name"
     ),
 )
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    own, story, tell = scene.own, scene.milestones, _TELL
+def export(scrape: Scrape) -> Iterator[Metric]:
+    own, story, tell = scrape.own, scrape.group_counters, _TELL
     told = own.last_cycle
     for name, (part, _) in _PARTS.items():
         yield tell.rows(name, [((), 1000 * told[part])] if part in told else [])
@@ -103,8 +103,8 @@ def tell(scene: Scene) -> Iterator[Metric]:
     scheduled = [((action,), number) for action, number in story.scheduled.items()]
     yield tell.rows("kai_podgroups_scheduled_by_action", scheduled)
     yield tell.value("kai_total_preemption_attempts", total(own.decisions, kind="eviction"))
-    yield from _queues(scene)
-    if JOBS in scene.sources.details:
+    yield from _queues(scrape)
+    if JOBS in scrape.sources.details:
         rows: list[Row] = [
             ((name, namespace, life.uid, "", action), pods)
             for key, life in story.lives.items()
@@ -115,15 +115,15 @@ def tell(scene: Scene) -> Iterator[Metric]:
         yield tell.rows("kai_pod_group_evicted_pods_total", rows)
 
 
-def _queues(scene: Scene) -> Iterator[Metric]:
-    every: Mapping[str, QueueScene] = scene.queues
+def _queues(scrape: Scrape) -> Iterator[Metric]:
+    every: Mapping[str, ScrapedQueue] = scrape.queues
     kais = {name: queue for name, queue in every.items() if engine_queue.is_kai(name)}
     found = {engine_queue.plain(name): queue for name, queue in (kais or every).items()}
     yield _TELL.rows("kai_queue_info", [((name, name), 1) for name in found])
     for metric, state, resource, factor, _ in AMOUNTS:
         rows = []
         for name, queue in found.items():
-            view = scene.model.kai_queues.get(name) if kais else None
+            view = scrape.model.kai_queues.get(name) if kais else None
             if state == "deserved" and view is not None and resource in view.unlimited:
                 rows.append(((name, name), -1.0))
             elif resource in queue.of(state):

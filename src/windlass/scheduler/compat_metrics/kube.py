@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from windlass.scheduler.compat_metrics.families import LeftOut, Teller, families, total
-from windlass.scheduler.compat_metrics.scrape import Scene
+from windlass.scheduler.compat_metrics.families import LeftOut, MetricsExporter, families, total
+from windlass.scheduler.compat_metrics.scrape import Scrape
 
 PROFILE = "windlass"
 RESULTS = {"bound": "scheduled", "failed": "error"}
@@ -83,11 +83,11 @@ LEFT_OUT = (
     LeftOut("scheduler_permit_wait_duration_seconds", "nothing waits for a permit: a gang is decided whole"),
     LeftOut("scheduler_goroutines", "there are none"),
 )
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    own, story = scene.own, scene.milestones
+def export(scrape: Scrape) -> Iterator[Metric]:
+    own, story = scrape.own, scrape.group_counters
     done = {"profile": PROFILE, "result": "scheduled"}
     tell = _TELL
     for name in ("scheduling_attempt", "podgroup_scheduling_attempt"):
@@ -104,10 +104,10 @@ def tell(scene: Scene) -> Iterator[Metric]:
     yield tell.rows("scheduler_podgroup_schedule_attempts_total", [(("scheduled", PROFILE), whole)])
     yield tell.value("scheduler_preemption_attempts_total", sum(story.transactions.values()))
     yield tell.durations("scheduler_preemption_victims", story.victims)
-    pods = scene.pods
+    pods = scrape.pods
     waiting = [(("unschedulable",), pods["waiting"]), (("gated",), pods["gated"])]
     yield tell.rows("scheduler_pending_pods", waiting)
-    assumed = len(scene.model.assumed)
-    held = sum(bool(pod.node_name) and not pod.finished for pod in scene.model.pods.values())
-    size = {"nodes": len(scene.model.nodes), "pods": held + assumed, "assumed_pods": assumed}
+    assumed = len(scrape.model.assumed)
+    held = sum(bool(pod.node_name) and not pod.finished for pod in scrape.model.pods.values())
+    size = {"nodes": len(scrape.model.nodes), "pods": held + assumed, "assumed_pods": assumed}
     yield tell.rows("scheduler_cache_size", [((kind,), number) for kind, number in size.items()])

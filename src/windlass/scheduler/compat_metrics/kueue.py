@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 
 from windlass.api.reasons import FACTS, Reason
-from windlass.scheduler.compat_metrics.families import LeftOut, Row, Teller, families
-from windlass.scheduler.compat_metrics.scrape import QueueScene, Scene
+from windlass.scheduler.compat_metrics.families import LeftOut, MetricsExporter, Row, families
+from windlass.scheduler.compat_metrics.scrape import Scrape, ScrapedQueue
 
 ADMITTED = ("Inqueue", "Running", "Unknown")
 _STATUS = {"Open": "active", "Deleted": "terminating"}
@@ -155,21 +155,21 @@ LEFT_OUT = (
         "nothing like it is kept",
     ),
 )
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    leaves = {name: queue for name, queue in scene.queues.items() if not queue.children}
-    cohorts = {name: queue for name, queue in scene.queues.items() if queue.children}
-    yield from _story(scene)
-    yield from _workloads(scene, leaves)
+def export(scrape: Scrape) -> Iterator[Metric]:
+    leaves = {name: queue for name, queue in scrape.queues.items() if not queue.children}
+    cohorts = {name: queue for name, queue in scrape.queues.items() if queue.children}
+    yield from _story(scrape)
+    yield from _workloads(scrape, leaves)
     yield from _amounts(leaves)
-    yield from _cohorts(scene, leaves, cohorts)
+    yield from _cohorts(scrape, leaves, cohorts)
 
 
-def _story(scene: Scene) -> Iterator[Metric]:
+def _story(scrape: Scrape) -> Iterator[Metric]:
     """What groups have come to since the process began."""
-    story, tell = scene.milestones, _TELL
+    story, tell = scrape.group_counters, _TELL
     yield tell.rows("kueue_admission_attempts_total", story.attempts.counts().items())
     yield tell.timings("kueue_admission_attempt_duration_seconds", story.attempts)
     admitted = story.admission_wait.counts().items()
@@ -187,7 +187,7 @@ def _story(scene: Scene) -> Iterator[Metric]:
     yield tell.rows("kueue_preempted_workloads_total", story.preempted.items())
 
 
-def _workloads(scene: Scene, queues: Mapping[str, QueueScene]) -> Iterator[Metric]:
+def _workloads(scrape: Scrape, queues: Mapping[str, ScrapedQueue]) -> Iterator[Metric]:
     pending: list[Row] = []
     status: list[Row] = []
     for name, queue in queues.items():
@@ -201,11 +201,11 @@ def _workloads(scene: Scene, queues: Mapping[str, QueueScene]) -> Iterator[Metri
     yield _TELL.rows("kueue_reserving_active_workloads", admitted)
     ended = [((name,), queue.number("Completed")) for name, queue in queues.items()]
     yield _TELL.rows("kueue_finished_workloads", ended)
-    waiting = Counter((queue, FACTS[Reason(code)].kueue, code) for _, queue, code in scene.waiting)
+    waiting = Counter((queue, FACTS[Reason(code)].kueue, code) for _, queue, code in scrape.waiting)
     yield _TELL.rows("kueue_unadmitted_workloads", waiting.items())
 
 
-def _amounts(queues: Mapping[str, QueueScene]) -> Iterator[Metric]:
+def _amounts(queues: Mapping[str, ScrapedQueue]) -> Iterator[Metric]:
     rows: dict[str, list[Row]] = {
         word: [] for word in ("usage", "pending", "nominal", "borrowing", "lending")
     }
@@ -232,9 +232,9 @@ def _amounts(queues: Mapping[str, QueueScene]) -> Iterator[Metric]:
 
 
 def _cohorts(
-    scene: Scene, leaves: Mapping[str, QueueScene], cohorts: Mapping[str, QueueScene]
+    scrape: Scrape, leaves: Mapping[str, ScrapedQueue], cohorts: Mapping[str, ScrapedQueue]
 ) -> Iterator[Metric]:
-    every = scene.queues
+    every = scrape.queues
     quotas = Quotas(every)
     shares = {name: quotas.weighted_share(name) for name in every}
     above = {name: list(_path(every, queue)) for name, queue in every.items()}
@@ -253,7 +253,7 @@ def _cohorts(
     yield _TELL.rows("kueue_cohort_info", tree)
     active: Counter[str] = Counter()
     entered: Counter[str] = Counter()
-    admitted = scene.milestones.admission_wait.counts()
+    admitted = scrape.group_counters.admission_wait.counts()
     for name, queue in leaves.items():
         for cohort in above[name]:
             active[cohort] += queue.number(*ADMITTED)
@@ -270,7 +270,7 @@ def _cohorts(
         yield _TELL.rows(f"kueue_cohort_subtree_{word}", rows)
 
 
-def _path(queues: Mapping[str, QueueScene], queue: QueueScene) -> Iterator[str]:
+def _path(queues: Mapping[str, ScrapedQueue], queue: ScrapedQueue) -> Iterator[str]:
     """Those above it, the nearest first."""
     seen = {queue.name}
     while queue.parent in queues and queue.parent not in seen:
@@ -282,7 +282,7 @@ def _path(queues: Mapping[str, QueueScene], queue: QueueScene) -> Iterator[str]:
 class Quotas:
     """What the queues of a tree deserve and can lend; each is looked at once."""
 
-    def __init__(self, queues: Mapping[str, QueueScene]) -> None:
+    def __init__(self, queues: Mapping[str, ScrapedQueue]) -> None:
         self._queues = queues
         self._quota: dict[str, dict[str, float]] = {}
         self._lendable: dict[str, dict[str, float]] = {}

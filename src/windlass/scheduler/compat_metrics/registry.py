@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from windlass.scheduler.compat_metrics import hami, kai, kube, kueue, volcano, yunikorn
-from windlass.scheduler.compat_metrics.scrape import Scene, Sources
+from windlass.scheduler.compat_metrics.scrape import Scrape, Sources
 
 PEERS = {
     "kube-scheduler": kube,
@@ -38,10 +38,10 @@ class FieldMetrics(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        scene = Scene(self._sources)
+        scrape = Scrape(self._sources)
         oldest = GaugeMetricFamily(OLDEST_WAIT, OLDEST_WAIT_MEANING, labels=["queue"])
-        for queue, seconds in scene.oldest_waits().items():
+        for queue, seconds in scrape.oldest_waits().items():
             oldest.add_metric([queue], seconds)
         yield oldest
         for peer in PEERS.values():
-            yield from peer.tell(scene)
+            yield from peer.export(scrape)

@@ -11,12 +11,12 @@ from windlass.api.quantities import scale
 from windlass.api.reasons import FACTS
 from windlass.engine.core import Core
 from windlass.model.cluster.cluster_model import ClusterModel
-from windlass.model.cluster.node_usage import Ledger
+from windlass.model.cluster.node_usage import NodeUsage
 from windlass.model.groups.podgroups import shown_key
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.scheduler.observability.group_counters import Milestones
+from windlass.scheduler.observability.group_counters import GroupCounters
 from windlass.scheduler.observability.lifecycle import ADMITTED, QUEUED
-from windlass.scheduler.status.pending_groups import Waits
+from windlass.scheduler.status.pending_groups import PendingGroups
 
 Amounts = Mapping[str, float]
 
@@ -27,16 +27,16 @@ class Sources:
 
     metrics: SchedulerMetrics
     model: ClusterModel
-    milestones: Milestones
-    waits: Waits
-    ledger: Ledger
+    group_counters: GroupCounters
+    waits: PendingGroups
+    ledger: NodeUsage
     engine: Callable[[], Core]
     time: Callable[[], float]
     details: Collection[str] = ()
 
 
 @dataclass(slots=True)
-class QueueScene:
+class ScrapedQueue:
     """A queue: figures by state and resource, groups by phase. ``parent`` and ``children`` by name."""
 
     name: str
@@ -73,22 +73,22 @@ class QueueScene:
         return sum(self.phases[phase] for phase in phases)
 
 
-class Scene:
+class Scrape:
     """Valid until the next change of anything."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.own = sources.metrics
         self.model = sources.model
-        self.milestones = sources.milestones
+        self.group_counters = sources.group_counters
 
     @cached_property
-    def queues(self) -> dict[str, QueueScene]:
+    def queues(self) -> dict[str, ScrapedQueue]:
         """By the engine's names; those of which a cycle has told."""
-        entries = self.sources.engine().world.queues.entries
+        entries = self.sources.engine().state.queues.entries
         found = {}
         for name, figures in self.own.figures.items():
-            made = found[name] = QueueScene(name, figures)
+            made = found[name] = ScrapedQueue(name, figures)
             entry = entries.get(name)
             if entry is not None:
                 made.parent = entry.parent.name if entry.parent is not None else ""
@@ -101,7 +101,7 @@ class Scene:
         self._count_groups(found)
         return found
 
-    def _count_groups(self, queues: Mapping[str, QueueScene]) -> None:
+    def _count_groups(self, queues: Mapping[str, ScrapedQueue]) -> None:
         model = self.model
         for key, group in model.groups.items():
             queue = queues.get(group.queue or "default")
@@ -137,7 +137,7 @@ class Scene:
     def oldest_waits(self) -> dict[str, float]:
         """Queue → for how many seconds the oldest of those groups waits that waiting may help."""
         found = dict.fromkeys(self.queues, 0.0)
-        lives, now = self.milestones.lives, self.sources.time()
+        lives, now = self.group_counters.lives, self.sources.time()
         for key, wait in self.sources.waits.items():
             life = lives.get(key)
             if life is None or FACTS[wait.current.code].waiting_helps == "no":

@@ -9,10 +9,18 @@ from functools import cache
 from prometheus_client.metrics_core import Metric
 
 from windlass.api import views
-from windlass.model.devices.usage import amounts_held
-from windlass.scheduler.compat_metrics.families import JOBS, Family, LeftOut, Row, Teller, families, total
+from windlass.model.devices.usage import resources_held
+from windlass.scheduler.compat_metrics.families import (
+    JOBS,
+    LeftOut,
+    MetricFamily,
+    MetricsExporter,
+    Row,
+    families,
+    total,
+)
 from windlass.scheduler.compat_metrics.kube import RESULTS
-from windlass.scheduler.compat_metrics.scrape import Amounts, QueueScene, Scene, job_named
+from windlass.scheduler.compat_metrics.scrape import Amounts, Scrape, ScrapedQueue, job_named
 
 PHASES = ("Inqueue", "Pending", "Running", "Unknown", "Completed")
 AMOUNTS = {
@@ -27,13 +35,13 @@ AMOUNTS = {
 _STATES = {"allocated": "allocated", "request": "requested", "deserved": "deserved", "capacity": "capability"}
 
 
-def _amounts() -> Iterator[Family]:
+def _amounts() -> Iterator[MetricFamily]:
     for word, meaning in AMOUNTS.items():
         stem = f"volcano_queue_{word}"
-        yield Family(f"{stem}_milli_cpu", "gauge", ("queue_name",), f"CPU {meaning}, thousandths")
-        yield Family(f"{stem}_memory_bytes", "gauge", ("queue_name",), f"Memory {meaning}")
+        yield MetricFamily(f"{stem}_milli_cpu", "gauge", ("queue_name",), f"CPU {meaning}, thousandths")
+        yield MetricFamily(f"{stem}_memory_bytes", "gauge", ("queue_name",), f"Memory {meaning}")
         others = f"Others {meaning}, thousandths of units as in Volcano; pods by number"
-        yield Family(f"{stem}_scalar_resources", "gauge", ("queue_name", "resource"), others)
+        yield MetricFamily(f"{stem}_scalar_resources", "gauge", ("queue_name", "resource"), others)
 
 
 FAMILIES = (
@@ -134,11 +142,11 @@ LEFT_OUT = (
         "a pod does not pass through them one by one",
     ),
 )
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    own, story, tell = scene.own, scene.milestones, _TELL
+def export(scrape: Scrape) -> Iterator[Metric]:
+    own, story, tell = scrape.own, scrape.group_counters, _TELL
     yield tell.renamed("volcano_e2e_scheduling_latency_milliseconds", own.cycle_seconds, 1000.0)
     take = own.part_seconds.of("take")
     yield tell.durations("volcano_open_session_duration_milliseconds", take, 1000.0)
@@ -157,13 +165,13 @@ def tell(scene: Scene) -> Iterator[Metric]:
     yield tell.value("volcano_total_preemption_attempts", total(own.decisions, kind="eviction"))
     yield tell.value("volcano_pod_preemption_victims", total(own.evictions, result="done"))
     yield tell.value("volcano_unschedule_job_count", sum(own.reasons.values()))
-    yield tell.value("volcano_unschedule_task_count", scene.pods["waiting"] + scene.pods["gated"])
-    yield from _queues(scene.queues)
-    if JOBS in scene.sources.details:
-        yield from _jobs(scene)
+    yield tell.value("volcano_unschedule_task_count", scrape.pods["waiting"] + scrape.pods["gated"])
+    yield from _queues(scrape.queues)
+    if JOBS in scrape.sources.details:
+        yield from _jobs(scrape)
 
 
-def _queues(queues: Mapping[str, QueueScene]) -> Iterator[Metric]:
+def _queues(queues: Mapping[str, ScrapedQueue]) -> Iterator[Metric]:
     for word in AMOUNTS:
         rows = {name: _amounts_of(queue, word) for name, queue in queues.items()}
         yield from _amount_rows(f"volcano_queue_{word}", rows)
@@ -177,7 +185,7 @@ def _queues(queues: Mapping[str, QueueScene]) -> Iterator[Metric]:
     yield _TELL.rows("volcano_queue_weight", weights)
 
 
-def _amounts_of(queue: QueueScene, word: str) -> Amounts:
+def _amounts_of(queue: ScrapedQueue, word: str) -> Amounts:
     if word == "inqueue":
         return queue.inqueue
     return queue.real_capacity if word == "real_capacity" else queue.of(_STATES[word])
@@ -210,12 +218,12 @@ class _Job:
     pods: tuple[views.Pod, ...]
 
 
-def _jobs(scene: Scene) -> Iterator[Metric]:
-    cluster = dict(scene.sources.engine().world.table.total)
-    pods_of = scene.model.pods_of
+def _jobs(scrape: Scrape) -> Iterator[Metric]:
+    cluster = dict(scrape.sources.engine().state.table.total)
+    pods_of = scrape.model.pods_of
     jobs = [
         _Job(key, life.queue, life.created, life.started, life.counted, tuple(pods_of(key)))
-        for key, life in scene.milestones.lives.items()
+        for key, life in scrape.group_counters.lives.items()
     ]
 
     @cache
@@ -253,6 +261,6 @@ def _share(pods: Iterable[views.Pod], cluster: Mapping[str, int]) -> float:
     held: dict[str, int] = {}
     for pod in pods:
         if pod.node_name and not pod.finished:
-            for name, units in amounts_held(pod).items():
+            for name, units in resources_held(pod).items():
                 held[name] = held.get(name, 0) + units
     return max((units / cluster[name] for name, units in held.items() if cluster.get(name)), default=0.0)

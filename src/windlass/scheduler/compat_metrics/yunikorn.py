@@ -8,8 +8,8 @@ from math import ceil
 
 from prometheus_client.metrics_core import Metric
 
-from windlass.scheduler.compat_metrics.families import LeftOut, Row, Teller, families, total
-from windlass.scheduler.compat_metrics.scrape import Scene
+from windlass.scheduler.compat_metrics.families import LeftOut, MetricsExporter, Row, families, total
+from windlass.scheduler.compat_metrics.scrape import Scrape
 
 RESOURCES = {
     "allocated": "allocated",
@@ -98,15 +98,15 @@ LEFT_OUT = (
 )
 
 
-_TELL = Teller(FAMILIES)
+_TELL = MetricsExporter(FAMILIES)
 
 
-def tell(scene: Scene) -> Iterator[Metric]:
-    own = scene.own
+def export(scrape: Scrape) -> Iterator[Metric]:
+    own = scrape.own
     resources: list[Row] = []
     apps: list[Row] = []
     every: Counter[str] = Counter()
-    for name, queue in scene.queues.items():
+    for name, queue in scrape.queues.items():
         told = {word: queue.of(state) for state, word in RESOURCES.items()} | {"pending": queue.pending}
         resources += [
             ((name, word, resource), amount)
@@ -125,21 +125,21 @@ def tell(scene: Scene) -> Iterator[Metric]:
     yield _TELL.rows("yunikorn_scheduler_container_allocation_attempt_total", rows)
     yield _TELL.durations("yunikorn_scheduler_scheduling_latency_milliseconds", own.part_seconds.of("decide"))
     yield _TELL.renamed("yunikorn_scheduler_scheduling_cycle_milliseconds", own.cycle_seconds)
-    yield from _nodes(scene)
+    yield from _nodes(scrape)
 
 
-def _nodes(scene: Scene) -> Iterator[Metric]:
+def _nodes(scrape: Scrape) -> Iterator[Metric]:
     states = Counter(
         "unhealthy" if node.ready not in ("", "True") else "draining" if node.unschedulable else "active"
-        for node in scene.model.nodes.values()
+        for node in scrape.model.nodes.values()
     )
     yield _TELL.rows(
         "yunikorn_scheduler_node", [((word,), states[word]) for word in ("active", "draining", "unhealthy")]
     )
-    held = scene.sources.ledger.held()
+    held = scrape.sources.ledger.held()
     for resource, name in _USAGE.items():
         ranges: Counter[int] = Counter()
-        for node in scene.model.nodes.values():
+        for node in scrape.model.nodes.values():
             has = node.allocatable.get(resource, 0)
             if has > 0:
                 tenths = ceil(10 * held.get(node.name, {}).get(resource, 0) / has)

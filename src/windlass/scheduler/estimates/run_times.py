@@ -25,9 +25,9 @@ from windlass.model.cluster.run_time_traits import foretold, shape_in, shape_of,
 from windlass.observe import logs
 from windlass.plugins.timeshare.suspension_cost import work_seconds
 from windlass.predict.history import History, HistoryRecord
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import CompletedRun, Traits
 from windlass.scheduler.estimates.time_share_counts import KEY as COUNTS
-from windlass.scheduler.estimates.time_share_counts import ShareCounts
+from windlass.scheduler.estimates.time_share_counts import TimeShareCounts
 from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.spi.configuration import LEARNED, SchedulerConfig
 from windlass.spi.objects import Group
@@ -45,7 +45,7 @@ def learns(policy: SchedulerConfig) -> bool:
     return not policy.tiers if said is None else str(said).lower() == "true"
 
 
-class RunTimes:
+class LearnedRunTimes:
     """What one scheduler has learned. ``enabled``: whether it learns and tells anything."""
 
     def __init__(
@@ -54,7 +54,7 @@ class RunTimes:
         model: ClusterModel,
         *,
         clock: Clock,
-        counts: ShareCounts,
+        counts: TimeShareCounts,
         enabled: bool = True,
         namespace: str = OWN_NAMESPACE,
         ended: Callable[[str, str], None] | None = None,
@@ -70,7 +70,7 @@ class RunTimes:
         self._namespace = namespace
         self._ended = ended
         self._saved = 0
-        self._unread: list[Run] | None = None
+        self._unread: list[CompletedRun] | None = None
         """What was learned since the ConfigMap could not be read; ``None``: it was read."""
         self._complained = False
         self._shapeless: set[str] = set()
@@ -90,7 +90,7 @@ class RunTimes:
         work, seconds = group.uid or group.key, work_seconds(group, new.started, end)
         if self._ended is not None and not self.history.knows(work):
             self._ended(*self._judge(group, traits_of(group, shape_of(new)), seconds))
-        run = Run(work, traits_of(group, shape_of(new)), seconds)
+        run = CompletedRun(work, traits_of(group, shape_of(new)), seconds)
         self.history.observe(run)
         if self._unread is not None:
             self._unread.append(run)

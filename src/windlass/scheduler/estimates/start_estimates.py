@@ -28,12 +28,12 @@ from windlass.model.cluster.engine_factory import make_engine
 from windlass.model.cluster.run_time_traits import shapes_in
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
-from windlass.scheduler.estimates.run_times import RunTimes
+from windlass.scheduler.estimates.run_times import LearnedRunTimes
 from windlass.scheduler.options import SchedulerOptions
 from windlass.sim.replay.decide_loop import Endless
 from windlass.sim.whatif import run_times
-from windlass.sim.whatif.compare import Band, Draws, World, plays
-from windlass.sim.whatif.play_forward import State, state_of
+from windlass.sim.whatif.compare import Band, Draws, SimulatedCluster, plays
+from windlass.sim.whatif.play_forward import ForwardState, state_of
 from windlass.spi.configuration import SchedulerConfig
 
 log = logs.get("scheduler")
@@ -67,7 +67,7 @@ Aside = Callable[[Callable[[], Starts]], Awaitable[Starts]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StartEstimate:
     """Unix seconds. ``basis``: for people."""
 
     at: float
@@ -94,7 +94,7 @@ class StartEstimates:
     def __init__(
         self,
         model: ClusterModel,
-        run_times: RunTimes,
+        run_times: LearnedRunTimes,
         options: Callable[[], SchedulerOptions],
         metrics: SchedulerMetrics,
         *,
@@ -114,12 +114,12 @@ class StartEstimates:
         self._waits = waits
         self._changed = changed
         self._aside = aside
-        self._told: dict[str, Told] = {}
-        self._first: dict[str, Told] = {}
+        self._told: dict[str, StartEstimate] = {}
+        self._first: dict[str, StartEstimate] = {}
         self._hits = self._starts = 0
         self._begun: set[str] = set()
         """Who has started since what is played began: if it waits again, none of that is of its next start."""
-        self._last: State | None = None
+        self._last: ForwardState | None = None
         """What was played last."""
 
     # ------------------------------------------------------------------ telling
@@ -189,7 +189,7 @@ class StartEstimates:
         self._begun.clear()
         # A snapshot: the history goes on learning meanwhile.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
-        draws = run_times.RunTimes(history, shapes=shapes_in(self._model, state.groups))
+        draws = run_times.SampledRunTimes(history, shapes=shapes_in(self._model, state.groups))
         plays = Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS)
         play = _Play(state, self.policy, plays, self._run_times.counts.text())
         pace = _Pace(self._clock, stop)
@@ -223,15 +223,15 @@ class StartEstimates:
             self._changed(group)
 
 
-def _told(band: Band, now: float, lag: float, samples: int) -> Told:
+def _told(band: Band, now: float, lag: float, samples: int) -> StartEstimate:
     """``now``: the moment that was played from; it was ``lag`` seconds ago."""
     slack = max(LEAST_SLACK_SECONDS, SLACK * band.middle)
     low, high = max(0.0, band.low - slack), band.high + slack
     basis = f"by {samples} simulated course{'s' if samples > 1 else ''}"
-    return Told(now + lag, now + max(band.middle, lag), now + low, now + high, basis)
+    return StartEstimate(now + lag, now + max(band.middle, lag), now + low, now + high, basis)
 
 
-def _moved(before: Told, after: Told) -> bool:
+def _moved(before: StartEstimate, after: StartEstimate) -> bool:
     wait = max(after.seconds, LEAST_SLACK_SECONDS)
     return any(
         abs(one - other) > MOVED * wait
@@ -263,14 +263,14 @@ class _Pace:
 class _Play:
     """What the thread does. ``counts``: what time-sharing has counted."""
 
-    state: State
+    state: ForwardState
     policy: SchedulerConfig
     draws: Draws
     counts: str | None
 
     def run(self, pace: Callable[[], None], waiting: Iterable[str]) -> Starts:
         """The bands of starts, in seconds from the state's moment, by the samples that there was time for."""
-        world = World(self.state, self._engine)
+        world = SimulatedCluster(self.state, self._engine)
         found: dict[str, list[float]] = {group: [] for group in waiting}
         try:
             for number in range(self.draws.samples):
@@ -287,5 +287,5 @@ class _Play:
     def _engine(self) -> Engine:
         """That decides as the one in force does."""
         engine = make_engine(self.policy, lambda _: None, base=EngineConfig(reports=False))
-        counts_text.offer(engine.world.sharing, self.counts, self.state.now)
+        counts_text.offer(engine.state.time_sharing, self.counts, self.state.now)
         return engine

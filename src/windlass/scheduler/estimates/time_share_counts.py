@@ -15,7 +15,7 @@ KEY = "time-sharing"
 log = logs.get("scheduler")
 
 
-class ShareCounts:
+class TimeShareCounts:
     """``engine()``: the one in force. ``now()``: Unix seconds."""
 
     def __init__(self, engine: Callable[[], Engine], now: Callable[[], float]) -> None:
@@ -26,7 +26,7 @@ class ShareCounts:
     @property
     def counted(self) -> float:
         """How much was counted."""
-        return counts_text.counted(self._engine().world.sharing)
+        return counts_text.counted(self._engine().state.time_sharing)
 
     @property
     def news(self) -> bool:
@@ -35,7 +35,7 @@ class ShareCounts:
 
     def text(self) -> str | None:
         """What is to be kept; ``None``: nothing was counted."""
-        return counts_text.as_text(self._engine().world.sharing)
+        return counts_text.as_text(self._engine().state.time_sharing)
 
     def saved(self, counted: float) -> None:
         """So much of it is kept."""
@@ -44,7 +44,7 @@ class ShareCounts:
     def take(self, text: str) -> None:
         """Go on with what was kept."""
         try:
-            counts_text.resume(self._engine().world.sharing, text, self._now())
+            counts_text.resume(self._engine().state.time_sharing, text, self._now())
         except ValueError as error:
             log.warning("counts of time-sharing not gone on with", why=str(error))
             return

@@ -25,8 +25,15 @@ from windlass.client.transport import Request, TooLong, Transport, whole
 from windlass.kits.clock import Clock
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.observe import logs
-from windlass.scheduler.extender.protocol import Teller, Words
-from windlass.spi.extender import Hooks, Matter, NoReply, Question, Reply, TakesConsultant
+from windlass.scheduler.extender.protocol import ExtenderEncoder, Words
+from windlass.spi.extender import (
+    ExtenderCall,
+    ExtenderEndpoints,
+    ExtenderReply,
+    ExtenderRequest,
+    ExtenderUnavailable,
+    TakesExtenderClient,
+)
 
 PATIENCE_SECONDS = 4.0
 LARGEST_ANSWER = 10 << 20
@@ -38,14 +45,14 @@ Observe = Callable[[str, str, float], None]
 T = TypeVar("T")
 
 
-def transport_to(hooks: Hooks, *, at_once: int) -> HttpTransport:
+def transport_to(hooks: ExtenderEndpoints, *, at_once: int) -> HttpTransport:
     """Connections to an extender's address."""
     seconds = hooks.timeout_seconds
     options = replace(HttpOptions(), limit=at_once, connect_seconds=seconds, response_seconds=seconds)
     return HttpTransport(Connection(server=hooks.url), options=options)
 
 
-class Hotline:
+class ExtenderConnection:
     """Requests from where nothing may be awaited. The thread begins with the first of them."""
 
     def __init__(self, make_transport: MakeTransport) -> None:
@@ -94,12 +101,18 @@ class Hotline:
             thread.join(_GRACE_SECONDS)
 
 
-class HttpConsultant:
-    """Implements :class:`~windlass.spi.extender.Consultant`. ``observe`` is told of each request: its matter, how it
-    went (``answered``, ``failed``) and its seconds."""
+class HttpExtender:
+    """Implements :class:`~windlass.spi.extender.ExtenderClient`. ``observe`` is told of each request: its matter, how
+    it went (``answered``, ``failed``) and its seconds."""
 
     def __init__(
-        self, hooks: Hooks, line: Hotline, teller: Teller, *, clock: Clock, observe: Observe | None = None
+        self,
+        hooks: ExtenderEndpoints,
+        line: ExtenderConnection,
+        teller: ExtenderEncoder,
+        *,
+        clock: Clock,
+        observe: Observe | None = None,
     ) -> None:
         self._hooks = hooks
         self._line = line
@@ -112,52 +125,54 @@ class HttpConsultant:
     def open(self) -> None:
         self._until = self._clock.monotonic() + PATIENCE_SECONDS
         self._broken = ""
-        if self._hooks.verbs.get(Matter.OPEN):
-            answer = self._send(Matter.OPEN, self._teller.session())
-            if isinstance(answer, NoReply) and not self._hooks.ignorable:
+        if self._hooks.verbs.get(ExtenderCall.OPEN):
+            answer = self._send(ExtenderCall.OPEN, self._teller.session())
+            if isinstance(answer, ExtenderUnavailable) and not self._hooks.ignorable:
                 self._broken = self._broken or answer.why
 
     def close(self) -> None:
-        if self._hooks.verbs.get(Matter.CLOSE):
-            self._send(Matter.CLOSE, {})
+        if self._hooks.verbs.get(ExtenderCall.CLOSE):
+            self._send(ExtenderCall.CLOSE, {})
 
-    def ask(self, question: Question) -> Reply | NoReply:
-        answer = self._send(question.matter, self._body(question))
-        if isinstance(answer, NoReply):
+    def ask(self, request: ExtenderRequest) -> ExtenderReply | ExtenderUnavailable:
+        answer = self._send(request.matter, self._body(request))
+        if isinstance(answer, ExtenderUnavailable):
             return answer
-        return _read(question.matter, answer)
+        return _read(request.matter, answer)
 
-    def _body(self, question: Question) -> Words:
-        teller, seats = self._teller, dict(question.seats)
-        match question.matter:
-            case Matter.PREEMPTABLE | Matter.RECLAIMABLE:
-                others = [teller.task(key) for key in question.others]
-                return {"evictor": teller.task(question.task), "evictees": others}
-            case Matter.OVERUSED:
-                return {"queue": teller.queue(question.queue)}
-            case Matter.ENQUEUEABLE | Matter.ENQUEUED | Matter.READY:
-                return {"job": teller.job(question.group, seats)}
-            case Matter.ALLOCATE:
-                return {"task": teller.task(question.task, seats)}
+    def _body(self, request: ExtenderRequest) -> Words:
+        teller, seats = self._teller, dict(request.seats)
+        match request.matter:
+            case ExtenderCall.PREEMPTABLE | ExtenderCall.RECLAIMABLE:
+                others = [teller.task(key) for key in request.others]
+                return {"evictor": teller.task(request.task), "evictees": others}
+            case ExtenderCall.OVERUSED:
+                return {"queue": teller.queue(request.queue)}
+            case ExtenderCall.ENQUEUEABLE | ExtenderCall.ENQUEUED | ExtenderCall.READY:
+                return {"job": teller.job(request.group, seats)}
+            case ExtenderCall.ALLOCATE:
+                return {"task": teller.task(request.task, seats)}
             case _:
-                return {"task": teller.leaving(question.task, seats)}
+                return {"task": teller.leaving(request.task, seats)}
 
-    def _send(self, matter: Matter, body: Words) -> bytes | NoReply:
+    def _send(self, matter: ExtenderCall, body: Words) -> bytes | ExtenderUnavailable:
         if self._broken:
-            return NoReply(self._broken)
+            return ExtenderUnavailable(self._broken)
         begun = self._clock.monotonic()
         left = self._until - begun
         if left <= 0:
-            return NoReply(f"the {PATIENCE_SECONDS:g} s for one round of questions are up", later=True)
+            return ExtenderUnavailable(
+                f"the {PATIENCE_SECONDS:g} s for one round of questions are up", later=True
+            )
         answer = self._exchange(matter, body, min(left, self._hooks.timeout_seconds))
-        failed = isinstance(answer, NoReply)
+        failed = isinstance(answer, ExtenderUnavailable)
         if failed:
             log.warning("extender failed", verb=str(matter), why=answer.why, ignored=self._hooks.ignorable)
         if self._observe is not None:
             self._observe(str(matter), "failed" if failed else "answered", self._clock.monotonic() - begun)
         return answer
 
-    def _exchange(self, matter: Matter, body: Words, seconds: float) -> bytes | NoReply:
+    def _exchange(self, matter: ExtenderCall, body: Words, seconds: float) -> bytes | ExtenderUnavailable:
         path = f"/{self._hooks.verbs[matter].lstrip('/')}"
         headers = {"content-type": "application/json", "accept": "application/json"}
         request = Request("POST", path, headers=headers, body=msgspec.json.encode(body))
@@ -165,13 +180,13 @@ class HttpConsultant:
             status, said = self._line.request(request, seconds)
         except TimeoutError:
             self._broken = f"{matter}: no answer within {seconds:.3g} s"
-            return NoReply(self._broken)
+            return ExtenderUnavailable(self._broken)
         except TooLong as error:
-            return NoReply(f"{matter}: {error}")
+            return ExtenderUnavailable(f"{matter}: {error}")
         except WindlassError as error:
             self._broken = f"{matter}: {error}"
-            return NoReply(self._broken)
-        return said if status == 200 else NoReply(f"{matter}: status {status}")
+            return ExtenderUnavailable(self._broken)
+        return said if status == 200 else ExtenderUnavailable(f"{matter}: status {status}")
 
 
 class _Named(msgspec.Struct):
@@ -187,19 +202,19 @@ class _Answer(msgspec.Struct):
     errormessage: str = ""
 
 
-def _read(matter: Matter, body: bytes) -> Reply | NoReply:
-    if matter is Matter.ENQUEUED:
-        return Reply()
+def _read(matter: ExtenderCall, body: bytes) -> ExtenderReply | ExtenderUnavailable:
+    if matter is ExtenderCall.ENQUEUED:
+        return ExtenderReply()
     try:
         answer = as_go_reads(body, _Answer)
     except msgspec.MsgspecError as error:
-        return NoReply(f"{matter}: no answer that can be read: {error}")
-    if isinstance(answer.status, bool) is not (matter is Matter.READY) and answer.status != 0:
-        return NoReply(f"{matter}: no answer that can be read: status is {answer.status!r}")
-    if matter is Matter.READY:
-        return Reply(yes=bool(answer.status), refusal=answer.errormessage)
+        return ExtenderUnavailable(f"{matter}: no answer that can be read: {error}")
+    if isinstance(answer.status, bool) is not (matter is ExtenderCall.READY) and answer.status != 0:
+        return ExtenderUnavailable(f"{matter}: no answer that can be read: status is {answer.status!r}")
+    if matter is ExtenderCall.READY:
+        return ExtenderReply(yes=bool(answer.status), refusal=answer.errormessage)
     named = frozenset(task.uid for task in answer.victims)
-    return Reply(int(answer.status), answer.overused, named, answer.errormessage)
+    return ExtenderReply(int(answer.status), answer.overused, named, answer.errormessage)
 
 
 def as_go_reads(body: bytes, kind: type[T]) -> T:
@@ -218,26 +233,24 @@ def _small(plain: Any) -> Any:
     return {**found, "victims": _small(found["victims"])} if "victims" in found else found
 
 
-class Consultants:
+class ExtenderClients:
     """Gives every policy that asks a consultant its own, whenever the policies change."""
 
     def __init__(self, model: ClusterModel, *, clock: Clock, observe: Observe | None = None) -> None:
-        self._teller = Teller(model)
+        self._teller = ExtenderEncoder(model)
         self._clock = clock
         self._observe = observe
-        self._lines: list[Hotline] = []
+        self._lines: list[ExtenderConnection] = []
 
     def serve(self, plugins: Iterable[object]) -> None:
         """Connect the policies in force, and nobody else."""
         self.close()
         for plugin in plugins:
-            if isinstance(plugin, TakesConsultant):
+            if isinstance(plugin, TakesExtenderClient):
                 hooks = plugin.hooks
-                line = Hotline(partial(transport_to, hooks, at_once=1))
+                line = ExtenderConnection(partial(transport_to, hooks, at_once=1))
                 self._lines.append(line)
-                consultant = HttpConsultant(
-                    hooks, line, self._teller, clock=self._clock, observe=self._observe
-                )
+                consultant = HttpExtender(hooks, line, self._teller, clock=self._clock, observe=self._observe)
                 plugin.take_consultant(consultant)
 
     def session(self) -> Words:

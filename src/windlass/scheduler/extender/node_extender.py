@@ -24,7 +24,7 @@ from windlass.kits.tasks import wait_for
 from windlass.observe import logs
 from windlass.scheduler.extender import protocol
 from windlass.scheduler.extender.client import LARGEST_ANSWER, as_go_reads, transport_to
-from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
+from windlass.spi.extender import ExtenderCall, ExtenderEndpoints, NodeVerdict, TakesNodeExtender
 from windlass.spi.objects import Needs
 
 RENEW_SECONDS = 60.0
@@ -46,14 +46,14 @@ class _Prioritize(msgspec.Struct):
     errormessage: str = ""
 
 
-class HttpJudge:
-    """Implements :class:`~windlass.spi.extender.NodeJudge`. ``learn`` is called when there is news."""
+class HttpNodeExtender:
+    """Implements :class:`~windlass.spi.extender.NodeExtender`. ``learn`` is called when there is news."""
 
     def __init__(
         self,
-        hooks: Hooks,
+        hooks: ExtenderEndpoints,
         transport: Transport,
-        nodes: Mapping[str, views.Node],
+        nodes: Mapping[str, views.NodeObject],
         learn: Callable[[], None],
         *,
         clock: Clock,
@@ -66,13 +66,13 @@ class HttpJudge:
         self._nodes = nodes
         self._learn = learn
         self._clock = clock
-        self._known: dict[Needs, dict[str, Opinion]] = {}
+        self._known: dict[Needs, dict[str, NodeVerdict]] = {}
         self._wanted: dict[Needs, dict[str, None]] = {}
         self._last_wanted: dict[Needs, float] = {}
         self._news = False
         self._wake = asyncio.Event()
 
-    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, Opinion]:
+    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, NodeVerdict]:
         self._last_wanted[needs] = self._clock.monotonic()
         known = self._known.get(needs, {})
         missing = [name for name in nodes if name not in known]
@@ -109,18 +109,18 @@ class HttpJudge:
         """Ask about nodes for kinds of pods, and keep the answers."""
         if not wanted:
             return
-        problem = await self._tell(Matter.OPEN)
+        problem = await self._tell(ExtenderCall.OPEN)
         try:
             await self._ask(wanted, problem)
         finally:
-            await self._tell(Matter.CLOSE)
+            await self._tell(ExtenderCall.CLOSE)
 
-    async def _tell(self, matter: Matter) -> str:
+    async def _tell(self, matter: ExtenderCall) -> str:
         """That a round begins or ends. Returns what went wrong."""
         verb = self._hooks.verbs.get(matter)
         if not verb or self._session is None:
             return ""
-        body = self._session() if matter is Matter.OPEN else {}
+        body = self._session() if matter is ExtenderCall.OPEN else {}
         _, problem = await self._post(verb, body, msgspec.Raw)
         if problem:
             log.warning("extender failed", why=problem, ignored=self._hooks.ignorable)
@@ -136,7 +136,7 @@ class HttpJudge:
                 refusals = await self._refusals(needs, present)
                 points = await self._points(needs, present)
             known = self._known.setdefault(needs, {})
-            found = {name: Opinion(refusals.get(name, ""), points.get(name, 0.0)) for name in present}
+            found = {name: NodeVerdict(refusals.get(name, ""), points.get(name, 0.0)) for name in present}
             if any(known.get(name) != opinion for name, opinion in found.items()):
                 known.update(found)
                 self._news = True
@@ -191,12 +191,12 @@ class HttpJudge:
             return None, f"{verb}: no answer that can be read: {error}"
 
 
-class Judges:
+class NodeExtenders:
     """Gives every policy that asks a judge its own, whenever the policies change."""
 
     def __init__(
         self,
-        nodes: Mapping[str, views.Node],
+        nodes: Mapping[str, views.NodeObject],
         learn: Callable[[], None],
         *,
         clock: Clock,
@@ -214,8 +214,8 @@ class Judges:
             task.cancel()
         self._tasks = []
         for plugin in plugins:
-            if isinstance(plugin, TakesJudge):
-                judge = HttpJudge(
+            if isinstance(plugin, TakesNodeExtender):
+                judge = HttpNodeExtender(
                     plugin.hooks,
                     transport_to(plugin.hooks, at_once=AT_ONCE),
                     self._nodes,

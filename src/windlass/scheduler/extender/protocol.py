@@ -52,7 +52,7 @@ def kind_of_task(needs: Needs) -> Words:
     return {"Resreq": asked, "InitResreq": asked, "Pod": {"spec": {"nodeSelector": selector}}}
 
 
-def node(view: views.Node) -> Words:
+def node(view: views.NodeObject) -> Words:
     """A node without what is on it."""
     able = amounts(view.allocatable)
     taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in view.taints]
@@ -72,28 +72,32 @@ def node(view: views.Node) -> Words:
     }
 
 
-class Teller:
+class ExtenderEncoder:
     """Words for what stands in a model. ``seats``: what a decision that is being made would change."""
 
     def __init__(self, model: ClusterModel) -> None:
         self._model = model
 
-    def task(self, key: str, seats: Seats = NO_SEATS) -> Words:
+    def task(self, key: str, allocator: Seats = NO_SEATS) -> Words:
         """One pod; one that is not known any more is a name."""
         pod = self._model.pods.get(key)
         if pod is None:
             namespace, _, name = key.rpartition("/")
             return {"Name": name, "Namespace": namespace, "Status": UNKNOWN}
-        return self._task(pod, seats)
+        return self._task(pod, allocator)
 
-    def leaving(self, key: str, seats: Seats) -> Words:
+    def leaving(self, key: str, allocator: Seats) -> Words:
         """One pod that is asked to leave its place in ``seats``, or does not get it after all."""
         words = self.task(key)
         there = words["Status"] in (BINDING, BOUND, RUNNING)
-        return {**words, "NodeName": seats.get(key, ""), "Status": RELEASING if there else words["Status"]}
+        return {
+            **words,
+            "NodeName": allocator.get(key, ""),
+            "Status": RELEASING if there else words["Status"],
+        }
 
-    def _task(self, pod: views.Pod, seats: Seats = NO_SEATS) -> Words:
-        status, place = self._standing(pod, seats)
+    def _task(self, pod: views.Pod, allocator: Seats = NO_SEATS) -> Words:
+        status, place = self._standing(pod, allocator)
         asked = amounts(pod.shape.request)
         return {
             "UID": pod.uid,
@@ -113,7 +117,7 @@ class Teller:
             "Pod": {
                 "metadata": _metadata(pod, namespace=pod.namespace),
                 "spec": {
-                    "nodeName": seats.get(pod.key, pod.node_name),
+                    "nodeName": allocator.get(pod.key, pod.node_name),
                     "schedulerName": pod.scheduler_name,
                     "nodeSelector": dict(pod.shape.node_selector),
                     "priority": pod.priority,
@@ -123,9 +127,9 @@ class Teller:
             },
         }
 
-    def _standing(self, pod: views.Pod, seats: Seats) -> tuple[int, str]:
-        if pod.key in seats:
-            return ALLOCATED, seats[pod.key]
+    def _standing(self, pod: views.Pod, allocator: Seats) -> tuple[int, str]:
+        if pod.key in allocator:
+            return ALLOCATED, allocator[pod.key]
         if pod.deleted and not pod.finished:
             return RELEASING, pod.node_name
         if pod.phase == "Pending" and pod.node_name:
@@ -135,9 +139,9 @@ class Teller:
             return BINDING, assumed.node
         return _PHASES.get(pod.phase, UNKNOWN), pod.node_name
 
-    def job(self, key: str, seats: Seats = NO_SEATS) -> Words:
+    def job(self, key: str, allocator: Seats = NO_SEATS) -> Words:
         """One group with its pods."""
-        tasks = [self._task(pod, seats) for pod in self._model.pods_of(key)]
+        tasks = [self._task(pod, allocator) for pod in self._model.pods_of(key)]
         by_status: dict[str, dict[str, Words]] = {}
         for task in tasks:
             by_status.setdefault(str(task["Status"]), {})[task["UID"]] = task

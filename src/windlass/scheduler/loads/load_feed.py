@@ -30,7 +30,7 @@ class LoadFeed:
     def __init__(
         self,
         client: Client,
-        nodes: Mapping[str, views.Node],
+        nodes: Mapping[str, views.NodeObject],
         plugins: Callable[[], Iterable[object]],
         fed: Callable[[], None],
         *,
@@ -115,7 +115,7 @@ class LoadFeed:
         return loads
 
 
-def load_of(metrics: Mapping[str, Any], node: views.Node) -> NodeLoad | None:
+def load_of(metrics: Mapping[str, Any], node: views.NodeObject) -> NodeLoad | None:
     """The load that a ``NodeMetrics`` tells of, in percent of what the node offers; ``None`` if it cannot
     be read."""
     usage = metrics.get("usage")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from windlass.engine.actions.context import Pass
+from windlass.engine.actions.context import ActionPass
 from windlass.engine.decision import Decision, Eviction
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.groups.member_counts import Members
@@ -60,7 +60,7 @@ class Life:
     """Action → pods."""
 
 
-class Milestones:
+class GroupCounters:
     def __init__(self, model: ClusterModel) -> None:
         self._model = model
         self.lives: dict[str, Life] = {}
@@ -134,7 +134,7 @@ class Milestones:
 
     # ------------------------------------------------------------------ one cycle
 
-    def decided(self, decision: Decision, passes: tuple[Pass, ...], now: float) -> None:
+    def decided(self, decision: Decision, passes: tuple[ActionPass, ...], now: float) -> None:
         """What a cycle came to for groups."""
         if decision.evictions:
             self._evictions(decision.evictions, now)

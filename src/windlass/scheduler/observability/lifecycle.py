@@ -16,7 +16,7 @@ PARTS = ("take", "decide", "show", "carry out")
 """Of a cycle: changes are read; told to the engine, which decides; what is new is shown; binds and evictions go out."""
 
 
-class Identity(NamedTuple):
+class GroupIdentity(NamedTuple):
     """Of a group's PodGroup, or of its oldest pod. ``created``: Unix seconds, 0 where nobody says."""
 
     uid: str
@@ -41,17 +41,17 @@ def begins_queued(stage: str, view: views.PodGroup | None) -> bool:
     return stage == QUEUED or (stage == ADMITTED and (view is None or view.phase in ("", "Pending")))
 
 
-def identity(model: ClusterModel, key: str) -> Identity | None:
+def identity(model: ClusterModel, key: str) -> GroupIdentity | None:
     """What the group is; ``None`` where nobody knows any of it."""
     written = model.object_of(key)
     if written is not None:
         view = written[1]
-        return Identity(view.uid, view.created, view.min_member or 1)
+        return GroupIdentity(view.uid, view.created, view.min_member or 1)
     if kind_prefix(key) == NATIVE and (native := model.native_groups.get(_plain(key))) is not None:
-        return Identity(native.uid, native.created, native.min_count)
+        return GroupIdentity(native.uid, native.created, native.min_count)
     sent = model.group_sent(key)
     pod = oldest_of(model.pods_of(key))
-    return None if pod is None or sent is None else Identity(pod.uid, pod.created, sent.min_member)
+    return None if pod is None or sent is None else GroupIdentity(pod.uid, pod.created, sent.min_member)
 
 
 def _plain(key: str) -> str:

@@ -26,7 +26,7 @@ from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.groups.member_counts import Members
 from windlass.model.groups.podgroups import shown_key
-from windlass.observe.tracing import Exporter, Link, Moment, Span, Value, root_id, trace_id
+from windlass.observe.tracing import Exporter, Link, Span, SpanEvent, Value, root_id, trace_id
 from windlass.scheduler.observability.lifecycle import (
     ADMITTED,
     ENDED,
@@ -50,19 +50,19 @@ class _Journey:
     stage: str
     since: float
     attributes: dict[str, Value]
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[SpanEvent] = field(default_factory=list)
     unsaid: int = 0
     code: str = ""
     fault: str = ""
 
-    def note(self, moment: Moment) -> None:
+    def note(self, moment: SpanEvent) -> None:
         if len(self.moments) < MOST_MOMENTS:
             self.moments.append(moment)
         else:
             self.unsaid += 1
 
 
-class Journeys:
+class SchedulingTraces:
     """Follows the groups that are told to it. All moments are Unix seconds."""
 
     def __init__(self, exporter: Exporter, model: ClusterModel) -> None:
@@ -220,7 +220,7 @@ class Journeys:
             journey.code = code
             if explanation is not None:
                 words = {"windlass.reason": code, "windlass.message": explanation.message}
-                journey.note(Moment("waits", now, words))
+                journey.note(SpanEvent("waits", now, words))
 
     def _leave(self, journey: _Journey, now: float) -> None:
         attributes = dict(journey.attributes)
@@ -252,7 +252,7 @@ class Journeys:
         ended: float,
         attributes: Mapping[str, Value],
         *,
-        moments: list[Moment] | None = None,
+        moments: list[SpanEvent] | None = None,
         links: list[Link] | None = None,
         fault: str = "",
     ) -> None:

@@ -13,34 +13,34 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.model.cluster.cluster_model import WrittenGroup
 from windlass.model.groups import podgroup_status
-from windlass.scheduler.status.writer_context import Desk
+from windlass.scheduler.status.writer_context import StatusWriterContext
 
 
 class _Told(msgspec.Struct):
     message: str = ""
 
 
-class Disowning:
+class ForeignStatusCleanup:
     """Keys of the writes are ``foreign NS/NAME``."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: StatusWriterContext) -> None:
+        self._context = context
 
     def review(self) -> None:
         """Look at all groups: this instance begins to lead."""
-        model = self._desk.model
+        model = self._context.model
         for key in (*model.groups, *model.foreign_keys()):
             self.look(key)
 
     def look(self, key: str) -> None:
         """A group may have become another scheduler's."""
         if self._of_another(key) is not None:
-            self._desk.wish(f"foreign {key}")
+            self._context.wish(f"foreign {key}")
 
     def _of_another(self, key: str) -> tuple[resources.Resource, WrittenGroup] | None:
         """The group's object, if it is another's and says what we have said."""
-        found = self._desk.model.object_of(key)
-        if found is None or names.EXPLANATION not in found[1].annotations or self._desk.model.known(key):
+        found = self._context.model.object_of(key)
+        if found is None or names.EXPLANATION not in found[1].annotations or self._context.model.known(key):
             return None
         return found
 
@@ -51,7 +51,7 @@ class Disowning:
         resource, view = found
         if isinstance(view, views.PodGroup):
             await self._take_back_condition(view)
-        await self._desk.annotate(resource, view.namespace, view.name, view.annotations, None)
+        await self._context.annotate(resource, view.namespace, view.name, view.annotations, None)
 
     async def _take_back_condition(self, view: views.PodGroup) -> None:
         kept = [condition for condition in view.conditions if not _is_ours(condition, view)]
@@ -60,8 +60,8 @@ class Disowning:
                 "metadata": {"resourceVersion": view.resource_version},  # another one writes there, too
                 "status": {"conditions": [msgspec.to_builtins(condition) for condition in kept]},
             }
-            await self._desk.statuses.patch(view.name, view.namespace, patch)
-            self._desk.metrics.writes.labels("podgroup").inc()
+            await self._context.statuses.patch(view.name, view.namespace, patch)
+            self._context.metrics.writes.labels("podgroup").inc()
 
 
 def _is_ours(condition: views.Condition, view: views.PodGroup) -> bool:

@@ -23,7 +23,7 @@ _AHEAD = 256
 """So many events may wait in the recorder: there they take more room than here, and wait for nothing any more."""
 
 
-class Announcer:
+class EventBuffer:
     """``busy()`` says whether something more important is under way."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock, busy: Callable[[], bool]) -> None:

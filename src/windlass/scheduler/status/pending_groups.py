@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from windlass.api.reasons import Explanation, Reason
-from windlass.scheduler.status.writer_context import Desk
+from windlass.scheduler.status.writer_context import StatusWriterContext
 
 GROWING_SECONDS = 5.0
 """For so long a gang whose pods keep coming is not told to lack some."""
@@ -19,7 +19,7 @@ HOPELESS = 100
 
 
 @dataclass(slots=True)
-class Wait:
+class PendingGroup:
     """A waiting group. ``told`` is what is shown, with all details; ``basis`` the short form that it was
     made for; ``at`` the (monotonic) moment of its writing."""
 
@@ -42,12 +42,12 @@ class Wait:
     pods_at: float = 0.0
 
 
-class Waits:
+class PendingGroups:
     """What writes it wishes are of keys ``group NS/NAME``."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._waits: dict[str, Wait] = {}
+    def __init__(self, context: StatusWriterContext) -> None:
+        self._context = context
+        self._waits: dict[str, PendingGroup] = {}
         self._near: dict[str, set[str]] = {}
         self._hopeless: set[str] = set()
         """Some of those that have no place in a queue, as nothing that ends would help them."""
@@ -56,7 +56,7 @@ class Waits:
     def __contains__(self, key: str) -> bool:
         return key in self._waits
 
-    def of(self, key: str) -> Wait | None:
+    def of(self, key: str) -> PendingGroup | None:
         """A group that waits."""
         return self._waits.get(key)
 
@@ -67,7 +67,7 @@ class Waits:
             return False
         return None if wait.told is None else wait.lacks_nodes
 
-    def items(self) -> Iterable[tuple[str, Wait]]:
+    def items(self) -> Iterable[tuple[str, PendingGroup]]:
         """All that wait, by group."""
         return self._waits.items()
 
@@ -83,12 +83,12 @@ class Waits:
             if wait is not None:
                 self.end(key)
                 if wait.told is not None:
-                    self._desk.wish(f"group {key}")
+                    self._context.wish(f"group {key}")
         elif wait is None:
-            quiet, now = self._desk.options.quiet_seconds, self._desk.clock.monotonic()
-            self._waits[key] = Wait(explanation, now, now + quiet)
+            quiet, now = self._context.options.quiet_seconds, self._context.clock.monotonic()
+            self._waits[key] = PendingGroup(explanation, now, now + quiet)
             self._count(explanation, 1)
-            self._desk.wish(f"group {key}", quiet)
+            self._context.wish(f"group {key}", quiet)
         elif explanation != wait.current:
             self._count(wait.current, -1)
             self._count(explanation, 1)
@@ -96,16 +96,16 @@ class Waits:
             if wait.told is not None:
                 self.renew(key)
             elif explanation.code is Reason.WAITING_FOR_MEMBERS:
-                quiet = self._desk.clock.monotonic() + self._desk.options.quiet_seconds
+                quiet = self._context.clock.monotonic() + self._context.options.quiet_seconds
                 wait.due = max(wait.due, min(quiet, wait.since + GROWING_SECONDS))
 
     def put_off(self, key: str) -> None:
         """In a rush pods come slowly because they are many: a gang that still gets its own is not told yet."""
-        wait, now = self._waits.get(key), self._desk.clock.monotonic()
+        wait, now = self._waits.get(key), self._context.clock.monotonic()
         if wait is None or wait.told is not None or wait.current.code is not Reason.WAITING_FOR_MEMBERS:
             return
-        if wait.due <= now and self._desk.rush():
-            wait.due = min(now + self._desk.options.quiet_seconds, wait.since + GROWING_SECONDS)
+        if wait.due <= now and self._context.rush():
+            wait.due = min(now + self._context.options.quiet_seconds, wait.since + GROWING_SECONDS)
 
     def renew_near(self, queue: str) -> None:
         """The figures of a queue changed: and so, perhaps, who is how near to the front."""
@@ -116,20 +116,20 @@ class Waits:
         """Nodes came, left or changed: whom that does not help has other figures now."""
         for keys in (*self._near.values(), self._hopeless):
             for key in keys:
-                self.renew(key, self._desk.options.pod_rewrite_seconds)
+                self.renew(key, self._context.options.pod_rewrite_seconds)
 
     def renew(self, key: str, calm: float = 0.0) -> None:
         """Look again at what is shown of a group, when its time has come: ``calm`` seconds after it was told last, or
         as the options say."""
         wait = self._waits[key]
-        now = self._desk.clock.monotonic()
+        now = self._context.clock.monotonic()
         if not calm:
             same = wait.told is not None and wait.told.code is wait.current.code
-            calm = self._desk.options.rewrite_seconds if same else self._desk.options.quiet_seconds
+            calm = self._context.options.rewrite_seconds if same else self._context.options.quiet_seconds
         due = max(now, wait.at + calm)
         wait.due = due if wait.basis is not None else max(now, min(due, wait.due))
         wait.basis = None
-        self._desk.wish(f"group {key}", wait.due - now)
+        self._context.wish(f"group {key}", wait.due - now)
 
     def end(self, key: str) -> None:
         """The group waits no more."""
@@ -148,18 +148,18 @@ class Waits:
         wait = self._waits.get(key)
         if wait is None:
             return None
-        now = self._desk.clock.monotonic()
+        now = self._context.clock.monotonic()
         if wait.basis is wait.current:
             return wait.told
         if now < wait.due:
-            self._desk.wish(f"group {key}", wait.due - now)
+            self._context.wish(f"group {key}", wait.due - now)
             return wait.told
-        wait.basis, wait.told, wait.at = wait.current, self._desk.explain(key) or wait.current, now
+        wait.basis, wait.told, wait.at = wait.current, self._context.explain(key) or wait.current, now
         self._near.get(wait.queue, set()).discard(key)
         self._hopeless.discard(key)
         if not wait.told.position and len(self._hopeless) < HOPELESS:
             self._hopeless.add(key)
         if wait.told.position and wait.told.position <= NEAR:
-            wait.queue = self._desk.model.queue_of(key)
+            wait.queue = self._context.model.queue_of(key)
             self._near.setdefault(wait.queue, set()).add(key)
         return wait.told

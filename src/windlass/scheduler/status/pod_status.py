@@ -15,17 +15,17 @@ from windlass.model.cluster.kube_messages import GATED, PLACED, UNSCHEDULABLE, p
 from windlass.model.groups.member_counts import oldest_of
 from windlass.model.groups.podgroups import is_implicit
 from windlass.scheduler.pod_conditions import condition
-from windlass.scheduler.status.pending_groups import Wait, Waits
-from windlass.scheduler.status.writer_context import ECHO_SECONDS, Desk, record
+from windlass.scheduler.status.pending_groups import PendingGroup, PendingGroups
+from windlass.scheduler.status.writer_context import OWN_WRITE_SECONDS, StatusWriterContext, record
 
 NOMINATE_SECONDS = 0.25
 
 
-class PodWords:
+class PodStatuses:
     """Of the pods of groups that wait (``waits``), and of those that room is vacated for."""
 
-    def __init__(self, desk: Desk, waits: Waits) -> None:
-        self._desk = desk
+    def __init__(self, context: StatusWriterContext, waits: PendingGroups) -> None:
+        self._context = context
         self._waits = waits
         self._nominated: dict[str, str] = {}
 
@@ -33,7 +33,7 @@ class PodWords:
         """Room on a node is being vacated for a pod."""
         if self._nominated.get(task) != node:
             self._nominated[task] = node
-            self._desk.wish(f"pod {task}", NOMINATE_SECONDS)
+            self._context.wish(f"pod {task}", NOMINATE_SECONDS)
 
     @property
     def nominated(self) -> Mapping[str, str]:
@@ -43,23 +43,23 @@ class PodWords:
     def withdraw(self, task: str) -> None:
         """The pod is bound, or room is no longer kept for it."""
         if self._nominated.pop(task, None) is not None:
-            self._desk.wish(f"pod {task}", NOMINATE_SECONDS)
+            self._context.wish(f"pod {task}", NOMINATE_SECONDS)
 
     def review(self) -> None:
         """Take back in a moment what somebody else has said of pods, unless it is said anew."""
-        for key, pod in self._desk.model.pods.items():
-            if not self._desk.model.manages(pod):
+        for key, pod in self._context.model.pods.items():
+            if not self._context.model.manages(pod):
                 continue
             if pod.node_name:
                 self.bound(pod)
             elif pod.nominated_node:
-                self._desk.wish(f"pod {key}", ECHO_SECONDS)
+                self._context.wish(f"pod {key}", OWN_WRITE_SECONDS)
 
     def bound(self, pod: views.Pod) -> None:
         """A pod is on its node: what was said about its waiting is no longer true."""
         self._nominated.pop(pod.key, None)
         if names.EXPLANATION in pod.annotations:
-            self._desk.wish(f"pod {pod.key}")
+            self._context.wish(f"pod {pod.key}")
 
     def tell(self, key: str, told: Explanation | None) -> None:
         """Wish the writing of the group's waiting pods where their words are old."""
@@ -68,78 +68,78 @@ class PodWords:
         wait = self._waits.of(key)
         if wait is None:
             return
-        now = self._desk.clock.monotonic()
-        calm = self._desk.options.pod_rewrite_seconds
+        now = self._context.clock.monotonic()
+        calm = self._context.options.pod_rewrite_seconds
         reason = self._calls(key, wait, told)
         if told.code is wait.pods_code and reason == wait.pods_reason:
             self._tell_newcomers(key, wait)
             if told.message == wait.pods_message and now - wait.pods_at < calm:
                 return
             if now - wait.pods_at < calm:
-                self._desk.wish(f"group {key}", wait.pods_at + calm - now)
+                self._context.wish(f"group {key}", wait.pods_at + calm - now)
                 return
         elif wait.pods_code is not None and reason != wait.pods_reason:
             # whether more nodes would help: what grows clusters must not see that go to and fro
-            steady = wait.pods_at + self._desk.options.rewrite_seconds
+            steady = wait.pods_at + self._context.options.rewrite_seconds
             if now < steady:
-                self._desk.wish(f"group {key}", steady - now)
+                self._context.wish(f"group {key}", steady - now)
                 return
         wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
-        wait.pods_reason, wait.pods_number = reason, self._desk.model.members(key).pending
+        wait.pods_reason, wait.pods_number = reason, self._context.model.members(key).pending
         for pod in self._waiting(key):
-            self._desk.wish(f"pod {pod.key}")
+            self._context.wish(f"pod {pod.key}")
 
-    def _calls(self, key: str, wait: Wait, told: Explanation) -> str:
+    def _calls(self, key: str, wait: PendingGroup, told: Explanation) -> str:
         """The reason for all pods of a group, by which its nodes are asked for as a whole, too."""
         wait.lacks_nodes = pod_reason(told) == UNSCHEDULABLE
-        wait.whole = self._desk.nodes.serves(key)
-        self._desk.nodes.note(key)
+        wait.whole = self._context.nodes.serves(key)
+        self._context.nodes.note(key)
         return GATED if wait.whole and wait.lacks_nodes else pod_reason(told)
 
-    def _tell_newcomers(self, key: str, wait: Wait) -> None:
+    def _tell_newcomers(self, key: str, wait: PendingGroup) -> None:
         """Pods that came after the others were told: what grows clusters waits for their word, too."""
-        number = self._desk.model.members(key).pending
+        number = self._context.model.members(key).pending
         if number > wait.pods_number:
             for pod in self._waiting(key):
                 if not pod.waiting_reason:
-                    self._desk.wish(f"pod {pod.key}")
+                    self._context.wish(f"pod {pod.key}")
         wait.pods_number = number
 
     def _waiting(self, key: str) -> Iterator[views.Pod]:
-        for pod in self._desk.model.pods_of(key):
+        for pod in self._context.model.pods_of(key):
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
                 yield pod
 
     def is_old(self, key: str) -> bool:
         """Whether a pod waits no more, so that there is nothing to say but that."""
-        pod = self._desk.model.pods.get(key)
+        pod = self._context.model.pods.get(key)
         return pod is not None and bool(pod.node_name)
 
     async def write(self, key: str) -> None:
-        pod = self._desk.model.pods.get(key)
-        group = self._desk.model.group_of(key)
+        pod = self._context.model.pods.get(key)
+        group = self._context.model.group_of(key)
         if pod is None or group is None:
             return
         wait = self._waits.of(group)
-        assumed = self._desk.model.assumed.get(key)
-        awaits = assumed is not None and key in self._desk.model.awaited
+        assumed = self._context.model.assumed.get(key)
+        awaits = assumed is not None and key in self._context.model.awaited
         waits = not (pod.node_name or pod.finished or pod.deleted) and (assumed is None or awaits)
         told = wait.told if wait is not None and waits else None
         nominated = self._nominated.get(key, "") if waits else pod.nominated_node
         node = assumed.node if assumed is not None and awaits else nominated
-        by_request = wait is not None and (wait.whole or self._desk.nodes.asked_elsewhere(pod, group))
+        by_request = wait is not None and (wait.whole or self._context.nodes.asked_elsewhere(pod, group))
         await self._write_status(pod, told, node, by_request)
         speaks = is_implicit(group) or self._speaks_for(group, pod)
         if (
             speaks or names.EXPLANATION in pod.annotations
         ):  # that of a gang has an object by now that carries it
             said = record(told if speaks else None)
-            await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, said)
+            await self._context.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, said)
 
     def _speaks_for(self, group: str, pod: views.Pod) -> bool:
         """Whether the record of a gang whose object is not written on stands on this pod: its oldest that waits, and
         who has carried it."""
-        if self._desk.model.object_of(group) is not None:
+        if self._context.model.object_of(group) is not None:
             return False
         oldest = oldest_of(self._waiting(group))
         return names.EXPLANATION in pod.annotations or (oldest is not None and oldest.key == pod.key)
@@ -159,17 +159,17 @@ class PodWords:
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             scheduled = condition(pod, "PodScheduled", "False", reason, message)
             if not pod.waiting_reason:
-                scheduled["lastTransitionTime"] = rfc3339(self._desk.clock.now())
+                scheduled["lastTransitionTime"] = rfc3339(self._context.clock.now())
             status["conditions"] = [scheduled]
         if nominated != pod.nominated_node:
             status["nominatedNodeName"] = nominated or None
         if not status:
             return
         patch = {"metadata": {"uid": pod.uid}, "status": status}
-        await self._desk.client.patch(
+        await self._context.client.patch(
             resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
         )
-        self._desk.metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
+        self._context.metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
         if "conditions" in status and told is not None and told.code not in PLACED:
             ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
-            self._desk.recorder.event(ref, "Warning", "FailedScheduling", message)
+            self._context.recorder.event(ref, "Warning", "FailedScheduling", message)

@@ -17,7 +17,7 @@ from windlass.client.client import Client
 NOT_FOUND = 404
 
 
-class GroupStatuses:
+class PodGroupStatuses:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._apart = True

@@ -14,38 +14,38 @@ from windlass.api.quantities import from_units
 from windlass.engine.decision import QueueUsage
 from windlass.model.cluster.ownership import KAI, VOLCANO
 from windlass.model.queues import engine_queue
-from windlass.scheduler.status.writer_context import COUNTS_SECONDS, Desk
+from windlass.scheduler.status.writer_context import COUNTS_SECONDS, StatusWriterContext
 
 SHARE_SECONDS = 2.0
 
 
-class QueueFigures:
+class QueueStatuses:
     """Those of the last cycle that told of a queue."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: StatusWriterContext) -> None:
+        self._context = context
         self._usage: dict[str, QueueUsage] = {}
 
     def note(self, usage: QueueUsage) -> None:
         """A queue's figures changed."""
         self._usage[usage.queue] = usage
         if not self._beside(usage.queue):
-            self._desk.wish(f"queue {usage.queue}", COUNTS_SECONDS)
-        self._desk.wish(f"share {usage.queue}", SHARE_SECONDS)
+            self._context.wish(f"queue {usage.queue}", COUNTS_SECONDS)
+        self._context.wish(f"share {usage.queue}", SHARE_SECONDS)
 
     def _beside(self, name: str) -> bool:
         """Whether the scheduler whose API a queue is of still runs."""
         kind = KAI if engine_queue.is_kai(name) else VOLCANO
-        return any(peer.kind == kind for peer in self._desk.options.beside)
+        return any(peer.kind == kind for peer in self._context.options.beside)
 
     def gone(self, name: str) -> None:
         self._usage.pop(name, None)
-        self._desk.drop(f"queue {name}")
-        self._desk.drop(f"share {name}")
+        self._context.drop(f"queue {name}")
+        self._context.drop(f"share {name}")
 
     async def write(self, name: str) -> None:
         usage = self._usage.get(name)
-        view = self._desk.model.queues.get(name)
+        view = self._context.model.queues.get(name)
         if usage is None or view is None:
             return
         wanted = {
@@ -55,17 +55,19 @@ class QueueFigures:
             return
         change: dict[str, str | None] = dict.fromkeys(view.allocated)
         change.update(wanted)
-        await self._desk.client.patch(
+        await self._context.client.patch(
             resources.QUEUES, name, {"status": {"allocated": change}}, subresource="status"
         )
-        self._desk.metrics.writes.labels("queue").inc()
+        self._context.metrics.writes.labels("queue").inc()
 
     async def write_share(self, name: str) -> None:
         """The fair share and why it is what it is, on the queue itself: of either API. Nothing on one that another
         scheduler serves."""
         usage = self._usage.get(name)
         kai = engine_queue.is_kai(name)
-        view = (self._desk.model.kai_queues if kai else self._desk.model.queues).get(engine_queue.plain(name))
+        view = (self._context.model.kai_queues if kai else self._context.model.queues).get(
+            engine_queue.plain(name)
+        )
         if usage is None or view is None:
             return
         record = None
@@ -74,7 +76,7 @@ class QueueFigures:
         if view.annotations.get(names.QUEUE_SHARE) == record:
             return
         resource = resources.KAI_QUEUES if kai else resources.QUEUES
-        await self._desk.client.patch(
+        await self._context.client.patch(
             resource, view.name, {"metadata": {"annotations": {names.QUEUE_SHARE: record}}}
         )
-        self._desk.metrics.writes.labels("queue-share").inc()
+        self._context.metrics.writes.labels("queue-share").inc()

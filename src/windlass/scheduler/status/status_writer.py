@@ -32,16 +32,22 @@ from windlass.model.groups.podgroups import PHASES_ADMITTED
 from windlass.model.records import attained_service
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.status.cleanup_foreign import Disowning
-from windlass.scheduler.status.foreign_groups import OtherGroups
+from windlass.scheduler.status.cleanup_foreign import ForeignStatusCleanup
+from windlass.scheduler.status.foreign_groups import ForeignGroups
 from windlass.scheduler.status.kai_moments import Moments
-from windlass.scheduler.status.pending_groups import Waits
-from windlass.scheduler.status.pod_status import PodWords
-from windlass.scheduler.status.podgroup_status import GroupStatuses
-from windlass.scheduler.status.queue_status import QueueFigures
-from windlass.scheduler.status.writer_context import COUNTS_SECONDS, ECHO_SECONDS, Desk, Nodes, record
+from windlass.scheduler.status.pending_groups import PendingGroups
+from windlass.scheduler.status.pod_status import PodStatuses
+from windlass.scheduler.status.podgroup_status import PodGroupStatuses
+from windlass.scheduler.status.queue_status import QueueStatuses
+from windlass.scheduler.status.writer_context import (
+    COUNTS_SECONDS,
+    OWN_WRITE_SECONDS,
+    Nodes,
+    StatusWriterContext,
+    record,
+)
 from windlass.scheduler.write_queue import WriteQueue
-from windlass.spi.objects import Past
+from windlass.spi.objects import AttainedService
 
 BINDING_SECONDS = 30.0
 """For so long a gang whose binds are under way need not be told to be admitted: it is running in a moment."""
@@ -57,11 +63,11 @@ NEWCOMERS_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _Echo:
-    status: podgroup_status.Status
+    status: podgroup_status.PodGroupStatus
     at: float
 
 
-class Publisher:
+class StatusWriter:
     """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record; ``rush()`` says
     whether news has to wait (:mod:`.rush`). ``past(group)``: what one that shares time has behind it."""
 
@@ -77,7 +83,7 @@ class Publisher:
         clock: Clock,
         rng: Random,
         nodes: Nodes,
-        past: Callable[[str], Past | None],
+        past: Callable[[str], AttainedService | None],
         rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = WriteQueue(
@@ -89,15 +95,15 @@ class Publisher:
             later=self._later,
         )
         wish, drop = self._queue.wish, self._queue.drop
-        statuses = GroupStatuses(client)
-        self._desk = Desk(
+        statuses = PodGroupStatuses(client)
+        self._context = StatusWriterContext(
             client, statuses, model, recorder, metrics, options, explain, clock, wish, drop, rush, nodes, past
         )
-        self.waits = Waits(self._desk)
-        self.pods = PodWords(self._desk, self.waits)
-        self._figures = QueueFigures(self._desk)
-        self.disowning = Disowning(self._desk)
-        self._others = OtherGroups(self._desk)
+        self.waits = PendingGroups(self._context)
+        self.pods = PodStatuses(self._context, self.waits)
+        self._figures = QueueStatuses(self._context)
+        self.foreign_cleanup = ForeignStatusCleanup(self._context)
+        self._others = ForeignGroups(self._context)
         self._kept: dict[str, float] = {}
         """Keys of writes that wait for the end of a rush, since when."""
         self._new: dict[str, float] = {}
@@ -115,7 +121,7 @@ class Publisher:
 
     def adjust(self, options: SchedulerOptions) -> None:
         """Other times between writes, for what is written from now on."""
-        self._desk.options = options
+        self._context.options = options
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -149,7 +155,7 @@ class Publisher:
     def cycle(self, number: int) -> None:
         """A new cycle: what conditions written from now on are stamped with."""
         self._transition = str(number)
-        topology = self._desk.model.topology
+        topology = self._context.model.topology
         if self._topology_seen != topology.version:
             self._topology_seen = topology.version
             for name, view in topology.hypernodes.items():
@@ -159,13 +165,13 @@ class Publisher:
 
     def _tell_problems(self) -> None:
         """What contradicts itself among HyperNodes, once, as an event on each."""
-        found = self._desk.model.topology.hypernode_problems
+        found = self._context.model.topology.hypernode_problems
         for name, words in found:
-            view = self._desk.model.topology.hypernodes.get(name)
+            view = self._context.model.topology.hypernodes.get(name)
             if view is not None and (name, words) not in self._problems_told:
                 resource = resources.HYPERNODES
                 ref = ObjectRef(resource.api_version, resource.kind, "", name, view.uid)
-                self._desk.recorder.event(ref, "Warning", "Contradiction", words)
+                self._context.recorder.event(ref, "Warning", "Contradiction", words)
         self._problems_told = frozenset(found)
 
     def group(
@@ -181,14 +187,14 @@ class Publisher:
         wait = self.waits.of(key)
         if wait is not None and wait.pods_code is not None and members.pending > wait.pods_number:
             self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
-        if wait is not None and wait.told is not None and wait.whole != self._desk.nodes.serves(key):
+        if wait is not None and wait.told is not None and wait.whole != self._context.nodes.serves(key):
             self._queue.wish(f"group {key}")
         self._tell_past(key)
-        view = self._desk.model.groups.get(key)
+        view = self._context.model.groups.get(key)
         if view is None:
             self._others.look(key, members, waits=wait is not None)
             return
-        hypernode = self._desk.model.hypernode_of(key) if view.topology is not None else ""
+        hypernode = self._context.model.hypernode_of(key) if view.topology is not None else ""
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
@@ -206,7 +212,7 @@ class Publisher:
 
     def _tell_past(self, key: str) -> None:
         """What a group's object says that it attained before, and cannot be true: once, as an event on it."""
-        found = self._desk.model.object_of(key)
+        found = self._context.model.object_of(key)
         if found is None or names.ATTAINED not in found[1].annotations:
             return
         resource, view = found
@@ -214,7 +220,7 @@ class Publisher:
         if wrong and self._pasts_told.get(key) != wrong:
             ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
             message = f"{wrong}; it counts as if it had attained nothing before"
-            self._desk.recorder.event(ref, "Warning", "AttainedIgnored", message)
+            self._context.recorder.event(ref, "Warning", "AttainedIgnored", message)
         self._pasts_told[key] = wrong
 
     def _hush(self, view: views.PodGroup, members: Members, phase: str) -> float:
@@ -226,9 +232,9 @@ class Publisher:
         awaited = any(owner.api_version.startswith(_WAIT_TO_BE_LET_IN) for owner in view.owners)
         if awaited and (phase == INQUEUE or not members.total):
             return 0.0
-        now, wait = self._desk.clock.monotonic(), self.waits.of(view.key)
+        now, wait = self._context.clock.monotonic(), self.waits.of(view.key)
         since = self._new.setdefault(view.key, now)
-        if any(pod.key in self._desk.model.assumed for pod in self._desk.model.pods_of(view.key)):
+        if any(pod.key in self._context.model.assumed for pod in self._context.model.pods_of(view.key)):
             return since + BINDING_SECONDS - now
         if wait is not None and members.total:
             return wait.due - now if wait.told is None else 0.0
@@ -236,19 +242,19 @@ class Publisher:
 
     def notes(self, key: str) -> dict[str, str | None]:
         """Annotations that are due on a group whose members are about to be bound."""
-        view = self._desk.model.groups.get(key)
+        view = self._context.model.groups.get(key)
         if view is None:
             return self._others.notes(key)
         found: dict[str, str | None] = {}
         if names.EXPLANATION in view.annotations:
             found[names.EXPLANATION] = None
         found.update(self._hypernode_note(view))
-        found.update(self._desk.past_note(key, view.annotations))
+        found.update(self._context.past_note(key, view.annotations))
         return found
 
     def gang_failed(self, key: str, message: str) -> None:
         """The gang did not come to its minimum in time; its bound members are evicted."""
-        found = self._desk.model.object_of(key)
+        found = self._context.model.object_of(key)
         if found is None:
             return
         resource, view = found
@@ -256,7 +262,7 @@ class Publisher:
             self._failed[key] = message
             self._queue.wish(f"group {key}")
         ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
-        self._desk.recorder.event(ref, "Warning", podgroup_status.GANG_BIND_FAILED, message)
+        self._context.recorder.event(ref, "Warning", podgroup_status.GANG_BIND_FAILED, message)
 
     def moments(self, found: Moments) -> None:
         """Moments that are to stand on groups of KAI."""
@@ -275,21 +281,21 @@ class Publisher:
         self._blocked.discard(key)
         self._queue.drop(f"group {key}")
 
-    def _standing(self, view: views.PodGroup, members: Members) -> podgroup_status.Standing:
+    def _standing(self, view: views.PodGroup, members: Members) -> podgroup_status.PodGroupState:
         key = view.key
         wait = self.waits.of(key)
         admitted = self._admitted.get(key, False) or view.phase in PHASES_ADMITTED
         failed = self._failed.get(key, "")
-        return podgroup_status.Standing(
+        return podgroup_status.PodGroupState(
             members, admitted, key in self._blocked, wait.told if wait else None, failed
         )
 
     def _phase(self, view: views.PodGroup, members: Members) -> str:
         return podgroup_status.phase(view, self._standing(view, members))
 
-    def _wanted(self, view: views.PodGroup) -> podgroup_status.Status:
-        standing = self._standing(view, self._desk.model.members(view.key))
-        return podgroup_status.desired(view, standing, self._desk.clock.now(), self._transition)
+    def _wanted(self, view: views.PodGroup) -> podgroup_status.PodGroupStatus:
+        standing = self._standing(view, self._context.model.members(view.key))
+        return podgroup_status.desired(view, standing, self._context.clock.now(), self._transition)
 
     # ------------------------------------------------------------------ writing
 
@@ -300,7 +306,7 @@ class Publisher:
         elif what == "pod":
             await self.pods.write(name)
         elif what == "foreign":
-            await self.disowning.write(name)
+            await self.foreign_cleanup.write(name)
         elif what == "share":
             await self._figures.write_share(name)
         elif what == "hypernode":
@@ -310,7 +316,7 @@ class Publisher:
 
     async def _write_group(self, key: str) -> None:
         self.waits.put_off(key)
-        view = self._desk.model.groups.get(key)
+        view = self._context.model.groups.get(key)
         if view is not None and (rest := self._rest(view)) > 0:
             self._queue.wish(f"group {key}", rest)
             return
@@ -321,51 +327,51 @@ class Publisher:
             return
         wanted = self._wanted(view)
         if self._needs_writing(view, wanted):
-            await self._desk.statuses.patch(view.name, view.namespace, wanted.patch())
-            self._echoes[key] = _Echo(wanted, self._desk.clock.monotonic())
-            self._desk.metrics.writes.labels("podgroup").inc()
+            await self._context.statuses.patch(view.name, view.namespace, wanted.patch())
+            self._echoes[key] = _Echo(wanted, self._context.clock.monotonic())
+            self._context.metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
         if wanted.phase in (RUNNING, COMPLETED):
             self._failed.pop(key, None)
         notes = self._hypernode_note(view)
         if notes:
-            self._desk.metrics.writes.labels("hypernode").inc()
-        await self._desk.annotate(
+            self._context.metrics.writes.labels("hypernode").inc()
+        await self._context.annotate(
             resources.POD_GROUPS,
             view.namespace,
             view.name,
             view.annotations,
             record(told),
             notes,
-            self._desk.past_note(key, view.annotations),
+            self._context.past_note(key, view.annotations),
         )
 
     def _rest(self, view: views.PodGroup) -> float:
         """For so many seconds nothing is written on a group yet."""
-        members = self._desk.model.members(view.key)
+        members = self._context.model.members(view.key)
         return self._hush(view, members, self._phase(view, members))
 
     def _hypernode_note(self, view: views.PodGroup) -> dict[str, str | None]:
-        hypernode = self._desk.model.hypernode_of(view.key) if view.topology is not None else ""
+        hypernode = self._context.model.hypernode_of(view.key) if view.topology is not None else ""
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             return {names.ALLOCATED_HYPERNODE: hypernode}
         return {}
 
     async def _write_hypernode(self, name: str) -> None:
         """How many nodes it comes to."""
-        topology = self._desk.model.topology
+        topology = self._context.model.topology
         view = topology.hypernodes.get(name)
         wanted = len(topology.nodes_of(name))
         if view is None or view.node_count == wanted:
             return
         patch = {"status": {"nodeCount": wanted}}
-        await self._desk.client.patch(resources.HYPERNODES, name, patch, subresource="status")
-        self._desk.metrics.writes.labels("hypernode").inc()
+        await self._context.client.patch(resources.HYPERNODES, name, patch, subresource="status")
+        self._context.metrics.writes.labels("hypernode").inc()
 
     def _later(self, key: str) -> float:
         """For so many seconds a write waits for the end of a rush: it is news that nobody waits for."""
-        if self._desk.rush() and self._is_news(*key.split(" ", 1)):
-            now = self._desk.clock.monotonic()
+        if self._context.rush() and self._is_news(*key.split(" ", 1)):
+            now = self._context.clock.monotonic()
             if now - self._kept.setdefault(key, now) < KEPT_SECONDS:
                 return LOOK_SECONDS
         self._kept.pop(key, None)
@@ -378,17 +384,17 @@ class Publisher:
             return self.pods.is_old(key)
         if what != "group":
             return what in ("queue", "share")
-        view = self._desk.model.groups.get(key)
+        view = self._context.model.groups.get(key)
         if view is None or key in self.waits or key in self._failed:
             return False
-        return self._phase(view, self._desk.model.members(key)) in (RUNNING, view.phase)
+        return self._phase(view, self._context.model.members(key)) in (RUNNING, view.phase)
 
-    def _needs_writing(self, view: views.PodGroup, wanted: podgroup_status.Status) -> bool:
+    def _needs_writing(self, view: views.PodGroup, wanted: podgroup_status.PodGroupStatus) -> bool:
         if wanted == podgroup_status.current(view):
             self._echoes.pop(view.key, None)
             return False
         echo = self._echoes.get(view.key)
-        if echo is None or self._desk.clock.monotonic() - echo.at > ECHO_SECONDS:
+        if echo is None or self._context.clock.monotonic() - echo.at > OWN_WRITE_SECONDS:
             return True
         same = (echo.status.phase, echo.status.running, echo.status.succeeded, echo.status.failed) == (
             wanted.phase,
@@ -401,4 +407,4 @@ class Publisher:
     def _announce(self, view: views.PodGroup, told: Explanation | None) -> None:
         if told is not None and view.key in self._blocked:
             ref = ObjectRef(resources.POD_GROUPS.api_version, "PodGroup", view.namespace, view.name, view.uid)
-            self._desk.recorder.event(ref, "Warning", podgroup_status.UNSCHEDULABLE, told.message)
+            self._context.recorder.event(ref, "Warning", podgroup_status.UNSCHEDULABLE, told.message)

@@ -18,16 +18,16 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.records import attained_service
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.status.podgroup_status import GroupStatuses
-from windlass.spi.objects import Past
+from windlass.scheduler.status.podgroup_status import PodGroupStatuses
+from windlass.spi.objects import AttainedService
 
 COUNTS_SECONDS = 1.0
-ECHO_SECONDS = 10.0
+OWN_WRITE_SECONDS = 10.0
 """For so long a written status is not written again while the informers do not show it yet."""
 NOTHING: Mapping[str, str | None] = {}
 
 
-class Wish(Protocol):
+class WriteRequest(Protocol):
     def __call__(self, key: str, seconds: float = 0.0) -> None: ...
 
 
@@ -40,23 +40,23 @@ class Nodes(Protocol):
 
 
 @dataclass(slots=True)
-class Desk:
+class StatusWriterContext:
     """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes. ``rush()``:
     whether what can wait has to (:mod:`.rush`). ``past(group)``: what it has behind it, where it shares time."""
 
     client: Client
-    statuses: GroupStatuses
+    statuses: PodGroupStatuses
     model: ClusterModel
     recorder: EventRecorder
     metrics: SchedulerMetrics
     options: SchedulerOptions
     explain: Callable[[str], Explanation | None]
     clock: Clock
-    wish: Wish
+    wish: WriteRequest
     drop: Callable[[str], None]
     rush: Callable[[], bool]
     nodes: Nodes
-    past: Callable[[str], Past | None]
+    past: Callable[[str], AttainedService | None]
 
     def past_note(self, group: str, written: Mapping[str, str]) -> Mapping[str, str | None]:
         """What a group that shares time has behind it, where its object says something else."""

@@ -25,7 +25,7 @@ from windlass.server.admission import (
     volcano,
 )
 from windlass.server.admission.objects import Objects
-from windlass.server.admission.plugin import DELETE, AdmissionOptions, Caller, Plugin, Review
+from windlass.server.admission.plugin import DELETE, AdmissionOptions, AdmissionPlugin, Caller, Review
 
 
 class Reviewed(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ class Admission:
         self._clock = clock
         self._rng = rng
         self._options = options or AdmissionOptions()
-        self._ledger = quota.Ledger(objects)
-        self._writes: Sequence[Plugin] = (
+        self._ledger = quota.QuotaUsage(objects)
+        self._writes: Sequence[AdmissionPlugin] = (
             namespaces.lifecycle,
             aliases.normalise,
             _apply_defaults,
@@ -75,7 +75,7 @@ class Admission:
             volcano.advise,
             policy.advise,
         )
-        self._deletes: Sequence[Plugin] = (namespaces.undeletable, deletion.check)
+        self._deletes: Sequence[AdmissionPlugin] = (namespaces.undeletable, deletion.check)
 
     def review(
         self,

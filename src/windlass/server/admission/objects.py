@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.api.resources import Resource
-from windlass.store.filters import Filter
+from windlass.store.filters import StoreFilter
 from windlass.store.records import Entry
 from windlass.store.store import Store
 
@@ -58,7 +58,7 @@ class StoreObjects:
         known = self._lists.get((table, namespace))
         if known is not None and known[0] == position:
             return known[1]
-        entries = self._store.heads(table, Filter(namespace=namespace))
+        entries = self._store.heads(table, StoreFilter(namespace=namespace))
         found = [self._object(resource, entry) for entry in entries]
         if position is not None and len(found) <= _SHORT_LIST:
             if len(self._lists) >= _CACHE_LIMIT:
@@ -67,7 +67,9 @@ class StoreObjects:
         return found
 
     def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
-        return (entry.key for entry in self._store.heads(resource.qualified, Filter(namespace=namespace)))
+        return (
+            entry.key for entry in self._store.heads(resource.qualified, StoreFilter(namespace=namespace))
+        )
 
     def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
         return self._store.changes(resource.qualified, since)

@@ -83,7 +83,7 @@ class Review(msgspec.Struct):
             self.warnings.append(text)
 
 
-class Plugin(Protocol):
+class AdmissionPlugin(Protocol):
     """Looks at a review; raises StatusError to refuse."""
 
     def __call__(self, review: Review) -> None: ...

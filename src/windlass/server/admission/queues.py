@@ -12,7 +12,13 @@ from windlass.api import errors
 from windlass.api.defaults.volcano import HIERARCHY
 from windlass.api.errors import FieldError
 from windlass.api.resources import QUEUES
-from windlass.api.validation.queue_tree import ROOT, QueueTree, against_children, against_parent, root_changes
+from windlass.api.validation.queue_tree import (
+    ROOT,
+    QueueSpecs,
+    against_children,
+    against_parent,
+    root_changes,
+)
 from windlass.server.admission.plugin import Review
 
 Obj = Mapping[str, Any]
@@ -22,7 +28,7 @@ def check(review: Review) -> None:
     if review.resource is not QUEUES or not review.main:
         return
     stored = _as_written(review)
-    tree = QueueTree({name: queue.get("spec") or {} for name, queue in stored.items()})
+    tree = QueueSpecs({name: queue.get("spec") or {} for name, queue in stored.items()})
     before, after = (review.old or {}).get("spec") or {}, tree.specs[review.name]
     problems = [*(root_changes(before, after) if review.name == ROOT else ()), *_path(review, stored)]
     if not problems and review.name != ROOT:
@@ -60,7 +66,7 @@ def _hierarchy(queue: Mapping[str, Any]) -> str:
     return ((queue.get("metadata") or {}).get("annotations") or {}).get(HIERARCHY, "")
 
 
-def _parent(review: Review, tree: QueueTree, stored: Mapping[str, Obj]) -> Iterable[FieldError]:
+def _parent(review: Review, tree: QueueSpecs, stored: Mapping[str, Obj]) -> Iterable[FieldError]:
     name, parent = review.name, tree.parent(review.name)
     if parent == ROOT:
         return

@@ -36,7 +36,7 @@ class _Account:
             self.total[name] = self.total.get(name, _NONE) + sign * amount
 
 
-class Ledger:
+class QuotaUsage:
     """Counts usage and refuses what exceeds it."""
 
     def __init__(self, objects: Objects) -> None:

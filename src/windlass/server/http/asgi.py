@@ -81,7 +81,7 @@ class Application:
         except Disconnected:
             return
         except StatusError as error:
-            response, closing = responses.refusal(error), True
+            response, closing = responses.rejection(error), True
         else:
             response = await self._api.handle(request, user)
         if not _respond(exchange, response, closing=closing):

@@ -20,7 +20,7 @@ import msgspec
 import windlass
 from windlass.api.resources import Resource
 from windlass.api.wire import schema, schema_crd
-from windlass.api.wire.schema import CORE, META, Node, Struct
+from windlass.api.wire.schema import CORE, META, SchemaNode, Struct
 from windlass.client.transport import Request, Response
 from windlass.server.presentation import discovery, responses
 
@@ -226,7 +226,7 @@ class _Schemas:
             entry["x-kubernetes-group-version-kind"] = [{"group": group, "kind": name, "version": version}]
         return struct.name
 
-    def property(self, node: Node) -> dict[str, Any]:
+    def property(self, node: SchemaNode) -> dict[str, Any]:
         """The schema of a field or item."""
         found = self._shape(node)
         if node.default is not None:
@@ -248,7 +248,7 @@ class _Schemas:
         found |= node.bounds
         return found
 
-    def _shape(self, node: Node) -> dict[str, Any]:
+    def _shape(self, node: SchemaNode) -> dict[str, Any]:
         match node.kind:
             case "struct":
                 return self._struct(node)
@@ -266,7 +266,7 @@ class _Schemas:
             found["format"] = node.format
         return found
 
-    def _struct(self, node: Node) -> dict[str, Any]:
+    def _struct(self, node: SchemaNode) -> dict[str, Any]:
         struct: Struct = node.struct  # type: ignore[assignment]
         if struct.name.startswith("io.k8s."):
             reference: dict[str, Any] = {"allOf": [{"$ref": f"{_REF}{self.add(struct)}"}]}

@@ -36,7 +36,7 @@ def stream(chunks: AsyncIterator[bytes], content_type: str = JSON) -> Response:
     return Response(200, {"content-type": content_type}, stream=chunks)  # type: ignore[arg-type]
 
 
-def refusal(error: StatusError, form: Representation | None = None) -> Response:
+def rejection(error: StatusError, form: Representation | None = None) -> Response:
     """The Status of an error, with ``Retry-After`` where it says when to come back."""
     response = json(error.code, error.status, form)
     headers = {**response.headers, **error.headers}

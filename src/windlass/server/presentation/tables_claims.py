@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.server.presentation.tables_common import AGE, NAME, Column, Obj, TableOf, age_of, name_of
+from windlass.server.presentation.tables_common import AGE, NAME, Obj, TableColumn, TableOf, age_of, name_of
 
 
 def _state(claim: Obj) -> str:
@@ -23,11 +23,11 @@ def _spec(obj: Obj) -> Obj:
 
 DEVICE_CLASSES = TableOf((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])
 RESOURCE_CLAIMS = TableOf(
-    (NAME, Column("State"), AGE), lambda obj, now: [name_of(obj), _state(obj), age_of(obj, now)]
+    (NAME, TableColumn("State"), AGE), lambda obj, now: [name_of(obj), _state(obj), age_of(obj, now)]
 )
 RESOURCE_CLAIM_TEMPLATES = TableOf((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])
 RESOURCE_SLICES = TableOf(
-    (NAME, Column("Node"), Column("Driver"), Column("Pool"), AGE),
+    (NAME, TableColumn("Node"), TableColumn("Driver"), TableColumn("Pool"), AGE),
     lambda obj, now: [
         name_of(obj),
         _spec(obj).get("nodeName") or "",

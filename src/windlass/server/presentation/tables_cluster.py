@@ -11,7 +11,7 @@ from windlass.server.presentation.tables_common import (
     NONE,
     UNKNOWN,
     UNSET,
-    Column,
+    TableColumn,
     TableOf,
     age_of,
     name_of,
@@ -85,20 +85,20 @@ def _address(node: Obj, kind: str) -> str:
 NODES = TableOf(
     (
         NAME,
-        Column("Status", description="Whether the node takes pods."),
-        Column("Roles", description="The roles that its labels give it."),
+        TableColumn("Status", description="Whether the node takes pods."),
+        TableColumn("Roles", description="The roles that its labels give it."),
         AGE,
-        Column("Version", description="The version of its agent."),
-        Column("Internal-IP", wide=True),
-        Column("External-IP", wide=True),
-        Column("OS-Image", wide=True),
-        Column("Kernel-Version", wide=True),
-        Column("Container-Runtime", wide=True),
+        TableColumn("Version", description="The version of its agent."),
+        TableColumn("Internal-IP", wide=True),
+        TableColumn("External-IP", wide=True),
+        TableColumn("OS-Image", wide=True),
+        TableColumn("Kernel-Version", wide=True),
+        TableColumn("Container-Runtime", wide=True),
     ),
     _node,
 )
 NAMESPACES = TableOf(
-    (NAME, Column("Status", description="Active, or Terminating."), AGE),
+    (NAME, TableColumn("Status", description="Active, or Terminating."), AGE),
     lambda obj, now: [name_of(obj), _status(obj).get("phase", ""), age_of(obj, now)],
 )
 
@@ -139,12 +139,12 @@ def _port(port: Obj) -> str:
 SERVICES = TableOf(
     (
         NAME,
-        Column("Type"),
-        Column("Cluster-IP"),
-        Column("External-IP"),
-        Column("Port(s)"),
+        TableColumn("Type"),
+        TableColumn("Cluster-IP"),
+        TableColumn("External-IP"),
+        TableColumn("Port(s)"),
         AGE,
-        Column("Selector", wide=True),
+        TableColumn("Selector", wide=True),
     ),
     _service,
 )
@@ -175,19 +175,21 @@ def _slice(obj: Obj, now: float) -> list[Any]:
 
 
 ENDPOINTS = TableOf(
-    (NAME, Column("Endpoints"), AGE),
+    (NAME, TableColumn("Endpoints"), AGE),
     lambda obj, now: [
         name_of(obj),
         shortened(_endpoint_addresses(obj.get("subsets") or ()), _SHOWN_ENDPOINTS),
         age_of(obj, now),
     ],
 )
-ENDPOINT_SLICES = TableOf((NAME, Column("AddressType"), Column("Ports"), Column("Endpoints"), AGE), _slice)
+ENDPOINT_SLICES = TableOf(
+    (NAME, TableColumn("AddressType"), TableColumn("Ports"), TableColumn("Endpoints"), AGE), _slice
+)
 
 # --- configuration ------------------------------------------------------------------------------------
 
 CONFIG_MAPS = TableOf(
-    (NAME, Column("Data", description="How many entries it has."), AGE),
+    (NAME, TableColumn("Data", description="How many entries it has."), AGE),
     lambda obj, now: [
         name_of(obj),
         len(obj.get("data") or ()) + len(obj.get("binaryData") or ()),
@@ -195,20 +197,20 @@ CONFIG_MAPS = TableOf(
     ],
 )
 SECRETS = TableOf(
-    (NAME, Column("Type"), Column("Data", description="How many entries it has."), AGE),
+    (NAME, TableColumn("Type"), TableColumn("Data", description="How many entries it has."), AGE),
     lambda obj, now: [name_of(obj), obj.get("type", ""), len(obj.get("data") or ()), age_of(obj, now)],
 )
 LEASES = TableOf(
-    (NAME, Column("Holder"), AGE),
+    (NAME, TableColumn("Holder"), AGE),
     lambda obj, now: [name_of(obj), _spec(obj).get("holderIdentity") or "", age_of(obj, now)],
 )
 PRIORITY_CLASSES = TableOf(
     (
         NAME,
-        Column("Value", "integer"),
-        Column("Global-Default", "boolean"),
+        TableColumn("Value", "integer"),
+        TableColumn("Global-Default", "boolean"),
         AGE,
-        Column("PreemptionPolicy"),
+        TableColumn("PreemptionPolicy"),
     ),
     lambda obj, now: [
         name_of(obj),
@@ -230,9 +232,9 @@ def _quota(quota: Obj, now: float) -> list[Any]:
     return [name_of(quota), ", ".join(requests), ", ".join(limits), age_of(quota, now)]
 
 
-RESOURCE_QUOTAS = TableOf((NAME, Column("Request"), Column("Limit"), AGE), _quota)
+RESOURCE_QUOTAS = TableOf((NAME, TableColumn("Request"), TableColumn("Limit"), AGE), _quota)
 LIMIT_RANGES = TableOf(
-    (NAME, Column("Created At", "date")),
+    (NAME, TableColumn("Created At", "date")),
     lambda obj, now: [name_of(obj), (obj.get("metadata") or {}).get("creationTimestamp")],
 )
 
@@ -251,9 +253,9 @@ def _budget(budget: Obj, now: float) -> list[Any]:
 DISRUPTION_BUDGETS = TableOf(
     (
         NAME,
-        Column("Min Available"),
-        Column("Max Unavailable"),
-        Column("Allowed Disruptions", "integer"),
+        TableColumn("Min Available"),
+        TableColumn("Max Unavailable"),
+        TableColumn("Allowed Disruptions", "integer"),
         AGE,
     ),
     _budget,
@@ -306,30 +308,30 @@ def _claim(claim: Obj, now: float) -> list[Any]:
 PERSISTENT_VOLUMES = TableOf(
     (
         NAME,
-        Column("Capacity"),
-        Column("Access Modes"),
-        Column("Reclaim Policy"),
-        Column("Status"),
-        Column("Claim"),
-        Column("StorageClass"),
-        Column("VolumeAttributesClass"),
-        Column("Reason"),
+        TableColumn("Capacity"),
+        TableColumn("Access Modes"),
+        TableColumn("Reclaim Policy"),
+        TableColumn("Status"),
+        TableColumn("Claim"),
+        TableColumn("StorageClass"),
+        TableColumn("VolumeAttributesClass"),
+        TableColumn("Reason"),
         AGE,
-        Column("VolumeMode", wide=True),
+        TableColumn("VolumeMode", wide=True),
     ),
     _volume,
 )
 PERSISTENT_VOLUME_CLAIMS = TableOf(
     (
         NAME,
-        Column("Status"),
-        Column("Volume"),
-        Column("Capacity"),
-        Column("Access Modes"),
-        Column("StorageClass"),
-        Column("VolumeAttributesClass"),
+        TableColumn("Status"),
+        TableColumn("Volume"),
+        TableColumn("Capacity"),
+        TableColumn("Access Modes"),
+        TableColumn("StorageClass"),
+        TableColumn("VolumeAttributesClass"),
         AGE,
-        Column("VolumeMode", wide=True),
+        TableColumn("VolumeMode", wide=True),
     ),
     _claim,
 )
@@ -367,16 +369,16 @@ def _event(event: Obj, now: float) -> list[Any]:
 
 EVENTS = TableOf(
     (
-        Column("Last Seen"),
-        Column("Type"),
-        Column("Reason"),
-        Column("Object"),
-        Column("Subobject", wide=True),
-        Column("Source", wide=True),
-        Column("Message"),
-        Column("First Seen", wide=True),
-        Column("Count", wide=True),
-        Column("Name", format="name", wide=True),
+        TableColumn("Last Seen"),
+        TableColumn("Type"),
+        TableColumn("Reason"),
+        TableColumn("Object"),
+        TableColumn("Subobject", wide=True),
+        TableColumn("Source", wide=True),
+        TableColumn("Message"),
+        TableColumn("First Seen", wide=True),
+        TableColumn("Count", wide=True),
+        TableColumn("Name", format="name", wide=True),
     ),
     _event,
 )

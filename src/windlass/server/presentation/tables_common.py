@@ -15,7 +15,7 @@ Obj = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """``wide``: shown with ``-o wide`` only (priority 1)."""
 
     name: str
@@ -34,15 +34,17 @@ class Column:
         }
 
 
-NAME = Column("Name", format="name", description="Name is unique among the objects of a kind in a namespace.")
-AGE = Column("Age", description="The time since the object was made.")
+NAME = TableColumn(
+    "Name", format="name", description="Name is unique among the objects of a kind in a namespace."
+)
+AGE = TableColumn("Age", description="The time since the object was made.")
 
 
 @dataclass(frozen=True, slots=True)
 class TableOf:
     """How objects of one kind become rows. ``cells(object, now)`` gives one value per column."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     cells: Callable[[Obj, float], list[Any]]
     conditions: Callable[[Obj], list[dict[str, str]] | None] = field(default=lambda _: None)
 

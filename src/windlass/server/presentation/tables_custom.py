@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from windlass.server.presentation.tables_common import AGE, NAME, Column, TableOf, age_of, name_of, since
+from windlass.server.presentation.tables_common import AGE, NAME, TableColumn, TableOf, age_of, name_of, since
 
 _STEP = re.compile(r"\.((?:\\.|[^.\[\]\\])+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]")
 
@@ -47,7 +47,7 @@ def table_of(columns: Sequence[Mapping[str, Any]]) -> TableOf:
     if not columns:
         return TableOf((NAME, AGE), lambda obj, now: [name_of(obj), age_of(obj, now)])
     shown = tuple(
-        Column(
+        TableColumn(
             column["name"],
             column.get("type", "string"),
             bool(column.get("priority")),

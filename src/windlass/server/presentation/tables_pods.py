@@ -10,7 +10,7 @@ from windlass.server.presentation.tables_common import (
     AGE,
     NAME,
     NONE,
-    Column,
+    TableColumn,
     TableOf,
     age_of,
     condition,
@@ -21,14 +21,14 @@ from windlass.server.presentation.tables_common import (
 Obj = Mapping[str, Any]
 COLUMNS = (
     NAME,
-    Column("Ready", description="Containers that are ready, of all."),
-    Column("Status", description="What the pod does, or why it does not run."),
-    Column("Restarts", description="How often its containers were restarted, and when last."),
+    TableColumn("Ready", description="Containers that are ready, of all."),
+    TableColumn("Status", description="What the pod does, or why it does not run."),
+    TableColumn("Restarts", description="How often its containers were restarted, and when last."),
     AGE,
-    Column("IP", wide=True, description="The pod's address."),
-    Column("Node", wide=True, description="The node that the pod is bound to."),
-    Column("Nominated Node", wide=True, description="The node on which room is being made for the pod."),
-    Column("Readiness Gates", wide=True, description="Extra conditions that hold, of all."),
+    TableColumn("IP", wide=True, description="The pod's address."),
+    TableColumn("Node", wide=True, description="The node that the pod is bound to."),
+    TableColumn("Nominated Node", wide=True, description="The node on which room is being made for the pod."),
+    TableColumn("Readiness Gates", wide=True, description="Extra conditions that hold, of all."),
 )
 _UNREACHABLE = "NodeLost"
 _ENDED = ("Succeeded", "Failed")

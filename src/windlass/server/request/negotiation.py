@@ -22,7 +22,7 @@ _AVAILABLE = (
 )
 
 
-class Shape(Enum):
+class ResponseShape(Enum):
     """How an object or a list is represented."""
 
     OBJECT = "object"
@@ -34,13 +34,13 @@ class Shape(Enum):
 class Representation(NamedTuple):
     """``version`` is that of ``meta.k8s.io`` for the shapes that have one (``v1``, ``v1beta1``)."""
 
-    shape: Shape = Shape.OBJECT
+    shape: ResponseShape = ResponseShape.OBJECT
     yaml: bool = False
     version: str = "v1"
 
 
 PLAIN = Representation()
-_AS = {shape.value: shape for shape in Shape if shape is not Shape.OBJECT}
+_AS = {shape.value: shape for shape in ResponseShape if shape is not ResponseShape.OBJECT}
 
 
 class _Clause(NamedTuple):

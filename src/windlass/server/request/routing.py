@@ -17,7 +17,7 @@ _GROUPS = frozenset(resource.group for resource in resources.ALL)
 _STORED_AS: dict[Resource, Resource] = {**ALIASES, EVENTS_V1: EVENTS}
 _WRITE_ONLY: dict[tuple[str, str, str], Resource] = {}
 _WRITE_ONLY_GROUPS: set[str] = set()
-_COLLECTIONS: dict[str, Target] = {}
+_COLLECTIONS: dict[str, RequestTarget] = {}
 _COLLECTIONS_KEPT = 4_096
 
 
@@ -26,7 +26,7 @@ class NotServed(Exception):
 
 
 @dataclass(slots=True)
-class Target:
+class RequestTarget:
     """``resource`` as the URL says it; ``stored`` is the kind whose objects these are; ``table`` the
     store's name of that kind. ``watch``: the old path form ``/api/v1/watch/…``. Not to be changed."""
 
@@ -74,12 +74,12 @@ def _not_on_a_box(subresource: str) -> StatusError:
     return failure(404, "NotFound", f"pods/{subresource} is not served by a box: {instead}", {})
 
 
-def known(path: str) -> Target | None:
+def known(path: str) -> RequestTarget | None:
     """The target of a collection that was asked for before: most requests go to few of them."""
     return _COLLECTIONS.get(path)
 
 
-def route(path: str) -> Target:
+def route(path: str) -> RequestTarget:
     """The target of a path below ``/api/V/…`` or ``/apis/G/V/…``. Raises :class:`NotServed`, StatusError."""
     target = _parse(path)
     if not target.name:
@@ -89,7 +89,7 @@ def route(path: str) -> Target:
     return target
 
 
-def _parse(path: str) -> Target:
+def _parse(path: str) -> RequestTarget:
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -107,7 +107,7 @@ def _parse(path: str) -> Target:
     return _below(group, version, rest, watch)
 
 
-def _below(group: str, version: str, rest: list[str], watch: bool) -> Target:
+def _below(group: str, version: str, rest: list[str], watch: bool) -> RequestTarget:
     namespace = ""
     in_namespace = rest[0] == "namespaces" and not group
     if (
@@ -126,7 +126,7 @@ def _below(group: str, version: str, rest: list[str], watch: bool) -> Target:
     if subresource and subresource not in resource.subresources:
         raise _not_on_a_box(subresource) if resource is resources.PODS else unknown_resource()
     stored = _STORED_AS.get(resource, resource)
-    return Target(resource, stored, stored.qualified, namespace, name, subresource, watch)
+    return RequestTarget(resource, stored, stored.qualified, namespace, name, subresource, watch)
 
 
 def _find(group: str, version: str, plural: str) -> Resource | None:

@@ -13,7 +13,7 @@ from windlass.api.resources import PODS, Resource
 from windlass.api.wire import decode, schema
 from windlass.client.transport import Response
 from windlass.kits.timestamps import rfc3339
-from windlass.server.core import Call, Core, decoded, metadata_of, translated
+from windlass.server.core import Call, ServerCore, decoded, metadata_of, translated
 from windlass.server.presentation import responses
 from windlass.server.request.params import write_options
 from windlass.store import errors as store_errors
@@ -21,7 +21,7 @@ from windlass.store import errors as store_errors
 BINDINGS = Resource("", "v1", "bindings", "Binding", verbs=("create",))
 
 
-async def bind(core: Core, call: Call) -> Response:
+async def bind(core: ServerCore, call: Call) -> Response:
     """POST to ``pods/NAME/binding`` or to ``bindings``. Raises StatusError."""
     target = call.target
     options = write_options(call.params, "CreateOptions")

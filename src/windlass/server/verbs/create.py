@@ -11,12 +11,12 @@ from windlass.client.transport import Response
 from windlass.kits.rng import name_suffix
 from windlass.server import object_meta
 from windlass.server.admission import claims
-from windlass.server.core import Call, Core, metadata_of, require_name, translated
+from windlass.server.core import Call, ServerCore, metadata_of, require_name, translated
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import object_presenter
 from windlass.server.request.events_v1 import to_core
 from windlass.server.request.params import write_options
-from windlass.server.request.routing import Target
+from windlass.server.request.routing import RequestTarget
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry, preview
 
@@ -27,7 +27,7 @@ _GENERATE_ATTEMPTS = 8
 _ALWAYS_REVIEWED = frozenset(("kind", "apiVersion", "metadata"))
 
 
-async def create(core: Core, call: Call) -> Response:
+async def create(core: ServerCore, call: Call) -> Response:
     """Raises StatusError."""
     target = call.target
     options = write_options(call.params, "CreateOptions")
@@ -40,7 +40,7 @@ async def create(core: Core, call: Call) -> Response:
     return responses.body(201, object_presenter(target.resource).single(entry), call.form)
 
 
-def _free_name(core: Core, target: Target, base: str) -> str:
+def _free_name(core: ServerCore, target: RequestTarget, base: str) -> str:
     """A random name that is not taken, or after a few attempts one that is (then the answer is 409)."""
     name = ""
     for _ in range(_GENERATE_ATTEMPTS):
@@ -50,7 +50,7 @@ def _free_name(core: Core, target: Target, base: str) -> str:
     return name
 
 
-async def create_object(core: Core, call: Call, obj: dict[str, Any], *, dry_run: bool) -> Entry:
+async def create_object(core: ServerCore, call: Call, obj: dict[str, Any], *, dry_run: bool) -> Entry:
     """Admit and store a new object in the stored form. Raises StatusError."""
     resource, target = call.target.stored, call.target
     name = str(obj["metadata"].get("name") or "")

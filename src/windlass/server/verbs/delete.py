@@ -17,7 +17,7 @@ from windlass.api.wire import decode
 from windlass.client.transport import Response
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
 from windlass.server import object_meta
-from windlass.server.core import Call, Core, decoded, translated
+from windlass.server.core import Call, ServerCore, decoded, translated
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import object_presenter
 from windlass.server.request.params import dry_run, list_options, number, options_invalid
@@ -30,7 +30,7 @@ _POLICIES = ("Orphan", "Background", "Foreground")
 _AT_ONCE = 200
 
 
-async def delete(core: Core, call: Call) -> Response:
+async def delete(core: ServerCore, call: Call) -> Response:
     """DELETE of one object. Raises StatusError."""
     target = call.target
     options = delete_options(call)
@@ -47,7 +47,7 @@ async def delete(core: Core, call: Call) -> Response:
     return responses.body(status, object_presenter(resource).single(entry), call.form)
 
 
-async def delete_collection(core: Core, call: Call) -> Response:
+async def delete_collection(core: ServerCore, call: Call) -> Response:
     """DELETE of all that match; answers the list of what was deleted."""
     target = call.target
     options = delete_options(call)
@@ -73,7 +73,7 @@ async def delete_collection(core: Core, call: Call) -> Response:
 
 
 async def _remove_one(
-    core: Core, call: Call, name: str, namespace: str, options: dict[str, Any]
+    core: ServerCore, call: Call, name: str, namespace: str, options: dict[str, Any]
 ) -> Entry | None:
     try:
         entry, _ = await remove(core, call, name, namespace, options)
@@ -118,7 +118,7 @@ def delete_options(call: Call) -> dict[str, Any]:
 
 
 async def remove(
-    core: Core, call: Call, name: str, namespace: str, options: dict[str, Any]
+    core: ServerCore, call: Call, name: str, namespace: str, options: dict[str, Any]
 ) -> tuple[Entry, bool]:
     """Delete one object or begin to. Returns its last state, and whether it is gone. Raises StatusError."""
     target, resource = call.target, call.target.stored

@@ -11,21 +11,21 @@ from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from windlass.api.wire import decode, schema
 from windlass.client.transport import Response
 from windlass.kits.timestamps import rfc3339
-from windlass.server.core import Call, Core, decoded, metadata_of, translated
+from windlass.server.core import Call, ServerCore, decoded, metadata_of, translated
 from windlass.server.presentation import responses
 from windlass.server.request.params import dry_run
-from windlass.server.request.routing import Target
+from windlass.server.request.routing import RequestTarget
 from windlass.server.verbs.binding import set_condition
 from windlass.server.verbs.delete import check_preconditions, remove
 from windlass.store import errors as store_errors
-from windlass.store.filters import Filter
+from windlass.store.filters import StoreFilter
 from windlass.store.records import Entry
 
 EVICTIONS = Resource("policy", "v1", "evictions", "Eviction", verbs=("create",))
 _DISRUPTED_LIMIT = 2_000
 
 
-async def evict(core: Core, call: Call) -> Response:
+async def evict(core: ServerCore, call: Call) -> Response:
     """POST to ``pods/NAME/eviction``. Raises StatusError (429 when a budget says no)."""
     target = call.target
     body = decode.decode_kind(
@@ -58,7 +58,7 @@ async def evict(core: Core, call: Call) -> Response:
     return responses.json(201, responses.success(201), call.form)
 
 
-def _mark(core: Core, target: Target, pod: dict[str, Any], rv: int) -> asyncio.Future[Entry]:
+def _mark(core: ServerCore, target: RequestTarget, pod: dict[str, Any], rv: int) -> asyncio.Future[Entry]:
     """Say in the pod's conditions why it goes."""
     status = pod["status"] = {**(pod.get("status") or {})}
     text = "Eviction API: evicting"
@@ -72,12 +72,12 @@ def _guarded(pod: dict[str, Any]) -> bool:
     return phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp")
 
 
-def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> list[asyncio.Future[Entry]]:
+def _spend_budget(core: ServerCore, pod: dict[str, Any], *, trial: bool) -> list[asyncio.Future[Entry]]:
     """Take one disruption off the pod's budget, if it has one. Raises 429, 500, 403."""
     table = POD_DISRUPTION_BUDGETS.qualified
     namespace = pod["metadata"]["namespace"]
     matching = []
-    for entry in core.store.heads(table, Filter(namespace)):
+    for entry in core.store.heads(table, StoreFilter(namespace)):
         budget = decoded(POD_DISRUPTION_BUDGETS, entry)
         selector = selectors.from_object((budget.get("spec") or {}).get("selector"))
         if selector is not None and selector.matches(pod["metadata"].get("labels")):

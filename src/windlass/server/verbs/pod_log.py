@@ -11,7 +11,7 @@ from windlass.api.errors import FieldError, bad_request, failure, not_found
 from windlass.api.resources import NODES
 from windlass.client.transport import Response
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.server.core import Call, Core, decoded
+from windlass.server.core import Call, ServerCore, decoded
 from windlass.server.log_source import LogMissing, LogOptions
 from windlass.server.presentation import responses
 from windlass.server.request.params import number, truth
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS = 0.25
 """How long an answer waits for the first output, so that an error can still have its own status code."""
 
 
-async def read_log(core: Core, call: Call) -> Response:
+async def read_log(core: ServerCore, call: Call) -> Response:
     """Raises StatusError."""
     target = call.target
     entry = core.store.get(target.table, target.namespace, target.name)
@@ -42,7 +42,7 @@ async def read_log(core: Core, call: Call) -> Response:
     return responses.stream(_stoppable(core, first, chunks), responses.TEXT)
 
 
-async def _first(core: Core, chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
+async def _first(core: ServerCore, chunks: AsyncIterator[bytes]) -> asyncio.Future[bytes]:
     """Ask for the first chunk: a log that is missing is told as an error, a silent one is not waited for."""
     following = _next(chunks)
     patience = asyncio.ensure_future(core.clock.sleep(_PATIENCE_SECONDS))
@@ -91,7 +91,7 @@ def _container(pod: Mapping[str, Any], wanted: str) -> str:
     raise bad_request(f"a container name must be specified for pod {name}, {choices}")
 
 
-def _options(core: Core, call: Call, container: str) -> tuple[LogOptions, int | None]:
+def _options(core: ServerCore, call: Call, container: str) -> tuple[LogOptions, int | None]:
     params = call.params
     tail, since, limit = (number(params, key) for key in ("tailLines", "sinceSeconds", "limitBytes"))
     problems = []
@@ -135,7 +135,7 @@ def _invalid(name: str, problems: list[FieldError]) -> Exception:
     return failure(422, "Invalid", f'PodLogOptions "{name}" is invalid: {body}', details)
 
 
-def _check_node(core: Core, pod: Mapping[str, Any]) -> None:
+def _check_node(core: ServerCore, pod: Mapping[str, Any]) -> None:
     """A simulated node starts no process: say so instead of that the log is missing."""
     node = pod["spec"]["nodeName"]
     entry = core.store.get(NODES.qualified, "", node)
@@ -185,7 +185,7 @@ async def _limited(chunks: AsyncIterator[bytes], limit: int | None) -> AsyncIter
 
 
 async def _stoppable(
-    core: Core, following: asyncio.Future[bytes], chunks: AsyncIterator[bytes]
+    core: ServerCore, following: asyncio.Future[bytes], chunks: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     """End when the server shuts down, although the container goes on."""
     stop = core.stopped()

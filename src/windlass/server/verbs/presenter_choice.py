@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from windlass.server.core import Call, Core
+from windlass.server.core import Call, ServerCore
 from windlass.server.presentation.presenter import MetadataPresenter, Presenter, object_presenter
 from windlass.server.presentation.tables import TablePresenter
-from windlass.server.request.negotiation import Shape
+from windlass.server.request.negotiation import ResponseShape
 
 _DECODING_COST = 5
 """How many plain objects take the time of one that must be decoded."""
 
 
-def objects_per_turn(core: Core, call: Call) -> int:
+def objects_per_turn(core: ServerCore, call: Call) -> int:
     """How many objects are encoded before others on the event loop get a turn."""
     size = core.options.chunk_objects
-    plain = call.form.shape is Shape.OBJECT and call.target.resource is call.target.stored
+    plain = call.form.shape is ResponseShape.OBJECT and call.target.resource is call.target.stored
     return size if plain else max(1, size // _DECODING_COST)
 
 
-def presenter_for(core: Core, call: Call, *, collection: bool) -> Presenter:
+def presenter_for(core: ServerCore, call: Call, *, collection: bool) -> Presenter:
     """The presenter of the negotiated form for the URL's kind."""
     form, resource = call.form, call.target.resource
-    if form.shape is Shape.TABLE:
+    if form.shape is ResponseShape.TABLE:
         include = call.params.get("includeObject", "")
         return TablePresenter(resource, core.clock, version=form.version, include=include)
-    if form.shape in (Shape.METADATA, Shape.METADATA_LIST):
+    if form.shape in (ResponseShape.METADATA, ResponseShape.METADATA_LIST):
         return MetadataPresenter(form.version)
     return object_presenter(resource)

@@ -13,14 +13,14 @@ import msgspec
 from windlass.api.errors import StatusError, bad_request, expired, failure, not_found
 from windlass.api.resources import EVENTS_V1, Resource
 from windlass.client.transport import Response
-from windlass.server.core import Call, Core
+from windlass.server.core import Call, ServerCore
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import Presenter
 from windlass.server.request.events_v1 import core_terms
 from windlass.server.request.params import EXACT, ListOptions, list_options, version
 from windlass.server.verbs.presenter_choice import objects_per_turn, presenter_for
 from windlass.store import errors as store_errors
-from windlass.store.filters import Filter, UnknownField
+from windlass.store.filters import StoreFilter, UnknownField
 from windlass.store.index import SELECTABLE
 from windlass.store.records import Entry, key_of
 
@@ -35,7 +35,7 @@ _TOKEN_EXPIRED = (
 )
 
 
-async def get(core: Core, call: Call) -> Response:
+async def get(core: ServerCore, call: Call) -> Response:
     """GET of one object. Raises StatusError."""
     target = call.target
     wanted = version(call.params.get("resourceVersion", ""))
@@ -51,7 +51,7 @@ async def get(core: Core, call: Call) -> Response:
     return response
 
 
-async def wait_for_version(core: Core, rv: int) -> None:
+async def wait_for_version(core: ServerCore, rv: int) -> None:
     """Return when ``rv`` is visible; raise the 504 of the real server when it takes too long."""
     store = core.store
     if store.rv >= rv:
@@ -75,13 +75,13 @@ async def wait_for_version(core: Core, rv: int) -> None:
         )
 
 
-def build_filter(resource: Resource, stored: Resource, namespace: str, options: ListOptions) -> Filter:
+def build_filter(resource: Resource, stored: Resource, namespace: str, options: ListOptions) -> StoreFilter:
     """The selection of a list or watch. Raises the 400 for a field that is not selectable."""
     terms = options.fields
     if resource is EVENTS_V1:
         terms = core_terms(terms)
     try:
-        return Filter.build(stored.qualified, namespace or None, options.labels, terms)
+        return StoreFilter.build(stored.qualified, namespace or None, options.labels, terms)
     except UnknownField as error:
         path = error.path.rpartition("events.k8s.io:")[2]
         if resource.custom or stored.qualified in SELECTABLE:
@@ -100,7 +100,7 @@ class _Page(NamedTuple):
     remaining: int | None = None
 
 
-async def list_collection(core: Core, call: Call) -> Response:
+async def list_collection(core: ServerCore, call: Call) -> Response:
     """GET of a collection. Raises StatusError."""
     target = call.target
     options = list_options(call.params)
@@ -126,7 +126,7 @@ async def list_collection(core: Core, call: Call) -> Response:
     return responses.stream(chunks, presenter.content_type)
 
 
-def _page(core: Core, table: str, wanted: Filter, options: ListOptions) -> _Page:
+def _page(core: ServerCore, table: str, wanted: StoreFilter, options: ListOptions) -> _Page:
     store = core.store
     at: int | None = None
     start = ""
@@ -159,7 +159,7 @@ def _page(core: Core, table: str, wanted: Filter, options: ListOptions) -> _Page
 
 
 async def _chunks(
-    presenter: Presenter, metadata: dict[str, Any], entries: Sequence[Entry], wanted: Filter, size: int
+    presenter: Presenter, metadata: dict[str, Any], entries: Sequence[Entry], wanted: StoreFilter, size: int
 ) -> AsyncIterator[bytes]:
     """The list in pieces, with a turn for everybody else in between."""
     yield presenter.open_list(metadata)

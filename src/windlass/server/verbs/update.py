@@ -9,7 +9,7 @@ from windlass.api.resources import EVENTS_V1, NAMESPACES, Resource
 from windlass.api.wire import patch_types
 from windlass.client.transport import Response
 from windlass.server import object_meta
-from windlass.server.core import Call, Core, decoded, metadata_of, translated
+from windlass.server.core import Call, ServerCore, decoded, metadata_of, translated
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import object_presenter
 from windlass.server.request.events_v1 import to_events_v1
@@ -19,7 +19,7 @@ from windlass.store import errors as store_errors
 from windlass.store.records import Entry, preview
 
 
-async def update(core: Core, call: Call) -> Response:
+async def update(core: ServerCore, call: Call) -> Response:
     """PUT. Raises StatusError."""
     target = call.target
     options = write_options(call.params, "UpdateOptions")
@@ -44,7 +44,7 @@ async def update(core: Core, call: Call) -> Response:
     return responses.body(200, object_presenter(target.resource).single(entry), call.form)
 
 
-async def patch(core: Core, call: Call) -> Response:
+async def patch(core: ServerCore, call: Call) -> Response:
     """PATCH. Raises StatusError."""
     target = call.target
     kind = patch_types.kind_of(target.resource, call.content_type)
@@ -68,7 +68,9 @@ async def patch(core: Core, call: Call) -> Response:
     return responses.body(200, object_presenter(target.resource).single(entry), call.form)
 
 
-async def change(core: Core, call: Call, head: Entry, new: dict[str, Any], options: WriteOptions) -> Entry:
+async def change(
+    core: ServerCore, call: Call, head: Entry, new: dict[str, Any], options: WriteOptions
+) -> Entry:
     """Store ``new`` in place of ``head``, after all rules and admission; nothing if nothing changes."""
     target, resource = call.target, call.target.stored
     given = version(str(new["metadata"].get("resourceVersion") or ""))

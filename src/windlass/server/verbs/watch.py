@@ -8,22 +8,22 @@ from collections.abc import AsyncIterator, Callable
 from windlass.api.errors import expired
 from windlass.client.transport import Response
 from windlass.kits.clock import Clock
-from windlass.server.core import Call, Core
+from windlass.server.core import Call, ServerCore
 from windlass.server.presentation import responses
 from windlass.server.presentation.presenter import Presenter, error_line
 from windlass.server.request.params import ListOptions, list_options
 from windlass.server.verbs.presenter_choice import objects_per_turn, presenter_for
 from windlass.server.verbs.read import build_filter, wait_for_version
 from windlass.store import errors as store_errors
-from windlass.store.filters import Filter
+from windlass.store.filters import StoreFilter
 from windlass.store.records import Op
-from windlass.store.watch import Change, Watcher
+from windlass.store.watch import WatchChange, Watcher
 
 _BEFORE_END_SECONDS = 1.5
 """The last bookmark comes this long before the end, so that it is read before the stream closes."""
 
 
-async def watch(core: Core, call: Call) -> Response:
+async def watch(core: ServerCore, call: Call) -> Response:
     """A watch of a collection (or, by the old path form, of one object). Raises StatusError."""
     target = call.target
     params = dict(call.params)
@@ -42,7 +42,7 @@ async def watch(core: Core, call: Call) -> Response:
 
 
 async def _stream(
-    core: Core, table: str, presenter: Presenter, wanted: Filter, options: ListOptions, turn: int
+    core: ServerCore, table: str, presenter: Presenter, wanted: StoreFilter, options: ListOptions, turn: int
 ) -> AsyncIterator[bytes]:
     core.open_watches += 1
     try:
@@ -72,7 +72,7 @@ async def _stream(
 
 
 async def _initial(
-    core: Core, table: str, presenter: Presenter, wanted: Filter, size: int
+    core: ServerCore, table: str, presenter: Presenter, wanted: StoreFilter, size: int
 ) -> AsyncIterator[bytes]:
     """The present state as ADDED events, in key order. The snapshot is taken before the first chunk."""
     entries = core.store.candidates(table, wanted)
@@ -92,7 +92,7 @@ class _Follow:
     """The part of a watch that waits for what comes."""
 
     def __init__(
-        self, core: Core, presenter: Presenter, wanted: Filter, bookmarks: bool, deadline: float
+        self, core: ServerCore, presenter: Presenter, wanted: StoreFilter, bookmarks: bool, deadline: float
     ) -> None:
         self._core = core
         self._presenter = presenter
@@ -147,7 +147,9 @@ class _Follow:
         upcoming = self._deadline if self._next_bookmark is None else self._next_bookmark
         return max(now, min(self._deadline, upcoming))
 
-    def _lines(self, table: str, watcher: Watcher, start: int, changes: list[Change], first: bool) -> bytes:
+    def _lines(
+        self, table: str, watcher: Watcher, start: int, changes: list[WatchChange], first: bool
+    ) -> bytes:
         line = self._presenter.line
         if first or not self._wanted.everything or not changes[0].shared:
             return b"".join(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal
 from windlass.sim.experiments.lab import AZURE, GENAI, Lab
 from windlass.sim.jobs import TraceJob
 
@@ -26,7 +26,7 @@ MOST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AutoscalingState:
     """What a rule sees at a tick. ``servers``: those that serve or start. ``use``: busy part of server time since the
     last tick; ``waiting``: requests in line; ``peak``: requests a second in the busiest minute of the last ten;
     ``service``: mean seconds of service of the requests so far."""
@@ -38,10 +38,10 @@ class State:
     service: float
 
 
-Rule = Callable[[State], int]
+Rule = Callable[[AutoscalingState], int]
 
 
-def doubling(state: State) -> int:
+def doubling(state: AutoscalingState) -> int:
     """The claim's rule: busier than 0.8 and somebody waits: twice as many; below 0.3: half."""
     if state.use > 0.8 and state.waiting:
         return state.servers * 2
@@ -52,7 +52,7 @@ def square_root(reserve: float) -> Rule:
     """As many as the load ``a`` of the busiest of the last ten minutes keeps busy, ``reserve * sqrt(a)`` more for
     chance (square-root staffing: Halfin and Whitt 1981), and as many as serve who waits now within ``START``."""
 
-    def rule(state: State) -> int:
+    def rule(state: AutoscalingState) -> int:
         load = state.peak * state.service
         return max(1, ceil(load + reserve * sqrt(load) + state.waiting * state.service / START))
 
@@ -60,14 +60,14 @@ def square_root(reserve: float) -> Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class AutoscalingResult:
     """``missed``: percent of requests that waited longer than ``LIMIT``; ``gpu_hours``: paid."""
 
     missed: float
     gpu_hours: float
 
 
-class Service:
+class SimulatedService:
     """One run of a rule over requests in the order they come."""
 
     def __init__(self, requests: Sequence[TraceJob], rule: Rule) -> None:
@@ -82,7 +82,7 @@ class Service:
         self._ended: tuple[int, float] = (0, 0.0)
         self._arrivals: deque[float] = deque()
 
-    def run(self) -> Served:
+    def run(self) -> AutoscalingResult:
         """Until all are served."""
         requests = self._requests
         now, at = 0.0, 0
@@ -96,7 +96,7 @@ class Service:
             self._paid += TICK * len(self._free)
             self._scale(end)
             now = end
-        return Served(100.0 * self._missed / len(requests), self._paid / 3600)
+        return AutoscalingResult(100.0 * self._missed / len(requests), self._paid / 3600)
 
     def _serve(self, now: float, end: float) -> None:
         """Everybody in line whose turn comes before ``end``."""
@@ -123,7 +123,7 @@ class Service:
         minutes = [0] * 10
         for moment in arrivals:
             minutes[min(9, int((now - moment) // 60.0))] += 1
-        state = State(
+        state = AutoscalingState(
             len(self._free),
             self._busy / (TICK * len(self._free)),
             len(self._line),
@@ -142,16 +142,16 @@ class Service:
 RESERVES = (0.0, 1.0, 2.0, 3.0)
 
 
-def serving(lab: Lab) -> Answer:
+def serving(lab: Lab) -> ExperimentFinding:
     """E13."""
     figures: list[Figure] = []
     goals: list[Goal] = []
     for trace, name in ((AZURE, "Azure LLM, code"), (GENAI, "GenTD26")):
         jobs = sorted(lab.jobs(trace), key=lambda job: job.submit_seconds)
-        seed = Service(jobs, doubling).run()
+        seed = SimulatedService(jobs, doubling).run()
         best: tuple[float, float] = (inf, inf)
         for reserve in RESERVES:
-            ours = Service(jobs, square_root(reserve)).run()
+            ours = SimulatedService(jobs, square_root(reserve)).run()
             label = f"{name}, reserve {reserve:g}"
             figures += [
                 Figure(f"{label}: waited over 2 s", seed.missed, ours.missed, "%", 2),
@@ -160,7 +160,7 @@ def serving(lab: Lab) -> Answer:
             if ours.missed <= seed.missed:
                 best = min(best, (ours.gpu_hours, ours.missed))
         goals.append(Goal(f"{name}: no more misses at no more GPU-hours", best[0] <= seed.gpu_hours))
-    return Answer(figures, goals)
+    return ExperimentFinding(figures, goals)
 
 
 EXPERIMENTS = (

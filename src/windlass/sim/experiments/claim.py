@@ -36,7 +36,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExperimentFinding:
     """What an experiment found. ``note``: what else a reader has to know of this run."""
 
     figures: Sequence[Figure]
@@ -66,15 +66,15 @@ class Experiment:
     metric: str
     files: tuple[str, ...]
     caveat: str
-    try_: Callable[[Lab], Answer]
+    try_: Callable[[Lab], ExperimentFinding]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExperimentResult:
     """One experiment and its answer; without one, ``missing`` names the traces that are not there."""
 
     experiment: Experiment
-    answer: Answer | None
+    answer: ExperimentFinding | None
     missing: tuple[str, ...] = ()
     seconds: float = 0.0
 

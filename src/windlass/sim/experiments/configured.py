@@ -8,7 +8,7 @@ from msgspec.structs import replace as altered
 
 from windlass.plugins.queues.protection import MOVABLE
 from windlass.sim.jobs import TraceJob
-from windlass.sim.replay.policies import Made, Policy, Setting, configured
+from windlass.sim.replay.policies import PolicyContext, ReplayEngine, ReplayPolicy, configured
 from windlass.spi.objects import Dialect, Group
 
 _TEXT = """\
@@ -21,14 +21,14 @@ configurations:
 """
 
 
-def _with(name: str, actions: str, summary: str) -> Policy:
-    return Policy(name, summary, configured(_TEXT.format(actions=actions), Dialect.WINDLASS))
+def _with(name: str, actions: str, summary: str) -> ReplayPolicy:
+    return ReplayPolicy(name, summary, configured(_TEXT.format(actions=actions), Dialect.WINDLASS))
 
 
-def _movable(policy: Policy) -> Policy:
+def _movable(policy: ReplayPolicy) -> ReplayPolicy:
     """The same where all work agreed to be moved."""
 
-    def make(setting: Setting) -> Made:
+    def make(setting: PolicyContext) -> ReplayEngine:
         return replace(policy.make(setting), dress=_agreeing)
 
     return replace(policy, make=make)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import cycle, islice
 
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal, less
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal, less
 from windlass.sim.experiments.lab import GENAI, Figures, Lab
 from windlass.sim.jobs import TraceJob
 from windlass.sim.replay.batches import batches
 from windlass.sim.replay.job_progress import Effort
-from windlass.sim.replay.replay import Options
+from windlass.sim.replay.replay import ReplayOptions
 
 LOAD_SECONDS = 22.0
 """The mean time to load a base model in the trace's own measurements."""
@@ -21,7 +21,7 @@ MANY = 100_000
 LIMIT_HOURS = 4.0
 
 
-def images(lab: Lab) -> Answer:
+def images(lab: Lab) -> ExperimentFinding:
     """E8."""
     at_once = [replace(job, submit_seconds=0.0) for job in lab.jobs(GENAI)]
     plain, grouped = _both(lab, at_once, 33)
@@ -29,7 +29,7 @@ def images(lab: Lab) -> Answer:
     all_plain, all_grouped = _both(lab, many, 200)
     saved = less(plain["gpu_hours"], grouped["gpu_hours"])
     hours = all_grouped["makespan_seconds"] / 3600
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("GPU-hours, 33 GPUs", plain["gpu_hours"], grouped["gpu_hours"], "h", 1),
             Figure("model loads, 33 GPUs", plain["model_loads"], grouped["model_loads"]),
@@ -58,7 +58,7 @@ def images(lab: Lab) -> Answer:
 
 
 def _both(lab: Lab, jobs: list[TraceJob], gpus: int) -> tuple[Figures, Figures]:
-    options = Options(effort=Effort(model_load_seconds=LOAD_SECONDS), timeline=False)
+    options = ReplayOptions(effort=Effort(model_load_seconds=LOAD_SECONDS), timeline=False)
     nodes = f"{gpus}x1"
     plain = lab.figures(jobs, nodes, "fifo-backfill", options)
     return plain, lab.figures(batches(jobs, BATCH_SECONDS), nodes, "model-grouping", options)

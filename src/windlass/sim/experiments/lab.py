@@ -17,9 +17,9 @@ from windlass.sim.packing.packing import Cluster, Packed, pack
 from windlass.sim.packing.packing_policies import PACK_POLICIES
 from windlass.sim.replay.job_progress import Effort, RestartCost
 from windlass.sim.replay.metrics import measure, percentile, queue_seconds
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import POLICIES, Policy
-from windlass.sim.replay.replay import Options, replay
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import POLICIES, ReplayPolicy
+from windlass.sim.replay.replay import ReplayOptions, replay
 from windlass.sim.traces import formats, openb
 
 PHILLY = "philly/philly_oct.csv.gz"
@@ -31,7 +31,7 @@ GENAI = "genai/lora_requests.csv.gz"
 AZURE = "azure_llm/llm2023_code.csv.gz"
 
 RESTART = RestartCost(7.0, 30.0, 60.0)
-USUAL = Options(effort=Effort(restart=RESTART), timeline=False)
+USUAL = ReplayOptions(effort=Effort(restart=RESTART), timeline=False)
 
 Figures = dict[str, Any]
 Tell = Callable[[str, int, int], None]
@@ -79,12 +79,12 @@ class Lab:
         """The figures of a whole trace at the usual cost of restarts."""
         key = (trace, nodes, policy, pod_gpus)
         if key not in self._figures:
-            options = Options(effort=USUAL.effort, pod_gpus=pod_gpus, timeline=False)
+            options = ReplayOptions(effort=USUAL.effort, pod_gpus=pod_gpus, timeline=False)
             self._figures[key] = self.figures(self.jobs(trace), nodes, policy, options)
         return self._figures[key]
 
     def figures(
-        self, jobs: Sequence[TraceJob], nodes: str, policy: str | Policy, options: Options = USUAL
+        self, jobs: Sequence[TraceJob], nodes: str, policy: str | ReplayPolicy, options: ReplayOptions = USUAL
     ) -> Figures:
         """The figures of one replay, and ``queue_p95_seconds``, in which some claims are made."""
         outcome = self.play(jobs, nodes, policy, options)
@@ -93,8 +93,8 @@ class Lab:
         return figures | {"queue_p95_seconds": percentile(waits, 95)}
 
     def play(
-        self, jobs: Sequence[TraceJob], nodes: str, policy: str | Policy, options: Options = USUAL
-    ) -> Outcome:
+        self, jobs: Sequence[TraceJob], nodes: str, policy: str | ReplayPolicy, options: ReplayOptions = USUAL
+    ) -> ReplayOutcome:
         """One replay."""
         known = POLICIES[policy] if isinstance(policy, str) else policy
         title = f"{known.name} on {nodes}"

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from statistics import median
 
 from windlass.kits.rng import seeded
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal
 from windlass.sim.experiments.configured import PREEMPTING
 from windlass.sim.experiments.lab import PHILLY, Lab
 from windlass.sim.jobs import TraceJob, in_order
 from windlass.sim.replay.job_progress import Effort, RestartCost
 from windlass.sim.replay.metrics import percentile
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import Policy
-from windlass.sim.replay.replay import Options
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import ReplayPolicy
+from windlass.sim.replay.replay import ReplayOptions
 
 GANGS, GPUS, HOURS, PRIORITY, SEED = 20, 256, 2.0, 1000, 7
 CLEARING_SECONDS = 90.0
@@ -23,7 +23,7 @@ EFFORT = Effort(restart=RestartCost(60.0, 60.0, 60.0), checkpoint_seconds=1800.0
 NODES = "60x8"
 
 
-def large_starts(lab: Lab) -> Answer:
+def large_starts(lab: Lab) -> ExperimentFinding:
     """E7."""
     jobs = with_gangs(lab.jobs(PHILLY))
     kube, ours = (_play(lab, jobs, policy) for policy in ("kube", PREEMPTING))
@@ -32,7 +32,7 @@ def large_starts(lab: Lab) -> Answer:
     lost = [100 * sum(ended.lost_gpu_seconds for ended in outcome.jobs) / work for outcome in (kube, ours)]
     hit = [sum(ended.preemptions for ended in outcome.jobs) for outcome in (kube, ours)]
     others = [_others(outcome) for outcome in (kube, ours)]
-    return Answer(
+    return ExperimentFinding(
         (
             Figure(
                 "median, submission to all pods running", median(before) / 60, median(after) / 60, "min", 1
@@ -62,11 +62,11 @@ def with_gangs(jobs: Sequence[TraceJob]) -> list[TraceJob]:
     return in_order([*jobs, *gangs])
 
 
-def _play(lab: Lab, jobs: Sequence[TraceJob], policy: str | Policy) -> Outcome:
-    return lab.play(jobs, NODES, policy, Options(effort=EFFORT, time_share=False, timeline=False))
+def _play(lab: Lab, jobs: Sequence[TraceJob], policy: str | ReplayPolicy) -> ReplayOutcome:
+    return lab.play(jobs, NODES, policy, ReplayOptions(effort=EFFORT, time_share=False, timeline=False))
 
 
-def waits(outcome: Outcome) -> list[float]:
+def waits(outcome: ReplayOutcome) -> list[float]:
     """Of each of the gangs, in ascending order; one that never starts waits for ever."""
     return sorted(
         (ended.started - ended.job.submit_seconds if ended.started is not None else float("inf"))
@@ -76,7 +76,7 @@ def waits(outcome: Outcome) -> list[float]:
     )
 
 
-def _others(outcome: Outcome) -> float:
+def _others(outcome: ReplayOutcome) -> float:
     queues = [
         ended.ended - ended.job.submit_seconds - ended.job.duration_seconds
         for ended in outcome.jobs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal, less
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal, less
 from windlass.sim.experiments.lab import PHILLY, RESTART, Lab
 from windlass.sim.replay.failures import NodeFailures, Quarantine
 from windlass.sim.replay.job_progress import Effort
-from windlass.sim.replay.replay import Options
+from windlass.sim.replay.replay import ReplayOptions
 
 DAY = 86_400.0
 FAILURES = NodeFailures(mean_seconds=30 * DAY, bad_nodes=3, bad_mean_seconds=DAY)
@@ -27,13 +27,13 @@ class _Found:
     queue: float
 
 
-def node_failures(lab: Lab) -> Answer:
+def node_failures(lab: Lab) -> ExperimentFinding:
     """E9."""
     zero = _play(lab, None, Quarantine())
     saved = _play(lab, CHECKPOINT, Quarantine())
     both = _play(lab, CHECKPOINT, QUARANTINE)
     fewer, cheaper = less(zero.stops, both.stops), less(zero.lost_hours, both.lost_hours)
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("runs that a node's failure ended", zero.stops, both.stops),
             Figure("the same, without quarantine", zero.stops, saved.stops),
@@ -59,7 +59,7 @@ def _play(lab: Lab, checkpoint: float | None, quarantine: Quarantine) -> _Found:
         FAILURES.bad_mean_seconds,
         quarantine,
     )
-    options = Options(
+    options = ReplayOptions(
         effort=Effort(restart=RESTART, checkpoint_seconds=checkpoint),
         failures=failures,
         seed=SEED,

@@ -13,12 +13,12 @@ from windlass.kits import gc_tuning
 from windlass.kits.clock import Clock
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import NodeShape, make_nodes
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal
 from windlass.sim.experiments.lab import OPENB_CPU200, OPENB_NODES, OPENB_PODS, Lab
 from windlass.sim.packing.packing import Packed, sequence
 from windlass.sim.replay.metrics import percentile
 from windlass.sim.replay.policies import POLICIES
-from windlass.sim.replay.replay import Options, Replay
+from windlass.sim.replay.replay import Replay, ReplayOptions
 from windlass.sim.traces import openb
 
 SEEDS = (42, 43, 44)
@@ -28,7 +28,7 @@ MOST_FRAGMENTED = 4.5
 LEAST_DECISIONS = 500.0
 
 
-def fragments(lab: Lab) -> Answer:
+def fragments(lab: Lab) -> ExperimentFinding:
     """E4."""
     found = {name: [lab.packed(OPENB_PODS, name, seed) for seed in seeds(lab)] for name in NAMES}
     ours = found.pop("windlass")
@@ -46,7 +46,7 @@ def fragments(lab: Lab) -> Answer:
     figures.append(
         Figure("GPUs allocated at 130 % arrived, fgd", _allocated(found["fgd"]), _allocated(ours), "%", 2)
     )
-    return Answer(
+    return ExperimentFinding(
         figures,
         (
             Goal("at most 4.5 % at 95 % arrived", _fragmented(ours, 95) <= MOST_FRAGMENTED),
@@ -69,7 +69,7 @@ def _allocated(runs: Iterable[Packed]) -> float:
     return fmean(run.allocation_percent[END] for run in runs)
 
 
-def both(lab: Lab) -> Answer:
+def both(lab: Lab) -> ExperimentFinding:
     """E10."""
     cpu: dict[str, float] = {}
     gpu: dict[str, float] = {}
@@ -79,7 +79,7 @@ def both(lab: Lab) -> Answer:
         gpu[name] = _allocated(runs)
     others = ("kube", "bestfit", "fgd")
     ours = cpu["windlass"], gpu["windlass"]
-    return Answer(
+    return ExperimentFinding(
         (
             *(Figure(f"CPU allocated, {name}", cpu[name], ours[0], "%", 2) for name in others),
             *(Figure(f"GPUs allocated, {name}", gpu[name], ours[1], "%", 2) for name in others),
@@ -129,7 +129,7 @@ class Timed:
         return decision
 
 
-def speed(lab: Lab) -> Answer:
+def speed(lab: Lab) -> ExperimentFinding:
     """E12."""
     nodes = make_nodes(
         [
@@ -138,14 +138,14 @@ def speed(lab: Lab) -> Answer:
         ]
     )
     jobs = lab.jobs(OPENB_PODS)
-    run = Replay(jobs, nodes, POLICIES["windlass"], Options(timeline=False))
+    run = Replay(jobs, nodes, POLICIES["windlass"], ReplayOptions(timeline=False))
     timed = Timed(run.deciding.engine, lab.processor)
     run.deciding.engine = cast(Engine, timed)
     gc_tuning.expect_long_lives()
     run.run(lambda done: lab.tell("windlass by time of creation", done, len(jobs)))
     ordered = sorted(timed.seconds)
     each = timed.decided / sum(ordered)
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("decisions a second", None, each, "", 0, steady=False),
             Figure("p50 of a decision", None, 1000 * percentile(ordered, 50), "ms", 2, steady=False),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from windlass.sim.cluster import GPU
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal
 from windlass.sim.experiments.configured import RECLAIMING
 from windlass.sim.experiments.lab import PHILLY, USUAL, Figures, Lab
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.replay.metrics import measure
-from windlass.sim.replay.outcome import Outcome
+from windlass.sim.replay.outcome import ReplayOutcome
 from windlass.spi.objects import Queue
 
 NODE = 8
@@ -21,7 +21,7 @@ PARTED = range(72, 121)
 """The numbers of nodes that are tried."""
 
 
-def sharing(lab: Lab) -> Answer:
+def sharing(lab: Lab) -> ExperimentFinding:
     """E1."""
     jobs = lab.jobs(PHILLY)
     parted, was = smallest(PARTED, lambda nodes: apart(lab, jobs, nodes))
@@ -36,7 +36,7 @@ def sharing(lab: Lab) -> Answer:
     half = seen[0]
     pooled = lab.usual(PHILLY, f"{shared}x{NODE}", "kube")
     before, after = was["allocation_percent"], now["allocation_percent"]
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("nodes", parted, shared),
             Figure("GPUs in use over the window", before, after, "%", 1),
@@ -123,7 +123,7 @@ def smallest(counts: Sequence[int], run: Callable[[int], Figures]) -> tuple[int,
 def apart(lab: Lab, jobs: Sequence[TraceJob], nodes: int) -> Figures:
     """Every queue of the trace has nodes of its own, in proportion to its GPU time, and kube on them; the figures of
     all together."""
-    whole = Outcome([])
+    whole = ReplayOutcome([])
     everyone = []
     for queue, share in parts(jobs, nodes).items():
         own = [job for job in jobs if job.queue == queue]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from windlass.sim.cluster import parse
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal
 from windlass.sim.experiments.configured import MOVING, RECLAIMING
 from windlass.sim.experiments.lab import PHILLY, USUAL, Lab
 from windlass.sim.experiments.shortfalls import Shortfall, reasons
 from windlass.sim.replay.metrics import percentile
-from windlass.sim.replay.outcome import Outcome
-from windlass.sim.replay.policies import Policy
+from windlass.sim.replay.outcome import ReplayOutcome
+from windlass.sim.replay.policies import ReplayPolicy
 from windlass.spi.objects import Queue
 
 HOUR = 3600.0
@@ -55,7 +55,7 @@ class Hour:
         return sum(ratios) ** 2 / (len(ratios) * squares) if squares else 0.0
 
 
-def shares(lab: Lab) -> Answer:
+def shares(lab: Lab) -> ExperimentFinding:
     """E11."""
     names = sorted({job.queue for job in lab.jobs(PHILLY)})
     weights = {name: WEIGHTS[at % 2] for at, name in enumerate(names)}
@@ -66,7 +66,7 @@ def shares(lab: Lab) -> Answer:
     was, now = (sorted(hour.deviation for hour in hours) for hours in (before, after))
     lacked, lacks = (sorted(hour.lack for hour in hours) for hours in (before, after))
     jain_was, jain_now = (sum(hour.jain for hour in hours) / len(hours) for hours in (before, after))
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("mean of the largest deviation, points", _mean(was), _mean(now), "", 1),
             Figure("p90 of it", percentile(was, 90), percentile(now, 90), "", 1),
@@ -102,11 +102,11 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _stops(outcome: Outcome) -> float:
+def _stops(outcome: ReplayOutcome) -> float:
     return sum(ended.preemptions for ended in outcome.jobs) / len(outcome.jobs)
 
 
-def _why(outcome: Outcome, weights: Mapping[str, int], middles: Sequence[float]) -> Iterable[Figure]:
+def _why(outcome: ReplayOutcome, weights: Mapping[str, int], middles: Sequence[float]) -> Iterable[Figure]:
     """What stood in the way half past each of the hours that are off."""
     shape = parse(NODES)[0]
     found = reasons(outcome, weights, middles, shape.count, shape.gpus)
@@ -115,13 +115,13 @@ def _why(outcome: Outcome, weights: Mapping[str, int], middles: Sequence[float])
         yield Figure(f"of these: {shortfall}", None, found[shortfall])
 
 
-def _play(lab: Lab, policy: str | Policy, weights: Mapping[str, int]) -> Outcome:
+def _play(lab: Lab, policy: str | ReplayPolicy, weights: Mapping[str, int]) -> ReplayOutcome:
     terms = {name: Queue(name, weight=weight) for name, weight in weights.items()}
     options = replace(USUAL, queues=not isinstance(policy, str), terms=terms, time_share=False)
     return lab.play(lab.jobs(PHILLY), NODES, policy, options)
 
 
-def windows(outcome: Outcome, weights: Mapping[str, int]) -> list[Hour]:
+def windows(outcome: ReplayOutcome, weights: Mapping[str, int]) -> list[Hour]:
     """The windows of an hour between the first and the last submission in which at least two queues have waiting
     work all the time, and use GPUs."""
     begin = min(ended.job.submit_seconds for ended in outcome.jobs)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from windlass.sim.experiments.claim import Answer, Experiment, Figure, Goal, less
+from windlass.sim.experiments.claim import Experiment, ExperimentFinding, Figure, Goal, less
 from windlass.sim.experiments.lab import MURI1, MURI3, MURI_TABLE, PHILLY, Figures, Lab
 
 _PHILLY = "Philly, October 2017: 46,673 jobs, all in one queue"
 _COST = "A restart costs 7/30/60 s with 1, up to 8, and more GPUs; every job opted in to time-sharing."
 
 
-def waiting(lab: Lab) -> Answer:
+def waiting(lab: Lab) -> ExperimentFinding:
     """E2."""
     kube, backfill, ours = (lab.usual(PHILLY, "60x8", name) for name in ("kube", "fifo-backfill", "windlass"))
     mean = less(_queue(kube), _queue(ours))
     large = ours["queue_seconds_ge8_gpus"]["mean"]
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("mean queue", _queue(kube), _queue(ours), "s"),
             Figure("p90 of the queue", _queue(kube, "p90"), _queue(ours, "p90"), "s"),
@@ -41,7 +41,7 @@ def waiting(lab: Lab) -> Answer:
     )
 
 
-def completion(lab: Lab) -> Answer:
+def completion(lab: Lab) -> ExperimentFinding:
     """E3."""
     published = {
         (row["policy"], row["metric_s"]): row for row in lab.table(MURI_TABLE) if row["metric_s"] == "avg_jct"
@@ -79,13 +79,13 @@ def completion(lab: Lab) -> Answer:
             Goal(f"{name}: at least 30 % below fifo-backfill", mean <= 0.7 * _completion(backfill)),
             Goal(f"{name}: no longer than Tiresias-L", mean <= tiresias),
         ]
-    return Answer(figures, goals)
+    return ExperimentFinding(figures, goals)
 
 
-def short_queue(lab: Lab) -> Answer:
+def short_queue(lab: Lab) -> ExperimentFinding:
     """E5."""
     kube, ours = (lab.usual(PHILLY, "70x8", name) for name in ("kube", "windlass"))
-    return Answer(
+    return ExperimentFinding(
         (
             Figure("mean queue", _queue(kube) / 60, _queue(ours) / 60, "min", 1),
             Figure("mean queue below kube", None, less(_queue(kube), _queue(ours)), "%", 1),
@@ -105,13 +105,13 @@ def short_queue(lab: Lab) -> Answer:
     )
 
 
-def gang_starts(lab: Lab) -> Answer:
+def gang_starts(lab: Lab) -> ExperimentFinding:
     """E6."""
     kube, ours = lab.usual(PHILLY, "60x8", "kube1"), lab.usual(PHILLY, "60x8", "windlass", 1)
     hard, ours_hard = lab.usual(MURI3, "8x8", "kube1"), lab.usual(MURI3, "8x8", "windlass", 1)
     share = "first_start_ok_percent_ge8_gpus"
     held = "partial_gang_gpu_seconds"
-    return Answer(
+    return ExperimentFinding(
         (
             Figure(
                 "Philly: jobs of 8 GPUs or more that start at once whole", kube[share], ours[share], "%", 1

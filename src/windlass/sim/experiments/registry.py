@@ -14,7 +14,7 @@ from windlass.sim.experiments import (
     queue_shares,
     queueing,
 )
-from windlass.sim.experiments.claim import Experiment, Result
+from windlass.sim.experiments.claim import Experiment, ExperimentResult
 from windlass.sim.experiments.lab import Lab
 
 _ROOMS = (pooling, queueing, packing, large_gangs, image_generation, node_failures, queue_shares, autoscaling)
@@ -24,11 +24,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 }
 
 
-def attempt(tried: Experiment, lab: Lab, missing: tuple[str, ...] = ()) -> Result:
+def attempt(tried: Experiment, lab: Lab, missing: tuple[str, ...] = ()) -> ExperimentResult:
     """Make an experiment; with traces that are not there, say so. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
     if missing:
-        return Result(tried, None, missing)
+        return ExperimentResult(tried, None, missing)
     begun = lab.clock.monotonic()
     answer = tried.try_(lab)
-    return Result(tried, answer, seconds=lab.clock.monotonic() - begun)
+    return ExperimentResult(tried, answer, seconds=lab.clock.monotonic() - begun)

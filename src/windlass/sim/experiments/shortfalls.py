@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from windlass.plugins.kai.surplus_division import Claim, divide
-from windlass.sim.replay.outcome import Outcome
+from windlass.plugins.kai.surplus_division import ShareClaim, divide
+from windlass.sim.replay.outcome import ReplayOutcome
 
 HALF_HOUR = 1800.0
 
@@ -46,7 +46,7 @@ class Instant:
         return found
 
 
-def instants(outcome: Outcome, moments: Sequence[float]) -> list[Instant]:
+def instants(outcome: ReplayOutcome, moments: Sequence[float]) -> list[Instant]:
     """The cluster at moments, which ascend."""
     found = [Instant() for _ in moments]
     running: list[set[int]] = [set() for _ in moments]
@@ -67,7 +67,7 @@ def instants(outcome: Outcome, moments: Sequence[float]) -> list[Instant]:
 
 def reason(instant: Instant, weights: Mapping[str, int], nodes: int, size: int) -> Shortfall:
     """On so many nodes of so many GPUs."""
-    claims = [Claim(name, 0, instant.asked[name], weight) for name, weight in weights.items()]
+    claims = [ShareClaim(name, 0, instant.asked[name], weight) for name, weight in weights.items()]
     divide(nodes * size, 1, claims)
     used, due = instant.used, {claim.name: claim.share for claim in claims}
     able = [
@@ -90,7 +90,7 @@ def _room(queues: Mapping[str, int], above: Mapping[str, int], size: int) -> int
 
 
 def reasons(
-    outcome: Outcome, weights: Mapping[str, int], moments: Sequence[float], nodes: int, size: int
+    outcome: ReplayOutcome, weights: Mapping[str, int], moments: Sequence[float], nodes: int, size: int
 ) -> Counter[Shortfall]:
     """How often which of them."""
     return Counter(reason(instant, weights, nodes, size) for instant in instants(outcome, moments))

@@ -24,16 +24,16 @@ from windlass.engine.engine import Engine
 from windlass.engine.feasibility.task_class import TaskClass
 from windlass.engine.groups.entries import BOUND, RUNNING, TaskEntry
 from windlass.engine.nodes.view import TableView
-from windlass.plugins.devices.device_arrays import BARRED, WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.devices.device_arrays import BARRED, WHOLE, free_milli, request_of, requested_milli
 from windlass.plugins.queues.protection import STAYS
-from windlass.sim.packing.free_capacity import Free, Step, asked_on, asks, milli_of
-from windlass.sim.packing.pair_exchange import Wanted, relief
+from windlass.sim.packing.free_capacity import FreeCapacity, MoveStep, asked_on, asks, milli_of
+from windlass.sim.packing.pair_exchange import ExchangeRequest, relief
 from windlass.sim.packing.ring_exchange import Rings
 from windlass.spi.budgets import Budgets
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
-from windlass.spi.victims import Claim, Denied, Move, Scope, Terms
+from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms, RelocationMode, VictimScope
 
 CONSOLIDATION = "consolidation"
 NODES = 24
@@ -99,28 +99,30 @@ class Defrag:
     def serve(self, engine: Engine) -> None:
         self._engine = engine
 
-    def claims(self, claim: Claim) -> Terms | Denied | None:
-        """See :class:`~windlass.spi.victims.Claims`."""
-        if claim.action != CONSOLIDATION:
+    def claims(self, preemption: Preemption) -> PreemptionTerms | PreemptionDenied | None:
+        """See :class:`~windlass.spi.victims.PreemptionPolicy`."""
+        if preemption.action != CONSOLIDATION:
             return None
-        if self._engine is None or (self.claimer and claim.group.key != self.claimer):
-            return Denied(Reason.INSUFFICIENT_RESOURCES, personal=True)
-        group = self._engine.world.groups[claim.group.key]
+        if self._engine is None or (self.claimer and preemption.group.key != self.claimer):
+            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, personal=True)
+        group = self._engine.state.groups[preemption.group.key]
         waiting = [entry for entry in group.tasks.values() if entry.row < 0]
         self.latest = found = self.moves_for(waiting[0].cls) if len(waiting) == 1 else None
         if found is None:
-            return Denied(Reason.INSUFFICIENT_RESOURCES, personal=True)
-        return Terms(Scope.ALL_QUEUES, Move.MUST, only=found.groups, places=found.places)
+            return PreemptionDenied(Reason.INSUFFICIENT_RESOURCES, personal=True)
+        return PreemptionTerms(
+            VictimScope.ALL_QUEUES, RelocationMode.MUST, only=found.groups, places=found.places
+        )
 
     # ------------------------------------------------------------------ which moves
 
     def moves_for(self, cls: TaskClass) -> Moves | None:
         """The cheapest moves that make room for a pod with cards; ``None`` if there are none within the terms."""
         needs = cls.needs
-        asked = asked_of(needs)
+        asked = request_of(needs)
         if self._engine is None or len(asked) != 1:
             return None
-        table = self._engine.world.table
+        table = self._engine.state.table
         view = TableView(table)
         most = self._allowed(asked_on(needs, view))
         if most < 0:
@@ -129,14 +131,14 @@ class Defrag:
         if version == table.version and most <= offered:
             return None
         cards = view.cards()
-        free = Free(
+        free = FreeCapacity(
             view.available("cpu"),
             view.available("memory"),
             free_milli(view, cards),
             cards,
             lambda entry: self._taking(entry.cls),
         )
-        milli = asked_milli(asked[0], cards)
+        milli = requested_milli(asked[0], cards)
         milli[~self._open_to(cls)] = BARRED
         best: Moves | None = None
         limit = most
@@ -163,7 +165,7 @@ class Defrag:
         """The nodes that would take a pod of a class, were they empty: not cordoned, without taints that it minds, …"""
         if self._engine is None:
             return np.zeros(0, dtype=np.bool_)
-        table = self._engine.world.table
+        table = self._engine.state.table
         if self._takers[0] != table.statics.mark:
             self._takers = (table.statics.mark, {})
         found = self._takers[1]
@@ -178,39 +180,43 @@ class Defrag:
         if not self.refused or self._engine is None:
             return found
         return found & np.array(
-            [name not in self.refused for name in self._engine.world.table.names[: len(found)]]
+            [name not in self.refused for name in self._engine.state.table.names[: len(found)]]
         )
 
     def _may_go(self, entry: TaskEntry) -> bool:
         return (
             self._engine is not None
-            and not hindrance(entry, self._engine.world.budgets)
+            and not hindrance(entry, self._engine.state.budgets)
             and not self._stays(entry.key)
         )
 
     def _exchange(
-        self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
+        self, needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int
     ) -> Moves | None:
         """The cheapest pods that make room by changing places."""
         if self._engine is None or need.count != 1 or most <= 0:
             return None
-        table = self._engine.world.table
+        table = self._engine.state.table
         if self._rings is None or self._rings[0] != table.version:
             self._rings = (table.version, Rings(free, table.tasks, self._may_go))
         return self._named(self._rings[1].best(needs, milli, most))
 
-    def _relief(self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> Moves | None:
+    def _relief(
+        self, needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int
+    ) -> Moves | None:
         """The cheapest two pods that give a node what it lacks beside its cards by changing places."""
         if self._engine is None or most < 0:
             return None
-        tasks = self._engine.world.table.tasks
-        pair = relief(needs, need, milli, free, tasks, Wanted(most, self._may_go))
-        return self._named([Step(one, other.row) for one, other in zip(pair, reversed(pair), strict=True)])
+        tasks = self._engine.state.table.tasks
+        pair = relief(needs, need, milli, free, tasks, ExchangeRequest(most, self._may_go))
+        return self._named(
+            [MoveStep(one, other.row) for one, other in zip(pair, reversed(pair), strict=True)]
+        )
 
-    def _named(self, steps: Sequence[Step]) -> Moves | None:
+    def _named(self, steps: Sequence[MoveStep]) -> Moves | None:
         if self._engine is None or not steps:
             return None
-        names = self._engine.world.table.names
+        names = self._engine.state.table.names
         return Moves(
             names[steps[0].entry.row],
             tuple(step.entry.group.key for step in steps if step.entry.group is not None),
@@ -220,12 +226,12 @@ class Defrag:
         )
 
     def _on(
-        self, row: int, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
+        self, row: int, needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int
     ) -> Moves | None:
         """The cheapest moves that make room on one node."""
         if self._engine is None:
             return None
-        table = self._engine.world.table
+        table = self._engine.state.table
         tasks = table.tasks[row].values()
         there = [entry for entry in tasks if self._may_go(entry)]
         amounts = dict(needs.request)
@@ -287,7 +293,7 @@ def hindrance(entry: TaskEntry, budgets: Budgets) -> str:
     )
 
 
-def _nearest(needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> list[int]:
+def _nearest(needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int) -> list[int]:
     """The nodes on which least has to move, by what is lacking of cards, then of CPU."""
     amounts = dict(needs.request)
     usable: BoolArray = milli <= WHOLE
@@ -368,7 +374,7 @@ def _lightest(entries: Sequence[TaskEntry], cpu: int, memory: int) -> list[TaskE
     return found
 
 
-def _placed(movers: Sequence[TaskEntry], free: Free) -> bool:
+def _placed(movers: Sequence[TaskEntry], free: FreeCapacity) -> bool:
     """Whether every mover fits somewhere, one after the other where the gap is smallest."""
     for entry in sorted(movers, key=milli_of, reverse=True):
         fits = free.fits(entry)
@@ -380,7 +386,7 @@ def _placed(movers: Sequence[TaskEntry], free: Free) -> bool:
         else:
             gap = np.where(free.cards >= milli, free.cards - milli, LOTS).min(axis=1)
             to = int(np.where(fits, gap, LOTS).argmin())
-            for slot in _tightest(free.cards[to], asked_of(entry.cls.needs)[0], milli[to]):
+            for slot in _tightest(free.cards[to], request_of(entry.cls.needs)[0], milli[to]):
                 free.cards[to, slot] -= milli[to, slot]
         free.cpu[to] -= asks(entry, "cpu")
         free.memory[to] -= asks(entry, "memory")

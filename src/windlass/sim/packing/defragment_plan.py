@@ -46,7 +46,7 @@ UNASKED = "unasked"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PodMove:
     """One pod (``namespace/name``) from a node to another; the same for another card of its own. ``gpus``: what it
     has of cards."""
 
@@ -64,12 +64,12 @@ class Gain:
     node: str
     gpus: float
     cpu: float
-    moves: tuple[Move, ...]
+    moves: tuple[PodMove, ...]
     waits: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DefragmentPlan:
     """``running_gpus``: what is in use. ``fit_gpus``: what pods of the usual kinds could have without any move.
     ``running_pods``, ``movable_pods``: how many run, and how many of them may be moved; ``staying``: why the others may
     not → how many. ``least_gpus``: the fewest that one which may be moved has, of those that have any."""
@@ -98,7 +98,7 @@ def plan(
     *,
     everybody: bool = False,
     fixed: Mapping[str, str] | None = None,
-) -> Plan:
+) -> DefragmentPlan:
     """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
     of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``fixed``: pods
     that stay in any case, and why."""
@@ -108,15 +108,15 @@ def plan(
     stay = fixed.keys() | unasked.keys()
     defrag = Defrag(part, stays=stay.__contains__)
     engine = _loaded(told, defrag)
-    world = engine.world
-    running = [entry for tasks in world.table.tasks for entry in tasks.values()]
-    view = TableView(world.table)
+    state = engine.state
+    running = [entry for tasks in state.table.tasks for entry in tasks.values()]
+    view = TableView(state.table)
     defrag.running = sum(milli_of(entry) for entry in running)
-    sources = {entry.key: (world.table.names[entry.row], milli_of(entry)) for entry in running}
+    sources = {entry.key: (state.table.names[entry.row], milli_of(entry)) for entry in running}
     usual = Counter(entry.cls.needs for entry in running if asked_for(entry.cls.needs))
     probes = [*waiting.items(), *((needs, ("",) * PROBES) for needs, _ in usual.most_common(KINDS))]
     why = {
-        entry.key: fixed.get(entry.key) or hindrance(entry, world.budgets) or unasked.get(entry.key, "")
+        entry.key: fixed.get(entry.key) or hindrance(entry, state.budgets) or unasked.get(entry.key, "")
         for entry in running
     }
     staying = Counter(filter(None, why.values()))
@@ -141,7 +141,7 @@ def plan(
                 engine.cycle(now)
                 defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
                 stay.update(move.pod for move in gain.moves)
-    return Plan(
+    return DefragmentPlan(
         tuple(gains),
         defrag.running / WHOLE,
         fitting / WHOLE,
@@ -227,7 +227,7 @@ def _gain(
         return None
     promised = {nomination.task: nomination.node for nomination in decision.nominations}
     moves = tuple(
-        Move(
+        PodMove(
             eviction.task,
             sources[eviction.task][0],
             promised.get(eviction.task, ""),

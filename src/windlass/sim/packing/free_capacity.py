@@ -11,9 +11,9 @@ import numpy as np
 from windlass.engine.decision import DeviceShare
 from windlass.engine.groups.entries import TaskEntry
 from windlass.engine.nodes.view import TableView
-from windlass.model.devices.assignment import handed
-from windlass.plugins.devices.device_arrays import BARRED, WHOLE, asked_milli, asked_of
-from windlass.spi.devices import CardView
+from windlass.model.devices.assignment import allocated_devices
+from windlass.plugins.devices.device_arrays import BARRED, WHOLE, request_of, requested_milli
+from windlass.spi.devices import DeviceView
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
 
@@ -30,27 +30,27 @@ def milli_of(entry: TaskEntry) -> int:
 
 def held_of(share: DeviceShare) -> int:
     """Thousandths of its card."""
-    return share.milli if share.milli >= WHOLE else handed(share).milli
+    return share.milli if share.milli >= WHOLE else allocated_devices(share).milli
 
 
 def asked_for(needs: Needs) -> int:
     """Thousandths of cards that a pod asks for; of cards of which it says only how much memory one each."""
-    return sum(need.count * max(need.milli, need.memory_milli, 1) for need in asked_of(needs))
+    return sum(need.count * max(need.milli, need.memory_milli, 1) for need in request_of(needs))
 
 
 def asked_on(needs: Needs, view: TableView, node: str = "") -> int:
     """The same of the cards that there are, the least that it comes to: on a node, or on any."""
-    asked = asked_of(needs)
+    asked = request_of(needs)
     if not any(need.memory_mib or need.profile for need in asked):
         return asked_for(needs)
     cards = view.cards()
     rows = np.array([not node or name == node for name in view.names()], dtype=np.bool_)
     return sum(
-        need.count * min(WHOLE, int(asked_milli(need, cards)[rows].min(initial=BARRED))) for need in asked
+        need.count * min(WHOLE, int(requested_milli(need, cards)[rows].min(initial=BARRED))) for need in asked
     )
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """A pod that moves, and to which row."""
 
     entry: TaskEntry
@@ -58,13 +58,13 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Free:
+class FreeCapacity:
     """What is free now, nodes (× slots)."""
 
     cpu: IntArray
     memory: IntArray
     cards: IntArray
-    kinds: CardView
+    kinds: DeviceView
     takes: Callable[[TaskEntry], BoolArray]
     """The nodes that would take a pod, were they empty and had they its kind of cards."""
     asked: dict[int, IntArray] = field(default_factory=dict)
@@ -74,12 +74,12 @@ class Free:
 
     def milli(self, entry: TaskEntry) -> IntArray | None:
         """What the pod takes of each card, :data:`BARRED` where it may not be; ``None``: it asks for none."""
-        asked = asked_of(entry.cls.needs)
+        asked = request_of(entry.cls.needs)
         if not asked:
             return None
         number = entry.cls.number
         if number not in self.asked:
-            milli = self.asked[number] = asked_milli(asked[0], self.kinds)
+            milli = self.asked[number] = requested_milli(asked[0], self.kinds)
             milli[~self.takes(entry)] = BARRED
         return self.asked[number]
 
@@ -88,7 +88,7 @@ class Free:
         found = self.takes(entry) & (self.cpu >= asks(entry, "cpu")) & (self.memory >= asks(entry, "memory"))
         milli = self.milli(entry)
         if milli is not None:
-            found &= (self.cards >= milli).sum(axis=1) >= asked_of(entry.cls.needs)[0].count
+            found &= (self.cards >= milli).sum(axis=1) >= request_of(entry.cls.needs)[0].count
         return found
 
     def possible(self, entry: TaskEntry) -> BoolArray:
@@ -114,9 +114,9 @@ class Free:
             if slot not in held
         )
 
-    def without(self, row: int, movers: Sequence[TaskEntry]) -> Free:
+    def without(self, row: int, movers: Sequence[TaskEntry]) -> FreeCapacity:
         """A copy in which some pods of a node have left it."""
-        found = Free(
+        found = FreeCapacity(
             self.cpu.copy(), self.memory.copy(), self.cards.copy(), self.kinds, self.takes, self.asked
         )
         found.cpu[row] += sum(asks(entry, "cpu") for entry in movers)

@@ -61,7 +61,7 @@ class _Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LpBound:
     """``percent`` of the capacity. ``patterns``: how many were generated; ``rounds``: how often it was solved."""
 
     percent: float
@@ -71,7 +71,7 @@ class Bound:
 
 def packing_bound(
     nodes: Sequence[OpenbNode], coming: Iterable[OpenbPod], running: Iterable[OpenbPod] = ()
-) -> Bound:
+) -> LpBound:
     """The bound for these pods on these nodes. ``running``: those of ``coming`` that are to be kept: what moves alone
     could make of a run that let them in. Raises :class:`OptimalMissing`, :class:`BoundFailed`, the latter
     also if there is no room for what runs."""
@@ -79,7 +79,7 @@ def packing_bound(
     cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
     kinds = _kinds(coming, running)
     if not kinds or not cards:
-        return Bound(0.0, 0, 0)
+        return LpBound(0.0, 0, 0)
     patterns: dict[Pattern, None] = dict.fromkeys(
         ((at, WHOLE // kind.milli),) for at, kind in enumerate(kinds)
     )
@@ -90,7 +90,7 @@ def packing_bound(
         if not found:
             if homeless > TINY:
                 raise BoundFailed("there is no room for all that runs")
-            return Bound(100.0 * value / (WHOLE * cards), len(patterns), rounds)
+            return LpBound(100.0 * value / (WHOLE * cards), len(patterns), rounds)
         patterns |= dict.fromkeys(found)
     raise BoundFailed(f"no end after {ROUNDS} rounds")
 

@@ -39,8 +39,8 @@ from windlass.plugins.nodes.resources import ResourcesFit
 from windlass.sim.cluster import GPU, PODS
 from windlass.sim.jobs import WHOLE
 from windlass.sim.packing.defragment import Defrag
-from windlass.sim.packing.packing_metrics import Moved, PackBook, Placed
-from windlass.sim.packing.packing_policies import PackPolicy, mix_of
+from windlass.sim.packing.packing_metrics import Moved, PackingMetrics, Placed
+from windlass.sim.packing.packing_policies import PackingPolicy, mix_of
 from windlass.sim.traces.openb import MIB, OpenbNode, OpenbPod
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task, TaskState
@@ -125,7 +125,7 @@ def sequence(pods: Sequence[OpenbPod], capacity: int, chance: Random, tune: floa
 
 def pack(
     cluster: Cluster,
-    policy: PackPolicy,
+    policy: PackingPolicy,
     seed: int,
     clock: Clock,
     progress: Progress | None = None,
@@ -146,7 +146,7 @@ def pack(
     begun = clock.monotonic()
     run.play(coming, progress)
     seconds = clock.monotonic() - begun
-    book = PackBook(order, mix_of(cluster.pods), POINTS)
+    book = PackingMetrics(order, mix_of(cluster.pods), POINTS)
     for number, pod in enumerate(coming):
         book.enter(pod, run.placed.get(number), run.moved.get(number, ()))
     book.close(round(100 * cluster.tune))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import fmean
 
-from windlass.plugins.devices.fragmentation import Mix
+from windlass.plugins.devices.fragmentation import WorkloadMix
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
@@ -19,10 +19,10 @@ Moved = tuple[int, Placed]
 """Number of the pod, and its new place."""
 
 
-class PackBook:
+class PackingMetrics:
     """``points``: percent arrived at which there are figures."""
 
-    def __init__(self, nodes: Sequence[OpenbNode], mix: Mix, points: Collection[int]) -> None:
+    def __init__(self, nodes: Sequence[OpenbNode], mix: WorkloadMix, points: Collection[int]) -> None:
         self.capacity = WHOLE * sum(node.gpus for node in nodes)
         self._mix = mix
         self._points = sorted(points)

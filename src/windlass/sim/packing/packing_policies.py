@@ -16,7 +16,7 @@ from windlass.kits.rng import Random as Chance
 from windlass.plugins.default_node_plugins import packing
 from windlass.plugins.devices.device_arrays import free_milli
 from windlass.plugins.devices.fgd import Fgd
-from windlass.plugins.devices.fragmentation import Demand, Mix, typical
+from windlass.plugins.devices.fragmentation import PodDemand, WorkloadMix, typical
 from windlass.plugins.extra_scores import ON_TOP
 from windlass.plugins.research.published import (
     BestFit,
@@ -40,7 +40,7 @@ Make = Callable[[Sequence[OpenbPod], Chance], list[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class PackPolicy:
+class PackingPolicy:
     """``make``: fresh plugins for one engine, from the list of pods (for policies that know the mix) and chance.
     ``learns``: it goes by the pods that have arrived, so they must come one at a time."""
 
@@ -100,13 +100,13 @@ def _used_of_cards(nodes: NodeView) -> IntArray:
     return used
 
 
-def mix_of(pods: Sequence[OpenbPod]) -> Mix:
+def mix_of(pods: Sequence[OpenbPod]) -> WorkloadMix:
     """The typical pods of a list."""
-    kinds: dict[Demand, int] = {}
+    kinds: dict[PodDemand, int] = {}
     for pod in pods:
-        kind = Demand(pod.cpu_milli, pod.gpu_milli if pod.gpus else 0, pod.gpus, pod.gpu_models)
+        kind = PodDemand(pod.cpu_milli, pod.gpu_milli if pod.gpus else 0, pod.gpus, pod.gpu_models)
         kinds[kind] = kinds.get(kind, 0) + 1
-    return Mix(typical(kinds))
+    return WorkloadMix(typical(kinds))
 
 
 def _default(*more: object) -> list[object]:
@@ -130,19 +130,19 @@ _MAKES: Mapping[str, Make] = {
     "spread": lambda *_: packing(ALL, spread=True),
 }
 
-PACK_POLICIES: Mapping[str, PackPolicy] = {
-    name: PackPolicy(name, listed.summary, _MAKES[name], learns=name == "windlass")
+PACK_POLICIES: Mapping[str, PackingPolicy] = {
+    name: PackingPolicy(name, listed.summary, _MAKES[name], learns=name == "windlass")
     for name, listed in OF_PACK.items()
 }
 
 
-def pack_policy(name: str) -> PackPolicy | None:
+def pack_policy(name: str) -> PackingPolicy | None:
     """The policy of a name; of a plugin, the default policy with that on top. ``None`` if there is none."""
     if name in PACK_POLICIES:
         return PACK_POLICIES[name]
     if name not in ON_TOP:
         return None
-    return PackPolicy(
+    return PackingPolicy(
         name,
         f"the default policy with {name} on top",
         lambda *_: _default(*ON_TOP[name](PluginOption(name), ALL)),

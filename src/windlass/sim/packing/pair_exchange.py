@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.engine.groups.entries import TaskEntry
-from windlass.plugins.devices.device_arrays import WHOLE, asked_of
-from windlass.sim.packing.free_capacity import Free, asks, milli_of
+from windlass.plugins.devices.device_arrays import WHOLE, request_of
+from windlass.sim.packing.free_capacity import FreeCapacity, asks, milli_of
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import IntArray
 from windlass.spi.objects import Needs
@@ -26,7 +26,7 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExchangeRequest:
     """``most``: so much may be moved, in milli. ``movable``: who may be."""
 
     most: int
@@ -42,7 +42,7 @@ class _Alike:
     memory: int
     rows: IntArray
 
-    def taking(self, entry: TaskEntry, row: int, free: Free) -> TaskEntry | None:
+    def taking(self, entry: TaskEntry, row: int, free: FreeCapacity) -> TaskEntry | None:
         """One of them whose node, without it, takes the pod that is on ``row`` now."""
         cpu, memory = asks(entry, "cpu") - self.cpu, asks(entry, "memory") - self.memory
         fits = (self.rows != row) & (free.cpu[self.rows] >= cpu) & (free.memory[self.rows] >= memory)
@@ -57,9 +57,9 @@ def relief(
     needs: Needs,
     need: DeviceNeed,
     milli: IntArray,
-    free: Free,
+    free: FreeCapacity,
     tasks: Sequence[Mapping[str, TaskEntry]],
-    terms: Wanted,
+    terms: ExchangeRequest,
 ) -> Sequence[TaskEntry]:
     """The two pods that cost least and whose exchange makes room for a pod; empty if none does. The first is on the
     node that the pod then fits on. ``milli``: what the pod takes of each card, nodes × slots. ``tasks``: by node."""
@@ -90,8 +90,8 @@ def _pairs(
     lacks: tuple[int, int],
     there: Mapping[str, TaskEntry],
     alike: Mapping[Shape, Sequence[_Alike]],
-    free: Free,
-    terms: Wanted,
+    free: FreeCapacity,
+    terms: ExchangeRequest,
 ) -> Iterator[tuple[TaskEntry, TaskEntry]]:
     """Exchanges that give the node what it lacks, cheapest first."""
     seen: set[int] = set()
@@ -107,7 +107,7 @@ def _pairs(
                     yield entry, found
 
 
-def _by_shape(tasks: Sequence[Mapping[str, TaskEntry]], terms: Wanted) -> dict[Shape, list[_Alike]]:
+def _by_shape(tasks: Sequence[Mapping[str, TaskEntry]], terms: ExchangeRequest) -> dict[Shape, list[_Alike]]:
     classes: dict[int, list[TaskEntry]] = {}
     for there in tasks:
         for entry in there.values():
@@ -122,5 +122,5 @@ def _by_shape(tasks: Sequence[Mapping[str, TaskEntry]], terms: Wanted) -> dict[S
 
 
 def _shape(entry: TaskEntry) -> Shape:
-    asked = asked_of(entry.cls.needs)
+    asked = request_of(entry.cls.needs)
     return (asked[0].count, max(asked[0].milli, 1), asked[0].memory_mib) if asked else (0, 0, 0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from windlass.engine.groups.entries import TaskEntry
 from windlass.plugins.devices.device_arrays import WHOLE
-from windlass.sim.packing.free_capacity import Free, Step, asks, milli_of
+from windlass.sim.packing.free_capacity import FreeCapacity, MoveStep, asks, milli_of
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
@@ -58,7 +58,10 @@ class Rings:
     """The steps there are in one state of the nodes."""
 
     def __init__(
-        self, free: Free, tasks: Sequence[Mapping[str, TaskEntry]], movable: Callable[[TaskEntry], bool]
+        self,
+        free: FreeCapacity,
+        tasks: Sequence[Mapping[str, TaskEntry]],
+        movable: Callable[[TaskEntry], bool],
     ) -> None:
         self._free = free
         self._hosts = _hosts(free, tasks, movable)
@@ -98,7 +101,7 @@ class Rings:
                     self._at[kind, other] = first + int(left[first:end].argmin())
         self._cost, self._via = _chained(self._step)
 
-    def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[Step]:
+    def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[MoveStep]:
         """The pods that move so that one with one card finds room, at most ``most`` milli of them; in the order in
         which they go, those of its card first. Empty if there are none. ``milli``: what the pod takes of each card,
         nodes × slots."""
@@ -121,7 +124,7 @@ class Rings:
             most = sum(milli_of(step.entry) for step in found) - 1
         return next(self._doubles(hosts, (lack, cpu, memory), usable, most), found)
 
-    def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[Step]]:
+    def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[MoveStep]]:
         for _ in range(TRIES):
             x, last = divmod(int(cost.argmin()), cost.shape[1])
             if cost[x, last] > most:
@@ -133,7 +136,7 @@ class Rings:
 
     def _doubles(
         self, hosts: _Hosts, short: tuple[IntArray, IntArray, IntArray], usable: BoolArray, most: int
-    ) -> Iterator[Sequence[Step]]:
+    ) -> Iterator[Sequence[MoveStep]]:
         """Two rings for two parts of one card."""
         lack, cpu, memory = short
         reach = np.where(self._cost < FAR, self._size[:-1, None] - self._size[None, :], 0).max(axis=1)
@@ -150,7 +153,7 @@ class Rings:
                     key = (int(hosts.number[x]), int(hosts.number[y]), int(lack[x]))
                     if key not in alike or cpu[x] < cpu[alike[key][1]]:
                         alike[key] = (spare, x, y)
-        best: Sequence[Step] = ()
+        best: Sequence[MoveStep] = ()
         for _, x, y in sorted(alike.values(), reverse=True)[:PAIRS]:
             first, second = int(hosts.number[x]), int(hosts.number[y])
             both = (self._cost[first][:, None] + self._cost[second][None, :]) + hosts.here[x] + hosts.here[y]
@@ -176,14 +179,14 @@ class Rings:
         if best:
             yield best
 
-    def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[Step]:
+    def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[MoveStep]:
         """The pods of these rings and where each goes; empty if a card serves twice, or somebody finds no gap."""
         hosts = self._hosts
         if hosts is None:
             return ()
         nobody = len(self._size) - 1
-        firsts: list[Step] = []
-        later: list[Step] = []
+        firsts: list[MoveStep] = []
+        later: list[MoveStep] = []
         served = [ends[0][0]]
         for x, last in ends:
             kind = int(hosts.number[x])
@@ -196,14 +199,14 @@ class Rings:
                 kind = step
             to = [*ring[1:], x] if last != nobody else ring[1:]
             rows = [*(int(hosts.row[at]) for at in to), *([NOWHERE] if last == nobody else [])]
-            steps = [Step(hosts.entries[at], row) for at, row in zip(ring, rows, strict=True)]
+            steps = [MoveStep(hosts.entries[at], row) for at, row in zip(ring, rows, strict=True)]
             firsts += steps[:1]
             later += steps[1:]
             served += ring[1:]
         cards = {(int(hosts.row[at]), int(hosts.slot[at])) for at in served}
         return self._housed([*firsts, *later], cards) if len(cards) == len(served) else ()
 
-    def _housed(self, steps: Sequence[Step], served: set[tuple[int, int]]) -> Sequence[Step]:
+    def _housed(self, steps: Sequence[MoveStep], served: set[tuple[int, int]]) -> Sequence[MoveStep]:
         """The same, with the node of each that goes to a gap of its own: where the gap is smallest, of the cards that
         serve nobody else. Empty if one finds none."""
         free, found = self._free, list(steps)
@@ -222,7 +225,7 @@ class Rings:
             cards[row, slot] = 0
             cpu[row] -= asks(entry, "cpu")
             memory[row] -= asks(entry, "memory")
-            found[at] = Step(entry, row)
+            found[at] = MoveStep(entry, row)
         return found
 
     def _path(self, kind: int, last: int) -> list[int]:
@@ -257,7 +260,7 @@ def _chained(step: FloatArray) -> tuple[FloatArray, list[IntArray]]:
 
 
 def _hosts(
-    free: Free, tasks: Sequence[Mapping[str, TaskEntry]], movable: Callable[[TaskEntry], bool]
+    free: FreeCapacity, tasks: Sequence[Mapping[str, TaskEntry]], movable: Callable[[TaskEntry], bool]
 ) -> _Hosts | None:
     parted = (free.cards < WHOLE) & free.kinds.exists
     found: list[TaskEntry] = []

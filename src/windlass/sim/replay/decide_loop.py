@@ -21,7 +21,7 @@ class Endless(RuntimeError):
     """The engine decides for ever at one moment."""
 
 
-class Deciding:
+class DecideLoop:
     """One ``engine``, for which one that times it may be put. ``changes``: what it is to be told of; ``confirmed``: of
     what it bound. ``carry_out`` gets what each cycle decided, with the moment, and adds to both. ``pause`` is called
     before every cycle."""
@@ -36,7 +36,7 @@ class Deciding:
         self.confirmed: list[Delta] = [] if engine.claimants else self.changes
         self.engine = engine
         self._claims = bool(engine.claimants)
-        self._hears = self._claims or engine.world.sharing.policy is not None
+        self._hears = self._claims or engine.state.time_sharing.policy is not None
         self._carry_out = carry_out
         self._pause = pause
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace as altered
 from windlass.model.cluster.run_time_traits import with_prediction
 from windlass.predict.history import History
 from windlass.predict.known import Oracle, Stated
-from windlass.predict.model import Run, RunTimeModel, Traits
+from windlass.predict.model import CompletedRun, RunTimeModel, Traits
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.spi.objects import Group
 
@@ -28,7 +28,7 @@ def traits_of(job: TraceJob, key: str) -> Traits:
     return Traits(job.user, job.queue, job.name, max(job.gpus, 1), job.requested_seconds, key, shape)
 
 
-class Estimates:
+class ReplayEstimates:
     """What a replay's policy is told of run times. ``kind``: one of :data:`RUN_TIMES`, raises ``ValueError`` for
     another; ``keys``: the engine's names of ``jobs``."""
 
@@ -49,7 +49,7 @@ class Estimates:
         """The job has ended, and would have run for so long without a stop: as on a cluster, where time in which it was
         suspended does not count, nor what it had to do again."""
         if self._learns:
-            self._model.observe(Run(key, traits_of(job, key), seconds))
+            self._model.observe(CompletedRun(key, traits_of(job, key), seconds))
 
 
 def _model(kind: str, keys: Sequence[str], jobs: Sequence[TraceJob]) -> RunTimeModel:

@@ -9,7 +9,7 @@ from math import inf
 from msgspec.structs import replace as altered
 
 from windlass.sim.jobs import WHOLE, TraceJob
-from windlass.sim.replay.outcome import Ended
+from windlass.sim.replay.outcome import EndedJob
 from windlass.spi.objects import Group, Task
 
 EXACT = 1e-6
@@ -64,7 +64,7 @@ class Effort:
 
 
 @dataclass(slots=True)
-class Pod:
+class JobPod:
     """One pod of a job as the engine knows it."""
 
     task: Task
@@ -114,9 +114,9 @@ class JobRun:
         self.index = index
         self.key = key
         self.job = job
-        self.ended = Ended(job)
+        self.ended = EndedJob(job)
         self.group: Group | None = None
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, JobPod] = {}
         self.bound = 0
         """How many of its pods have a place."""
         self.came = 0.0

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any
 
 from windlass.sim.jobs import WHOLE
-from windlass.sim.replay.outcome import Ended, Left, Outcome
+from windlass.sim.replay.outcome import EndedJob, ReplayOutcome, UnfinishedJobs
 
 SHOWN = (50, 90, 99)
 SHORT_SECONDS = 10.0
@@ -40,7 +40,7 @@ class Metrics:
 
     policy: str
     figures: dict[str, Any]
-    left: Sequence[Left] = ()
+    left: Sequence[UnfinishedJobs] = ()
 
     @property
     def document(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def summary(values: Sequence[float], digits: int = 1) -> dict[str, float | None]
     return {name: _rounded(value, digits) for name, value in found.items()}
 
 
-def measure(policy: str, outcome: Outcome) -> Metrics:
+def measure(policy: str, outcome: ReplayOutcome) -> Metrics:
     """All figures of a replay. Jobs that never ended count in ``unfinished_jobs`` alone."""
     done = [ended for ended in outcome.jobs if ended.ended is not None]
     jobs = len(outcome.jobs)
@@ -103,25 +103,25 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
     return Metrics(policy, figures)
 
 
-def completion_seconds(ended: Ended) -> float:
+def completion_seconds(ended: EndedJob) -> float:
     """From submission to end. Raises ``ValueError`` for a job that has not ended."""
     if ended.ended is None:
         raise ValueError(f"job {ended.job.id} has not ended")
     return ended.ended - ended.job.submit_seconds
 
 
-def queue_seconds(ended: Ended) -> float:
+def queue_seconds(ended: EndedJob) -> float:
     """What its completion takes longer than its duration."""
     return completion_seconds(ended) - ended.job.duration_seconds
 
 
-def slowdown(ended: Ended) -> float:
+def slowdown(ended: EndedJob) -> float:
     """How many times as long as undisturbed it takes; see ``bounded_slowdown``. Raises ``ValueError`` for a job that
     has not ended."""
     return max(1.0, completion_seconds(ended) / max(ended.job.duration_seconds, SHORT_SECONDS))
 
 
-def fairness(done: Sequence[Ended]) -> float | None:
+def fairness(done: Sequence[EndedJob]) -> float | None:
     """Jain's index over queues; ``None`` of fewer than two, which nobody can be unfair to."""
     sums: dict[str, list[float]] = {}
     for ended in done:
@@ -141,19 +141,19 @@ def _rounded(value: float | None, digits: int) -> float | None:
     return None if value is None else round(value, digits) + 0.0  # no -0.0
 
 
-def _mean_of(done: Sequence[Ended], chosen: Callable[[Ended], bool]) -> dict[str, float | None]:
+def _mean_of(done: Sequence[EndedJob], chosen: Callable[[EndedJob], bool]) -> dict[str, float | None]:
     values = [queue_seconds(ended) for ended in done if chosen(ended)]
     return {"mean": _rounded(fmean(values), 1) if values else None, "jobs": len(values)}
 
 
-def _first_starts(outcome: Outcome) -> float | None:
+def _first_starts(outcome: ReplayOutcome) -> float | None:
     large = [ended for ended in outcome.jobs if ended.job.gpus >= 8]
     if not large:
         return None
     return round(100 * sum(1 for ended in large if not ended.failed_starts) / len(large), 1)
 
 
-def _allocation(outcome: Outcome, window: tuple[float, float]) -> float | None:
+def _allocation(outcome: ReplayOutcome, window: tuple[float, float]) -> float | None:
     begin, end = window
     whole = outcome.capacity_gpus * (end - begin)
     if whole <= 0:
@@ -166,7 +166,7 @@ def _allocation(outcome: Outcome, window: tuple[float, float]) -> float | None:
     return 100 * used / whole
 
 
-def _fragmented(outcome: Outcome, window: tuple[float, float]) -> float | None:
+def _fragmented(outcome: ReplayOutcome, window: tuple[float, float]) -> float | None:
     begin, end = window
     whole = outcome.capacity_gpus * (end - begin)
     if whole <= 0:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.sim.jobs import WHOLE
-from windlass.sim.replay.job_progress import JobRun, Pod
+from windlass.sim.replay.job_progress import JobPod, JobRun
 
 
-class Loads:
+class ModelLoads:
     """``cards``: node → how many there are. ``seconds``: what it takes to load a model; cards load side by side."""
 
     def __init__(self, cards: Mapping[str, int], seconds: float) -> None:
@@ -29,7 +29,7 @@ class Loads:
         """A job starts where it is; the seconds until its model is on all of its cards."""
         return max([self.join(pod) for pod in run.pods.values() if pod.node], default=0.0)
 
-    def join(self, pod: Pod) -> float:
+    def join(self, pod: JobPod) -> float:
         """A pod begins to run where it is; the seconds until its job's model is on its cards."""
         job, node = pod.run.job, pod.node
         if not self._seconds or not job.model or job.gpu_milli < WHOLE:
@@ -43,7 +43,7 @@ class Loads:
         self.count += loads
         return self._seconds if loads else 0.0
 
-    def leave(self, pod: Pod) -> None:
+    def leave(self, pod: JobPod) -> None:
         """A pod gives back what it has, before its place is taken from it; its job may go on without it."""
         taken = self._taken.get(pod.run.index, {})
         if pod.gpus <= taken.get(pod.node, 0):

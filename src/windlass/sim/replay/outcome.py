@@ -9,7 +9,7 @@ from typing import NamedTuple
 from windlass.sim.jobs import TraceJob
 
 
-class Span(NamedTuple):
+class JobSpan(NamedTuple):
     """A job on its nodes, one for each pod, from ``start`` to ``end`` (seconds). ``held``: it holds ``gpus`` without
     running, as a gang in part does. ``sizes``: the cards of each pod; none where all have as many."""
 
@@ -31,7 +31,7 @@ class Span(NamedTuple):
         return found
 
 
-class Moment(NamedTuple):
+class ClusterMoment(NamedTuple):
     """The cluster from ``time`` on: GPUs in use (parts of cards count as such), jobs that wait, GPUs that they wait
     for, and GPUs of nodes that are away."""
 
@@ -43,7 +43,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ended:
+class EndedJob:
     """One job. Times in seconds of the trace; ``None``: that never happened.
 
     ``preemptions``: how often it was stopped for others; ``failures``: how often its nodes failed;
@@ -61,7 +61,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UnfinishedJobs:
     """``job``: the first of ``jobs`` of one queue that never ended for one reason, with so many ``gpus``."""
 
     job: str
@@ -72,13 +72,13 @@ class Left:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """``jobs`` in the order of the trace handed in. ``seconds``: what the replay took; ``cycles``: of the
     engine; ``memory_bytes``: the most that the process has had resident, 0 if that is not known."""
 
-    jobs: Sequence[Ended]
-    spans: list[Span] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
+    jobs: Sequence[EndedJob]
+    spans: list[JobSpan] = field(default_factory=list)
+    moments: list[ClusterMoment] = field(default_factory=list)
     capacity_gpus: int = 0
     partial_gang_gpu_seconds: float = 0.0
     cycles: int = 0

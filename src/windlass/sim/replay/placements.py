@@ -15,7 +15,7 @@ from typing import Any, cast
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.engine import Engine
 from windlass.engine.placement.score_table import ScoreTable
-from windlass.sim.replay.policies import Made, Policy, Setting
+from windlass.sim.replay.policies import PolicyContext, ReplayEngine, ReplayPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Witness:
         self._job = job
         self.seen: list[Placement] = []
 
-    def over(self, policy: Policy) -> Policy:
+    def over(self, policy: ReplayPolicy) -> ReplayPolicy:
         """The policy, watched."""
 
-        def make(setting: Setting) -> Made:
+        def make(setting: PolicyContext) -> ReplayEngine:
             made = policy.make(setting)
             if setting.trial:
                 return made
@@ -68,7 +68,7 @@ class _Watched:
         decision = self._engine.cycle(now)
         bound: dict[str, list[Bind]] = {}
         for bind in decision.binds:
-            group = self._engine.world.tasks[bind.task].group
+            group = self._engine.state.tasks[bind.task].group
             if group is not None and tables.get(group.key):
                 bound.setdefault(group.key, []).append(bind)
         for group, binds in bound.items():
@@ -77,7 +77,7 @@ class _Watched:
         return decision
 
     def _groups(self) -> Iterator[str]:
-        groups = self._engine.world.groups
+        groups = self._engine.state.groups
         for key in self._keys:
             if key in groups:
                 yield key

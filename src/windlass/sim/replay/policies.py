@@ -29,8 +29,8 @@ from windlass.plugins.timeshare.opt_in import TIME_SHARE
 from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.plugins.timeshare.suspension_cost import CHECKPOINT_EVERY, RESTART_COST
 from windlass.sim.jobs import TraceJob
-from windlass.sim.policy_list import OF_RUN, Listed
-from windlass.sim.replay.estimates import LEARNED, ORACLE, USER, Estimates
+from windlass.sim.policy_list import OF_RUN, ListedPolicy
+from windlass.sim.replay.estimates import LEARNED, ORACLE, USER, ReplayEstimates
 from windlass.sim.replay.job_progress import RestartCost
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Node
@@ -39,7 +39,7 @@ from windlass.spi.timeshare import TimeSharing
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PolicyContext:
     """What a policy may know beforehand: an oracle looks at ``jobs``. ``keys``: the engine's name of each job,
     in the same order. ``checkpoint_seconds``: see :class:`~windlass.sim.replay.job_progress.Effort`; ``queues``:
     whether jobs stand in the queues of the trace; ``trial``: whether it is only to be seen if somebody starts, so that
@@ -75,13 +75,13 @@ def _nothing_learned(key: str, job: TraceJob, seconds: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReplayEngine:
     """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``dialect``: whose rules queues, groups
     and pods follow. ``confirms``: the engine is told when pods run, for policies that look at that.
     ``exact``: the engine is told when a job will have ended, as soon as it runs, and what it takes when it comes again.
     ``dress``: what else the policy says of a job's group as it comes (a run time, an annotation); ``ended`` is told
-    which job has ended (its key among ``Setting.keys`` before it), and how many seconds it would have run without a
-    stop."""
+    which job has ended (its key among ``PolicyContext.keys`` before it), and how many seconds it would have run without
+    a stop."""
 
     engine: Engine
     singly: Singly | None = None
@@ -93,15 +93,15 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ReplayPolicy:
     """``timed``: how it is made to go by other run times than those that nobody knows in life, by their kind
     (:data:`~windlass.sim.replay.estimates.RUN_TIMES`); ``None`` where it goes by none. ``shares``: whether jobs that
     opted in share time. ``pod_gpus``: the most GPUs of one pod, whatever is asked for; 0: as is asked for."""
 
     name: str
     summary: str
-    make: Callable[[Setting], Made]
-    timed: Callable[[str, Setting], Made] | None = None
+    make: Callable[[PolicyContext], ReplayEngine]
+    timed: Callable[[str, PolicyContext], ReplayEngine] | None = None
     shares: bool = False
     pod_gpus: int = 0
 
@@ -110,13 +110,13 @@ class Policy:
         """Whether it knows run times that nobody knows in life."""
         return self.timed is not None
 
-    def by(self, run_times: str) -> Policy:
+    def by(self, run_times: str) -> ReplayPolicy:
         """The same by run times of one kind; itself where it goes by none."""
         if self.timed is None:
             return self
         return replace(self, name=f"{self.name} ({run_times})", make=partial(self.timed, run_times))
 
-    def unshared(self) -> Policy:
+    def unshared(self) -> ReplayPolicy:
         """The same where nobody opted in to time-sharing."""
         return replace(
             self,
@@ -151,31 +151,33 @@ class Shortest:
         return inf if seconds is None else seconds
 
 
-def _reserving(backfill: str, run_times: str, setting: Setting) -> Made:
-    known = Estimates(run_times, setting.keys, setting.jobs)
+def _reserving(backfill: str, run_times: str, setting: PolicyContext) -> ReplayEngine:
+    known = ReplayEstimates(run_times, setting.keys, setting.jobs)
     exact = run_times == ORACLE
-    return Made(_packed(backfill=backfill), confirms=True, exact=exact, dress=known.dress, ended=known.ended)
+    return ReplayEngine(
+        _packed(backfill=backfill), confirms=True, exact=exact, dress=known.dress, ended=known.ended
+    )
 
 
-def _shortest(run_times: str, setting: Setting) -> Made:
-    known = Estimates(run_times, setting.keys, setting.jobs)
-    return Made(_packed(Shortest()), dress=known.dress, ended=known.ended)
+def _shortest(run_times: str, setting: PolicyContext) -> ReplayEngine:
+    known = ReplayEstimates(run_times, setting.keys, setting.jobs)
+    return ReplayEngine(_packed(Shortest()), dress=known.dress, ended=known.ended)
 
 
-def shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
+def shared(policy: Callable[[PolicyContext], TimeSharing]) -> Callable[[PolicyContext], ReplayEngine]:
     """Jobs that opted in are suspended for one another, by the ranks of a policy; queues, where there are some, take
     turns by their shares."""
 
-    def make(setting: Setting) -> Made:
+    def make(setting: PolicyContext) -> ReplayEngine:
         config = replace(QUIET, actions=("allocate", "timeshare"))
         turns = [DominantShare()] if setting.queues else []
         plugins = [NodeAvailable(), ResourcesFit(), Binpack(), *turns, policy(setting)]
-        return Made(Engine(config, plugins), confirms=True, dress=_opting_in(setting))
+        return ReplayEngine(Engine(config, plugins), confirms=True, dress=_opting_in(setting))
 
     return make
 
 
-def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
+def _opting_in(setting: PolicyContext) -> Callable[[Group, TraceJob], Group]:
     def dress(group: Group, job: TraceJob) -> Group:
         agrees = setting.time_share if job.time_share is None else job.time_share
         notes = {**group.annotations, TIME_SHARE: "true" if agrees else "false"}
@@ -210,44 +212,44 @@ def _with_model(group: Group, job: TraceJob) -> Group:
     return altered(group, annotations={MODEL: job.model}) if job.model else group
 
 
-def _remaining(run_times: str, setting: Setting, *, weighed: bool) -> Made:
+def _remaining(run_times: str, setting: PolicyContext, *, weighed: bool) -> ReplayEngine:
     return _by_estimates(run_times, setting, ShortestRemaining(weighed=weighed))
 
 
-def _predicted(run_times: str, setting: Setting) -> Made:
+def _predicted(run_times: str, setting: PolicyContext) -> ReplayEngine:
     return _by_estimates(run_times, setting, PredictedSharing())
 
 
-def _by_estimates(run_times: str, setting: Setting, policy: TimeSharing) -> Made:
-    known = Estimates(run_times, setting.keys, setting.jobs)
+def _by_estimates(run_times: str, setting: PolicyContext, policy: TimeSharing) -> ReplayEngine:
+    known = ReplayEstimates(run_times, setting.keys, setting.jobs)
     made = shared(lambda _: policy)(setting)
     consent = made.dress
     return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=known.ended)
 
 
-def configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
+def configured(text: str, dialect: Dialect) -> Callable[[PolicyContext], ReplayEngine]:
     """The engine of a scheduler configuration."""
     return lambda _: _engine_of(scheduler_config.parse(text).config, dialect)
 
 
-def _engine_of(config: SchedulerConfig, dialect: Dialect) -> Made:
+def _engine_of(config: SchedulerConfig, dialect: Dialect) -> ReplayEngine:
     base = replace(QUIET, claim_pause_seconds=0.0)
-    return Made(make_engine(config, lambda _: None, base=base), dialect=dialect, confirms=True)
+    return ReplayEngine(make_engine(config, lambda _: None, base=base), dialect=dialect, confirms=True)
 
 
 def as_configured(
     name: str, summary: str, config: SchedulerConfig, *, learned: bool = True, shares: bool = True
-) -> Policy:
+) -> ReplayPolicy:
     """What a cluster with this scheduler configuration does. It goes by the run times that owners state and, where
     they are ``learned``, by those of earlier runs; ``shares``: whether it has jobs that opted in share time."""
 
-    def make(setting: Setting) -> Made:
-        known, consent = Estimates(USER, setting.keys, setting.jobs), _opting_in(setting)
+    def make(setting: PolicyContext) -> ReplayEngine:
+        known, consent = ReplayEstimates(USER, setting.keys, setting.jobs), _opting_in(setting)
         made = _engine_of(config, Dialect.VOLCANO if config.tiers else Dialect.WINDLASS)
         ended = known.ended if learned else _nothing_learned
         return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=ended)
 
-    return Policy(name, summary, make, shares=shares)
+    return ReplayPolicy(name, summary, make, shares=shares)
 
 
 VOLCANO = """\
@@ -279,22 +281,22 @@ configurations:
 """KAI's actions; in its queues its own rules hold."""
 KAI_LIKE = "kai-like"
 
-_Make = Callable[[Setting], Made]
+_Make = Callable[[PolicyContext], ReplayEngine]
 _MAKES: Mapping[str, _Make] = {
-    "fifo": lambda _: Made(_packed(backfill="strict")),
-    "fifo-backfill": lambda _: Made(_packed()),
-    "model-grouping": lambda _: Made(_packed(ModelGrouping()), dress=_with_model),
+    "fifo": lambda _: ReplayEngine(_packed(backfill="strict")),
+    "fifo-backfill": lambda _: ReplayEngine(_packed()),
+    "model-grouping": lambda _: ReplayEngine(_packed(ModelGrouping()), dress=_with_model),
     "windlass": shared(lambda _: LearnedSharing()),
     "default": as_configured("default", "", SchedulerConfig()).make,
     "las": shared(lambda _: LeastAttained()),
     "predicted": partial(_predicted, LEARNED),
-    "kube": lambda _: Made(_spread(), Singly()),
-    "kube-pack": lambda _: Made(_packed(), Singly()),
-    "kube1": lambda _: Made(_spread(), Singly(pod_gpus=_POD_GPUS["kube1"])),
+    "kube": lambda _: ReplayEngine(_spread(), Singly()),
+    "kube-pack": lambda _: ReplayEngine(_packed(), Singly()),
+    "kube1": lambda _: ReplayEngine(_spread(), Singly(pod_gpus=_POD_GPUS["kube1"])),
     "volcano-like": configured(VOLCANO, Dialect.VOLCANO),
     KAI_LIKE: configured(KAI, Dialect.KAI),
 }
-_TIMED: Mapping[str, Callable[[str, Setting], Made]] = {
+_TIMED: Mapping[str, Callable[[str, PolicyContext], ReplayEngine]] = {
     "easy": partial(_reserving, "easy"),
     "conservative": partial(_reserving, "conservative"),
     "sjf": _shortest,
@@ -306,11 +308,11 @@ _POD_GPUS = {"kube1": 1}
 _SHARES = frozenset(("windlass", "default", "las", "predicted", "srtf", "srsf"))
 
 
-def _of(listed: Listed) -> Policy:
+def _of(listed: ListedPolicy) -> ReplayPolicy:
     name = listed.name
     timed = _TIMED.get(name)
     make = _MAKES[name] if timed is None else partial(timed, ORACLE)
-    return Policy(name, listed.summary, make, timed, name in _SHARES, _POD_GPUS.get(name, 0))
+    return ReplayPolicy(name, listed.summary, make, timed, name in _SHARES, _POD_GPUS.get(name, 0))
 
 
-POLICIES: Mapping[str, Policy] = {name: _of(listed) for name, listed in OF_RUN.items()}
+POLICIES: Mapping[str, ReplayPolicy] = {name: _of(listed) for name, listed in OF_RUN.items()}

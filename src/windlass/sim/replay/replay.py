@@ -30,16 +30,16 @@ from windlass.engine.deltas import (
 from windlass.kits import gc_tuning
 from windlass.kits.rng import seeded
 from windlass.sim.cluster import capacity, gpus_of, model_of
-from windlass.sim.event_loop import Agenda, Kind
+from windlass.sim.event_loop import Agenda, EventKind
 from windlass.sim.jobs import WHOLE, TraceJob, in_order
-from windlass.sim.replay.decide_loop import Deciding
+from windlass.sim.replay.decide_loop import DecideLoop
 from windlass.sim.replay.failures import Breakdowns, NodeFailures
-from windlass.sim.replay.job_progress import Effort, JobRun, Pod, Speeds
-from windlass.sim.replay.model_loads import Loads
-from windlass.sim.replay.outcome import Moment, Outcome, Span
-from windlass.sim.replay.policies import Policy, Setting, at_rate
-from windlass.sim.replay.task_factory import NAMESPACE, Teller, next_incarnation, running
-from windlass.sim.replay.termination import Standstill
+from windlass.sim.replay.job_progress import Effort, JobPod, JobRun, Speeds
+from windlass.sim.replay.model_loads import ModelLoads
+from windlass.sim.replay.outcome import ClusterMoment, JobSpan, ReplayOutcome
+from windlass.sim.replay.policies import PolicyContext, ReplayPolicy, at_rate
+from windlass.sim.replay.task_factory import NAMESPACE, TaskFactory, next_incarnation, running
+from windlass.sim.replay.termination import Termination
 from windlass.spi.objects import Node, Queue
 
 STEADY, EVERY = 1000, 8
@@ -55,7 +55,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReplayOptions:
     """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
     ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``queues``: jobs stand
     in the queues of the trace, of equal weight unless ``terms`` says of one what it has; else all in one.
@@ -76,19 +76,19 @@ class Options:
 def replay(
     jobs: Sequence[TraceJob],
     nodes: Sequence[Node],
-    policy: Policy,
-    options: Options | None = None,
+    policy: ReplayPolicy,
+    options: ReplayOptions | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Outcome:
-    """Play the jobs through. ``progress`` is told how many have ended. Raises what :meth:`Deciding.settle` raises."""
-    return Replay(jobs, nodes, policy, options or Options()).run(progress)
+) -> ReplayOutcome:
+    """Play the jobs through. ``progress`` is told how many have ended. Raises what :meth:`DecideLoop.settle` raises."""
+    return Replay(jobs, nodes, policy, options or ReplayOptions()).run(progress)
 
 
 class Replay:
     """One run."""
 
     def __init__(
-        self, jobs: Sequence[TraceJob], nodes: Sequence[Node], policy: Policy, options: Options
+        self, jobs: Sequence[TraceJob], nodes: Sequence[Node], policy: ReplayPolicy, options: ReplayOptions
     ) -> None:
         self.options = options
         ordered = in_order(jobs)
@@ -100,7 +100,7 @@ class Replay:
         self._breakdowns = Breakdowns(options.failures, seeded(f"failures {options.seed}"))
         self._jitter = seeded(f"pauses {options.seed}")
         effort = options.effort
-        setting = Setting(
+        setting = PolicyContext(
             ordered,
             keys,
             nodes,
@@ -114,16 +114,16 @@ class Replay:
         self.made = policy.make(setting)
         self.agenda = Agenda()
         cards = {node.name: gpus_of(node) for node in nodes}
-        self._teller = Teller(
+        self._task_factory = TaskFactory(
             self.made, max(cards.values(), default=0), options.pod_gpus, pooled=not options.queues
         )
         self._speeds = Speeds(options.effort, {node.name: model_of(node) for node in nodes}, cards)
-        self._loads = Loads(cards, options.effort.model_load_seconds)
-        self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
+        self._loads = ModelLoads(cards, options.effort.model_load_seconds)
+        self.outcome = ReplayOutcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
         self._nodes = {node.name: node for node in nodes}
-        self.deciding = Deciding(self.made.engine, self._carry_out)
+        self.deciding = DecideLoop(self.made.engine, self._carry_out)
         self._deltas, self._confirmed = self.deciding.changes, self.deciding.confirmed
-        self._pods: dict[str, Pod] = {}
+        self._pods: dict[str, JobPod] = {}
         self._used_milli = 0
         self._down = 0.0
         """Cards of nodes that are away."""
@@ -136,37 +136,37 @@ class Replay:
         self._wake: float | None = None
         """When the engine wants to be asked again."""
         self._happenings: dict[int, Callable[[Any, float], None]] = {
-            Kind.END: self._ends,
-            Kind.REPAIR: self._repaired,
-            Kind.FAILURE: self._failed,
-            Kind.GIVE_UP: self._gives_up,
-            Kind.ARRIVAL: self._arrives,
-            Kind.COME_BACK: self._comes_back,
+            EventKind.END: self._ends,
+            EventKind.REPAIR: self._repaired,
+            EventKind.FAILURE: self._failed,
+            EventKind.GIVE_UP: self._gives_up,
+            EventKind.ARRIVAL: self._arrives,
+            EventKind.COME_BACK: self._comes_back,
         }
         self._begin(ordered)
 
     def _begin(self, jobs: Sequence[TraceJob]) -> None:
-        queues = sorted({self._teller.queue(job) for job in jobs})
+        queues = sorted({self._task_factory.queue(job) for job in jobs})
         terms, alone = self.options.terms, len(queues) == 1
-        told = [self._teller.terms(name, terms.get(name), alone=alone) for name in queues]
+        told = [self._task_factory.terms(name, terms.get(name), alone=alone) for name in queues]
         self.made.engine.apply([QueueUpserted(queue) for queue in told])
         self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
-            self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
+            self.agenda.add(run.job.submit_seconds, EventKind.ARRIVAL, run)
         first = jobs[0].submit_seconds if jobs else 0.0
         frail = self._breakdowns.begin(self._nodes)
-        self._standstill = Standstill(self._would_start if frail else None)
+        self._standstill = Termination(self._would_start if frail else None)
         for name in frail:
             self._plan_failure(name, first - first % DAY)
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
+    def run(self, progress: Callable[[int], None] | None = None) -> ReplayOutcome:
         """Until every job has ended, or nothing will ever happen again."""
         with gc_tuning.hardly_looking():
             return self._run(progress)
 
-    def _run(self, progress: Callable[[int], None] | None) -> Outcome:
+    def _run(self, progress: Callable[[int], None] | None) -> ReplayOutcome:
         total = len(self.runs)
         while self._done < total and not self._over() and self._step():
             if progress is not None:
@@ -203,7 +203,7 @@ class Replay:
 
     def _note_moment(self, now: float) -> None:
         used, waiting = self._used_milli / WHOLE, self._waiting_milli / WHOLE
-        self.outcome.moments.append(Moment(now, used, self._waiting_jobs, waiting, self._down))
+        self.outcome.moments.append(ClusterMoment(now, used, self._waiting_jobs, waiting, self._down))
 
     def _over(self) -> bool:
         """Whether nothing more comes of it, whatever happens to nodes. Work without cards holds none."""
@@ -229,7 +229,7 @@ class Replay:
     # ------------------------------------------------------------------ jobs come and go
 
     def _arrives(self, run: JobRun, now: float) -> None:
-        self._teller.enrol(run, now)
+        self._task_factory.enrol(run, now)
         run.foretell(self._takes(run), exact=self.made.exact)
         self._coming -= 1
         self._pods.update(run.pods)
@@ -245,7 +245,7 @@ class Replay:
             deltas.append(GroupUpserted(run.group))
         for pod in run.pods.values():
             if run.group is None:
-                deltas.append(GroupUpserted(self._teller.single(pod, now)))
+                deltas.append(GroupUpserted(self._task_factory.single(pod, now)))
             deltas.append(TaskUpserted(pod.task))
 
     def _ends(self, what: tuple[JobRun, int], now: float) -> None:
@@ -286,7 +286,7 @@ class Replay:
         pause = singly.pause_seconds * 2.0**longer * (1.0 + (self._jitter.random() if longer else 0.0))
         if run.ended.failed_starts < LAST:
             self._coming += 1
-            self.agenda.add(now + pause, Kind.COME_BACK, run)
+            self.agenda.add(now + pause, EventKind.COME_BACK, run)
         else:
             self._give_up(run)
 
@@ -316,14 +316,14 @@ class Replay:
     # ------------------------------------------------------------------ nodes fail and come back
 
     def _plan_failure(self, name: str, now: float) -> None:
-        self.agenda.add(self._breakdowns.next(name, now), Kind.FAILURE, name)
+        self.agenda.add(self._breakdowns.next(name, now), EventKind.FAILURE, name)
 
     def _failed(self, name: str, now: float) -> None:
         """The node is gone."""
         self._lose(name, now)
         self._down += self._cards[name]
         self._deltas.append(NodeRemoved(name))
-        self.agenda.add(now + self._breakdowns.away(name, now), Kind.REPAIR, name)
+        self.agenda.add(now + self._breakdowns.away(name, now), EventKind.REPAIR, name)
 
     def _lose(self, name: str, now: float) -> None:
         """Whoever has a pod on the node loses that pod; a gang stops and comes again as a whole."""
@@ -366,7 +366,7 @@ class Replay:
             before = run.milli()
         elif run.least > 1 and singly is not None:
             spans = (now - run.came) // singly.patience_seconds + 1
-            self.agenda.add(run.came + spans * singly.patience_seconds, Kind.GIVE_UP, (run, run.tries))
+            self.agenda.add(run.came + spans * singly.patience_seconds, EventKind.GIVE_UP, (run, run.tries))
         pod.node = bind.node
         run.bound += 1
         run.span_since = now
@@ -376,7 +376,7 @@ class Replay:
         if self.made.confirms:
             self._confirmed.append(TaskUpserted(running(pod, now)))
 
-    def _go(self, run: JobRun, now: float, deltas: list[Delta], joined: Pod | None = None) -> None:
+    def _go(self, run: JobRun, now: float, deltas: list[Delta], joined: JobPod | None = None) -> None:
         """The job runs from now on with what it has; what there is to tell of that is added to ``deltas``.
         ``joined``: the pod that it has got now."""
         ended, restart, load = run.ended, 0.0, 0.0
@@ -398,7 +398,7 @@ class Replay:
         end = run.go(now, rate, restart, load)
         if run.foretell(end - now, exact=self.made.exact) and run.group is not None:
             deltas.append(GroupUpserted(run.group))
-        self.agenda.add(end, Kind.END, (run, run.epoch))
+        self.agenda.add(end, EventKind.END, (run, run.epoch))
 
     def _restarts(self, run: JobRun) -> float:
         """What its next start takes before work goes on."""
@@ -440,7 +440,7 @@ class Replay:
     def _close_span(self, run: JobRun, now: float, *, held: bool = False) -> None:
         if run.bound and now > run.span_since:
             gpus = run.gpus()
-            span = Span(run.index, run.span_since, now, gpus, run.nodes(), held, run.sizes())
+            span = JobSpan(run.index, run.span_since, now, gpus, run.nodes(), held, run.sizes())
             self.outcome.spans.append(span)
             if held:
                 self.outcome.partial_gang_gpu_seconds += gpus * (now - run.span_since)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from windlass.model.groups.foreign_groups import NOT_PREEMPTIBLE_FROM, STALE_GRACE_SECONDS
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob, elastic_pods, pod_sizes
-from windlass.sim.replay.job_progress import JobRun, Pod
-from windlass.sim.replay.policies import Made
+from windlass.sim.replay.job_progress import JobPod, JobRun
+from windlass.sim.replay.policies import ReplayEngine
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Dialect, Group, Needs, Queue, Task, TaskState
 
@@ -18,11 +18,11 @@ POOL = "default"
 NAMESPACE = "sim"
 
 
-class Teller:
+class TaskFactory:
     """Names, pods and groups of jobs. ``largest``: the cards of the largest node; ``pod_gpus``: the most GPUs of
     one pod, 0 for as many as that; ``pooled``: all jobs stand in one queue, whatever the trace says."""
 
-    def __init__(self, made: Made, largest: int, pod_gpus: int = 0, *, pooled: bool = True) -> None:
+    def __init__(self, made: ReplayEngine, largest: int, pod_gpus: int = 0, *, pooled: bool = True) -> None:
         self._made = made
         self._pooled = pooled
         singly = made.singly
@@ -55,9 +55,9 @@ class Teller:
             key = f"{run.key}-{number}"
             group = run.key if made.singly is None else key
             task = Task(key, key, group, self.needs(job, gpus), index=number, created=now)
-            run.pods[key] = Pod(task, run, gpus)
+            run.pods[key] = JobPod(task, run, gpus)
 
-    def single(self, pod: Pod, now: float) -> Group:
+    def single(self, pod: JobPod, now: float) -> Group:
         """The group of a pod that is bound for itself."""
         return self._made.dress(self._group(pod.task.group, pod.run, 1, now), pod.run.job)
 
@@ -104,7 +104,7 @@ def next_incarnation(task: Task, tries: int) -> Task:
     )
 
 
-def running(pod: Pod, now: float) -> Task:
+def running(pod: JobPod, now: float) -> Task:
     """The pod as the world reports it once it runs."""
     task = pod.task
     return Task(

@@ -16,7 +16,7 @@ ASKED, SECONDS = 50, 30 * 86_400.0
 whoever waits has grown as old as it takes to come before others."""
 
 
-class Standstill:
+class Termination:
     """``would_start``: whether anybody who waits would start on a cluster of which no node is away; ``None`` where no
     node ever is."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.sim.replay.job_progress import JobRun
-from windlass.sim.replay.outcome import Left
+from windlass.sim.replay.outcome import UnfinishedJobs
 from windlass.sim.replay.replay import LAST, VAIN, Replay
 from windlass.spi.objects import Dialect
 
@@ -16,7 +16,7 @@ FITS = "it has room where no node is away, and was given up to wait for that"
 OF_VOLCANO = "Volcano leaves it so, too: a queue gets no more than its share while others ask (proportion)."
 
 
-def left(play: Replay) -> list[Left]:
+def left(play: Replay) -> list[UnfinishedJobs]:
     """After a play: those who wait, of the fullest queues, and those who were given up. All nodes come back to it."""
     waiting = play.waiting()
     if waiting:
@@ -36,9 +36,9 @@ def left(play: Replay) -> list[Left]:
     return found
 
 
-def _left(runs: Sequence[JobRun], why: str) -> Left:
+def _left(runs: Sequence[JobRun], why: str) -> UnfinishedJobs:
     job = runs[0].job
-    return Left(job.id, job.queue, job.gpus, len(runs), why)
+    return UnfinishedJobs(job.id, job.queue, job.gpus, len(runs), why)
 
 
 def _why(play: Replay, run: JobRun) -> str:

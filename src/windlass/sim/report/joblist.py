@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 
 from windlass.sim.replay.metrics import completion_seconds, queue_seconds, slowdown
-from windlass.sim.replay.outcome import Ended, Outcome
+from windlass.sim.replay.outcome import EndedJob, ReplayOutcome
 
 COLUMNS = (
     "policy",
@@ -38,7 +38,7 @@ def header() -> str:
     return ",".join(COLUMNS) + "\n"
 
 
-def lines(policy: str, outcome: Outcome, seed: int = 0) -> Iterator[str]:
+def lines(policy: str, outcome: ReplayOutcome, seed: int = 0) -> Iterator[str]:
     """In the order in which the jobs came."""
     nodes = {span.job: span.nodes for span in outcome.spans if not span.held}
     text = io.StringIO()
@@ -50,7 +50,7 @@ def lines(policy: str, outcome: Outcome, seed: int = 0) -> Iterator[str]:
         text.truncate()
 
 
-def _cells(policy: str, ended: Ended, nodes: tuple[str, ...]) -> list[object]:
+def _cells(policy: str, ended: EndedJob, nodes: tuple[str, ...]) -> list[object]:
     job, over = ended.job, ended.ended is not None
     return [
         policy,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.sim.replay.metrics import Metrics, completion_seconds, queue_seconds
-from windlass.sim.replay.outcome import Moment, Outcome, Span
+from windlass.sim.replay.outcome import ClusterMoment, JobSpan, ReplayOutcome
 
 COLUMNS = 720
 POINTS = 400
@@ -71,13 +71,13 @@ class Study:
     chart: Chart
 
 
-def study(metrics: Metrics, outcome: Outcome) -> Study:
+def study(metrics: Metrics, outcome: ReplayOutcome) -> Study:
     """Reduce a replay, from its first submission on. An empty one gives series of zeros."""
     times = [moment.time for moment in outcome.moments]
     begin = min((ended.job.submit_seconds for ended in outcome.jobs), default=times[0] if times else 0.0)
     end = max([span.end for span in outcome.spans] + times[-1:], default=begin)
     edges = np.linspace(begin, max(end, begin + 1.0), COLUMNS + 1)
-    moments = np.array(outcome.moments or [Moment(begin, 0.0, 0, 0.0)], dtype=np.float64)
+    moments = np.array(outcome.moments or [ClusterMoment(begin, 0.0, 0, 0.0)], dtype=np.float64)
     idle = np.where(moments[:, 2] > 0, outcome.capacity_gpus - moments[:, 4] - moments[:, 1], 0.0)
     queues, index = _queues(outcome)
     done = [ended for ended in outcome.jobs if ended.ended is not None]
@@ -116,7 +116,7 @@ def _means(times: Floats, values: Floats, edges: Floats) -> Floats:
     return np.diff(integral) / np.diff(edges)
 
 
-def _queues(outcome: Outcome) -> tuple[tuple[str, ...], list[int]]:
+def _queues(outcome: ReplayOutcome) -> tuple[tuple[str, ...], list[int]]:
     """The names drawn, those with the most work first, and of each job the index of its queue's name."""
     work: dict[str, float] = {}
     for ended in outcome.jobs:
@@ -127,12 +127,12 @@ def _queues(outcome: Outcome) -> tuple[tuple[str, ...], list[int]]:
     return tuple(shown), [place[ended.job.queue] for ended in outcome.jobs]
 
 
-def _by_job(outcome: Outcome) -> list[int]:
+def _by_job(outcome: ReplayOutcome) -> list[int]:
     """Of each job a number, different from its neighbours'."""
     return [number % (MOST_QUEUES + 1) for number in range(len(outcome.jobs))]
 
 
-def _by_queue(outcome: Outcome, index: Sequence[int], count: int, edges: Floats) -> NDArray[np.float64]:
+def _by_queue(outcome: ReplayOutcome, index: Sequence[int], count: int, edges: Floats) -> NDArray[np.float64]:
     found = np.zeros((max(count, 1), COLUMNS))
     for queue in range(count):
         spans = [span for span in outcome.spans if index[span.job] == queue and not span.held]
@@ -145,7 +145,7 @@ def _by_queue(outcome: Outcome, index: Sequence[int], count: int, edges: Floats)
     return found
 
 
-def _chart(outcome: Outcome, index: Sequence[int], edges: Floats) -> Chart:
+def _chart(outcome: ReplayOutcome, index: Sequence[int], edges: Floats) -> Chart:
     """Lanes are given out first come, first served; a span that is shorter than a column still takes one."""
     most = _most_lanes(outcome.spans)
     names = sorted(most)
@@ -172,12 +172,12 @@ def _chart(outcome: Outcome, index: Sequence[int], edges: Floats) -> Chart:
     return Chart(cells, first, len(names) - len(drawn))
 
 
-def _lanes_of(span: Span) -> dict[str, int]:
+def _lanes_of(span: JobSpan) -> dict[str, int]:
     """Node → cards of it; parts of cards take a lane."""
     return {name: max(1, ceil(gpus - 1e-9)) for name, gpus in span.by_node().items()}
 
 
-def _most_lanes(spans: Sequence[Span]) -> dict[str, int]:
+def _most_lanes(spans: Sequence[JobSpan]) -> dict[str, int]:
     """Node → the most lanes that are taken at once."""
     steps: dict[str, list[tuple[float, int]]] = {}
     for span in spans:

@@ -7,8 +7,8 @@ has not ended, or never ran, are left out: nobody knows how long they run. :func
 that is expected to be, and says how many there were.
 
 Pods of a group that was suspended were made anew; what its earlier ones ran stands on its object
-(:class:`~windlass.spi.objects.Past`). So a group that shares time was submitted when it was created itself, and where
-its pods are younger than it and nothing is written there, it is counted.
+(:class:`~windlass.spi.objects.AttainedService`). So a group that shares time was submitted when it was created itself,
+and where its pods are younger than it and nothing is written there, it is counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from windlass.plugins.timeshare.opt_in import consent
 from windlass.plugins.timeshare.suspension_cost import (
     CHECKPOINT_EVERY,
     RESTART_COST,
-    seconds_said,
+    seconds_declared,
     work_seconds,
 )
 from windlass.sim.jobs import WHOLE, TraceJob
@@ -255,8 +255,8 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float, shares: bool | Non
         model=notes.get(MODEL, ""),
         min_gpus=_least(group, tasks),
         requested_seconds=_requested(group, tasks),
-        checkpoint_seconds=seconds_said(notes.get(CHECKPOINT_EVERY, "")),
-        restart_seconds=seconds_said(notes.get(RESTART_COST, "")),
+        checkpoint_seconds=seconds_declared(notes.get(CHECKPOINT_EVERY, "")),
+        restart_seconds=seconds_declared(notes.get(RESTART_COST, "")),
         gpu_models=shape.models,
         time_share=shares,
         pod_gpus=shape.each if len(tasks) > 1 else 0,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windlass.sim.jobs import WHOLE, TraceJob
-from windlass.sim.traces.rows import Row, TraceError, rows
+from windlass.sim.traces.rows import TraceError, TraceRow, rows
 
 MIB = 1 << 20
 MOST_OF_NODE = 999
@@ -88,7 +88,7 @@ def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
     return found
 
 
-def _node(row: Row) -> OpenbNode:
+def _node(row: TraceRow) -> OpenbNode:
     gpus = row.whole("gpu")
     if gpus > MOST_OF_NODE:
         raise row.fail(
@@ -97,7 +97,7 @@ def _node(row: Row) -> OpenbNode:
     return OpenbNode(row.text("sn"), row.whole("cpu_milli"), row.whole("memory_mib"), gpus, row.text("model"))
 
 
-def _pod(row: Row) -> OpenbPod:
+def _pod(row: TraceRow) -> OpenbPod:
     gpus, milli = row.gpus("num_gpu"), row.whole("gpu_milli", default=0)
     if milli > WHOLE or (gpus and not milli):
         raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")

@@ -29,7 +29,7 @@ class TraceError(ValueError):
         self.message = message
 
 
-class Reader(Protocol):
+class CsvReader(Protocol):
     """What the standard library's reader of CSV is, which has no name there."""
 
     @property
@@ -41,7 +41,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """One line of a table."""
 
     file: str
@@ -91,7 +91,7 @@ class Row:
 
 def rows(
     lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str = ",", free: str = ""
-) -> Iterator[Row]:
+) -> Iterator[TraceRow]:
     """The lines below the header. ``free`` names a column of text in which nothing is quoted, not even the delimiter:
     the cells that a line has too many are its. Raises :class:`TraceError` where a needed column is missing, or a line
     has another number of cells than the header."""
@@ -118,10 +118,10 @@ def rows(
             cells[loose:end] = [delimiter.join(cells[loose:end])]
         if len(cells) != count:
             raise TraceError(file, reader.line_num, "", f"{len(cells)} cells, the header has {count}")
-        yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))
+        yield TraceRow(file, reader.line_num, dict(zip(names, cells, strict=True)))
 
 
-def _next(reader: Reader, file: str) -> list[str] | None:
+def _next(reader: CsvReader, file: str) -> list[str] | None:
     """The cells of the next row; ``None`` at the end. Raises :class:`TraceError` for quotes that are wrong, at the line
     in which the row begins: one that nothing closes would take all lines below it for one cell."""
     begun = reader.line_num + 1

@@ -19,7 +19,7 @@ from math import inf
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces.recording import Recording
-from windlass.sim.traces.rows import MOST, Row, TraceError, rows
+from windlass.sim.traces.rows import MOST, TraceError, TraceRow, rows
 from windlass.sim.traces.times import moment
 
 COLUMNS = ("JobID", "Submit", "Start", "End", "Partition")
@@ -52,7 +52,7 @@ def read(lines: Iterable[str], file: str) -> list[TraceJob]:
 def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
     """The same of those that came since a moment (Unix seconds), and what was left out. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    ran: list[Row] = []
+    ran: list[TraceRow] = []
     counts = {"running": 0, "waiting": 0, "earlier": 0, "never_ran": 0}
     for row in rows(lines, file, COLUMNS, "|", free="JobName"):
         if not any(name in row.cells for name in RESOURCES):
@@ -73,7 +73,7 @@ def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
     return Recording(jobs, first, **counts)
 
 
-def _left_out(row: Row) -> str:
+def _left_out(row: TraceRow) -> str:
     """As what a job is counted that did not run to an end; empty for one that did."""
     started, ended = row.text("Start") not in NEVER, row.text("End") not in NEVER
     if row.text("State").partition(" ")[0] in AGAIN:
@@ -120,7 +120,7 @@ def _sum(one: TraceJob, other: TraceJob) -> TraceJob:
     )
 
 
-def _job(row: Row, submit: float) -> TraceJob:
+def _job(row: TraceRow, submit: float) -> TraceJob:
     gpus, cpu, memory = _resources(row)
     limit = row.text("TimelimitRaw")
     return TraceJob(
@@ -137,7 +137,7 @@ def _job(row: Row, submit: float) -> TraceJob:
     )
 
 
-def _ran(row: Row) -> float:
+def _ran(row: TraceRow) -> float:
     """Seconds."""
     if row.text("ElapsedRaw"):
         return row.number("ElapsedRaw")
@@ -147,7 +147,7 @@ def _ran(row: Row) -> float:
     return ended - begun
 
 
-def _resources(row: Row) -> tuple[int, int, int]:
+def _resources(row: TraceRow) -> tuple[int, int, int]:
     """GPUs, CPU in milli, memory in bytes."""
     column = ALLOCATED if row.text(ALLOCATED) else REQUESTED
     parts: dict[str, str] = {}

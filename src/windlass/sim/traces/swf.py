@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces.rows import MOST, MOST_GPUS, Row, TraceError
+from windlass.sim.traces.rows import MOST, MOST_GPUS, TraceError, TraceRow
 
 _NAMES = (
     "job number",
@@ -92,8 +92,8 @@ def log(lines: Iterable[str], file: str) -> Log:
     """The same, with what the header says and what was left out. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
     found = Log()
-    whole: list[Row] = []
-    parts: dict[str, list[Row]] = {}
+    whole: list[TraceRow] = []
+    parts: dict[str, list[TraceRow]] = {}
     for row in _rows(lines, file, found):
         if _status(row) in PARTS:
             parts.setdefault(row.cells[NUMBER], []).append(row)
@@ -115,7 +115,7 @@ def in_gpus(jobs: Sequence[TraceJob], processors: int) -> list[TraceJob]:
     return [replace(job, gpus=-(-job.gpus // processors)) for job in jobs]
 
 
-def _rows(lines: Iterable[str], file: str, found: Log) -> Iterator[Row]:
+def _rows(lines: Iterable[str], file: str, found: Log) -> Iterator[TraceRow]:
     """The lines that are jobs; what the header says goes to ``found``."""
     for number, line in enumerate(lines, 1):
         text = line.strip("\ufeff \t\r\n")
@@ -127,7 +127,7 @@ def _rows(lines: Iterable[str], file: str, found: Log) -> Iterator[Row]:
             continue
         if len(cells) != len(FIELDS):
             raise TraceError(file, number, "", f"{len(cells)} fields, a job of SWF has {len(FIELDS)}")
-        yield Row(file, number, dict(zip(FIELDS, cells, strict=True)))
+        yield TraceRow(file, number, dict(zip(FIELDS, cells, strict=True)))
 
 
 def _header(text: str, found: Log) -> None:
@@ -148,7 +148,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _known(row: Row, name: str) -> float | None:
+def _known(row: TraceRow, name: str) -> float | None:
     """A number of at least 0; ``None`` for -1. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
     value = row.number(name, least=-1)
     if -1 < value < 0:
@@ -158,14 +158,14 @@ def _known(row: Row, name: str) -> float | None:
     return None if value < 0 else value
 
 
-def _status(row: Row) -> int:
+def _status(row: TraceRow) -> int:
     status = row.whole(STATUS, least=-1)
     if status not in STATUSES:
         raise row.fail(STATUS, f"{row.cells[STATUS]!r} is no status: those are -1 to {CANCELLED}")
     return status
 
 
-def _processors(row: Row) -> int:
+def _processors(row: TraceRow) -> int:
     """Those that it was given, else those that it asked for; 0: nobody knows."""
     for name in (ALLOCATED, REQUESTED):
         count = row.whole(name, least=-1)
@@ -176,7 +176,7 @@ def _processors(row: Row) -> int:
     return 0
 
 
-def _job(row: Row, found: Log) -> TraceJob | None:
+def _job(row: TraceRow, found: Log) -> TraceJob | None:
     """``None``, and counted, where it cannot be played."""
     submit, run, processors = _known(row, SUBMIT), _known(row, RUN), _processors(row)
     if _status(row) == CANCELLED and not run:
@@ -205,13 +205,13 @@ def _job(row: Row, found: Log) -> TraceJob | None:
     )
 
 
-def _label(row: Row, name: str) -> str:
+def _label(row: TraceRow, name: str) -> str:
     """A number that stands for somebody or something; empty where it is not known."""
     number = row.whole(name, least=-1)
     return "" if number < 0 else str(number)
 
 
-def _joined(runs: Sequence[Row], found: Log) -> TraceJob | None:
+def _joined(runs: Sequence[TraceRow], found: Log) -> TraceJob | None:
     """The runs of a job of which no line tells the whole; only the first tells when it came."""
     if _status(runs[-1]) == CONTINUED:
         found.unended += 1

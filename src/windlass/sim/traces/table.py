@@ -14,7 +14,7 @@ from dataclasses import fields
 from typing import Any
 
 from windlass.sim.jobs import WHOLE, TraceJob
-from windlass.sim.traces.rows import Row, TraceError, rows
+from windlass.sim.traces.rows import TraceError, TraceRow, rows
 
 COLUMNS = ("id", "submit_seconds", "duration_seconds", "gpus")
 FIELDS = tuple(field.name for field in fields(TraceJob))
@@ -66,7 +66,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _job(row: Row) -> TraceJob:
+def _job(row: TraceRow) -> TraceJob:
     if not row.text("id"):
         raise row.fail("id", "it is empty")
     gpus, least = row.gpus("gpus"), row.whole("min_gpus", default=0)
@@ -101,5 +101,5 @@ def _job(row: Row) -> TraceJob:
     )
 
 
-def _maybe(row: Row, column: str) -> float | None:
+def _maybe(row: TraceRow, column: str) -> float | None:
     return row.number(column) if row.text(column) else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.sim.traces.rows import Row
+from windlass.sim.traces.rows import TraceRow
 
 LAST = 253_402_300_799.0
 """The last second of the year 9999: no calendar goes further."""
 
 
-def moment(row: Row, column: str) -> float:
+def moment(row: TraceRow, column: str) -> float:
     """Unix seconds of a cell: a number as it is, ``2020-06-09 18:41:01`` (or with a T, a fraction, a zone) as UTC
     unless it names another zone. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
     text = row.text(column).strip()

@@ -13,7 +13,7 @@ from windlass.api.quantities import QuantityError
 from windlass.model.groups.podgroups import job_title, shown_key
 from windlass.model.queues.engine_queue import shown
 from windlass.sim import cluster
-from windlass.sim.whatif.play_forward import State, displaced
+from windlass.sim.whatif.play_forward import ForwardState, displaced
 from windlass.spi.objects import Dialect, Node, Queue
 from windlass.spi.quantities import is_device, to_units
 
@@ -36,30 +36,30 @@ class ChangeError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """``said``: for people. ``make`` changes the state that it is given; it may raise :class:`ChangeError`."""
 
     said: str
-    make: Callable[[State], None]
+    make: Callable[[ForwardState], None]
 
 
-def drain(node: str) -> Change:
+def drain(node: str) -> ClusterChange:
     """The node goes; what it runs waits for other places."""
 
-    def make(state: State) -> None:
+    def make(state: ForwardState) -> None:
         if node not in state.nodes:
             raise ChangeError("nodes", node, state.nodes)
         displaced(state, node)
 
-    return Change(f"without node {node}", make)
+    return ClusterChange(f"without node {node}", make)
 
 
-def add(text: str) -> Change:
+def add(text: str) -> ClusterChange:
     """Nodes as in ``4xH100:8``: like those that are there with as many cards of that model; else without labels, and
     without limit in CPU and memory. Raises ``ValueError``."""
     shapes = cluster.parse(text)
 
-    def make(state: State) -> None:
+    def make(state: ForwardState) -> None:
         for shape in shapes:
             like = _like(state, shape)
             for _ in range(shape.count):
@@ -68,16 +68,16 @@ def add(text: str) -> Change:
                 node = replace(like, name=name, labels=labels, taints=(), unschedulable=False, ready=True)
                 state.nodes[name] = node
 
-    return Change(f"with {text} more", make)
+    return ClusterChange(f"with {text} more", make)
 
 
-def unlike(state: State, text: str) -> list[str]:
+def unlike(state: ForwardState, text: str) -> list[str]:
     """Of nodes to be added, those of which there are none like them yet."""
     plain = [s for s in cluster.parse(text) if _matching(state, s) is None]
     return [f"{s.count}x{s.model + ':' if s.model else ''}{s.gpus}" for s in plain]
 
 
-def set_quota(text: str) -> Change:
+def set_quota(text: str) -> ClusterChange:
     """``QUEUE.RESOURCE=AMOUNT``, or ``QUEUE.capability.RESOURCE=AMOUNT`` (deserved, guarantee): the most that a queue
     may hold, of KAI's queues what it deserves, unless the limit is named. ``gpu`` stands for the cards that nodes
     have. Raises ``ValueError``."""
@@ -85,7 +85,7 @@ def set_quota(text: str) -> Change:
     if not equals or "." not in left or not amount:
         raise ValueError(f"{text!r} is not QUEUE.RESOURCE=AMOUNT, such as research.gpu=64")
 
-    def make(state: State) -> None:
+    def make(state: ForwardState) -> None:
         queue, rest = _queue(state, left)
         field, _, named = rest.partition(".")
         if field not in LIMITS or not named:
@@ -98,13 +98,13 @@ def set_quota(text: str) -> Change:
         unlimited = tuple([r for r in queue.unlimited if r != resource or field != "deserved"])
         state.queues[queue.name] = replace(queue, unlimited=unlimited, **{field: limits})
 
-    return Change(f"with {text}", make)
+    return ClusterChange(f"with {text}", make)
 
 
-def remove_job(name: str) -> Change:
+def remove_job(name: str) -> ClusterChange:
     """``NAMESPACE/NAME`` goes, with all of its pods; ``NAME`` is enough where only one namespace has it."""
 
-    def make(state: State) -> None:
+    def make(state: ForwardState) -> None:
         jobs = {key: job_title(key) for key in state.groups.keys() & state.alive()}
         keys = [
             key
@@ -118,10 +118,10 @@ def remove_job(name: str) -> Change:
             for task in [task.key for task in state.tasks.values() if task.group == key]:
                 del state.tasks[task]
 
-    return Change(f"without job {name}", make)
+    return ClusterChange(f"without job {name}", make)
 
 
-def _matching(state: State, shape: cluster.NodeShape) -> Node | None:
+def _matching(state: ForwardState, shape: cluster.NodeShape) -> Node | None:
     asked = _words(shape.model)
     for node in state.nodes.values():
         if _cards(node) == shape.gpus and (not asked or any(asked in model for model in _models(node))):
@@ -129,7 +129,7 @@ def _matching(state: State, shape: cluster.NodeShape) -> Node | None:
     return None
 
 
-def _like(state: State, shape: cluster.NodeShape) -> Node:
+def _like(state: ForwardState, shape: cluster.NodeShape) -> Node:
     return _matching(state, shape) or cluster.make_nodes([replace(shape, count=1)])[0]
 
 
@@ -149,14 +149,14 @@ def _words(model: str) -> str:
     return f"-{text}-" if text else ""
 
 
-def _free_name(state: State) -> str:
+def _free_name(state: ForwardState) -> str:
     number = 0
     while f"added-{number}" in state.nodes:
         number += 1
     return f"added-{number}"
 
 
-def _queue(state: State, text: str) -> tuple[Queue, str]:
+def _queue(state: ForwardState, text: str) -> tuple[Queue, str]:
     """The queue with the longest name that the text begins with, and what follows its dot."""
     for name in sorted(state.queues, key=len, reverse=True):
         for spelled in dict.fromkeys((name, shown(name, True), shown(name, False))):
@@ -165,7 +165,7 @@ def _queue(state: State, text: str) -> tuple[Queue, str]:
     raise ChangeError("queues", text.partition(".")[0], state.queues)
 
 
-def _resource(state: State, name: str) -> str:
+def _resource(state: ForwardState, name: str) -> str:
     known = {resource for node in state.nodes.values() for resource in node.allocatable}
     if name == GPU_WORD and name not in known:
         cards = sorted(resource for resource in known if is_device(resource) and resource.endswith("/gpu"))

@@ -12,8 +12,8 @@ from math import inf, isinf
 
 from windlass.engine.engine import Engine
 from windlass.sim.replay.metrics import percentile
-from windlass.sim.whatif.play_forward import OVER, RUNS, Course, Forward, State, rests
-from windlass.sim.whatif.run_times import RunTimes
+from windlass.sim.whatif.play_forward import OVER, RUNS, Course, Forward, ForwardState, rests
+from windlass.sim.whatif.run_times import SampledRunTimes
 from windlass.spi.quantities import is_device
 
 BAND = (10, 50, 90)
@@ -22,19 +22,19 @@ SAME_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SimulatedCluster:
     """A state and the scheduler that decides in it: ``engine`` makes one anew. ``rested``: what the state was like when
     that scheduler had come to rest, before it was changed."""
 
-    state: State
+    state: ForwardState
     engine: Callable[[], Engine]
-    rested: State | None = None
+    rested: ForwardState | None = None
 
-    def changing(self) -> World:
+    def changing(self) -> SimulatedCluster:
         """The same with a state that may be changed, in which what the scheduler keeps for who waits stands when the
         change comes. Where it would decide something yet, nobody knows what it keeps: there the change comes first."""
         rested = self.state if rests(self.state, self.engine()) else None
-        return World(self.state.copy(), self.engine, rested)
+        return SimulatedCluster(self.state.copy(), self.engine, rested)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,14 @@ def kind_of(shift: Shift) -> str:
 class Draws:
     """How run times are drawn, and how far is looked ahead (seconds)."""
 
-    run_times: RunTimes
+    run_times: SampledRunTimes
     samples: int = 20
     seed: int = 0
     until: float = inf
 
 
 def plays(
-    world: World, draws: Draws, number: int, pause: Callable[[], None] = lambda: None
+    world: SimulatedCluster, draws: Draws, number: int, pause: Callable[[], None] = lambda: None
 ) -> dict[str, Course]:
     """One sample: what becomes of each group."""
     seed = f"{draws.seed} {number}"
@@ -114,7 +114,10 @@ def plays(
 
 
 def compare(
-    before: World, after: World, draws: Draws, progress: Callable[[int], None] | None = None
+    before: SimulatedCluster,
+    after: SimulatedCluster,
+    draws: Draws,
+    progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Play both worlds ``draws.samples`` times. ``progress`` is told how many samples are done."""
     pairs: list[tuple[dict[str, Course], dict[str, Course]]] = []
@@ -140,7 +143,7 @@ def compare(
     return Comparison(sorted(shifts, key=_order), draws.samples)
 
 
-def _running(state: State) -> set[str]:
+def _running(state: ForwardState) -> set[str]:
     """The groups of which as many tasks as they need have their places."""
     placed = Counter(task.group for task in state.tasks.values() if task.state in RUNS)
     alive = Counter(task.group for task in state.tasks.values() if task.state not in OVER)
@@ -171,7 +174,7 @@ def _difference(before: float, after: float) -> float:
     return 0.0 if isinf(before) and isinf(after) else after - before
 
 
-def _gpus(state: State) -> dict[str, float]:
+def _gpus(state: ForwardState) -> dict[str, float]:
     """The cards of each group that runs or waits."""
     found = dict.fromkeys(state.alive(), 0.0)
     for task in state.tasks.values():

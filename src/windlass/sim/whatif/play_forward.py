@@ -35,13 +35,13 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.engine.engine import Engine
-from windlass.plugins.timeshare.suspension_cost import habit_of, said_by, saved_before, unsaved_seconds
-from windlass.sim.event_loop import Agenda, Kind
-from windlass.sim.replay.decide_loop import Deciding
+from windlass.plugins.timeshare.suspension_cost import declared_by, habit_of, saved_before, unsaved_seconds
+from windlass.sim.event_loop import Agenda, EventKind
+from windlass.sim.replay.decide_loop import DecideLoop
 from windlass.sim.whatif.recreate import remade
 from windlass.sim.whatif.state_diff import difference
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
-from windlass.spi.timeshare import Stint
+from windlass.spi.timeshare import RunSegment
 
 RUNS = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING)
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
@@ -57,7 +57,7 @@ RunTime = Callable[[Group, float, float | None], float | None]
 
 
 @dataclass(slots=True)
-class State:
+class ForwardState:
     """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name. ``saved``: seconds of work
     that groups have behind them which were just stopped. ``restarts``: groups that their owners start over as a whole
     once a task of one of these roles is evicted."""
@@ -72,10 +72,10 @@ class State:
     saved: dict[str, float] = field(default_factory=dict)
     restarts: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def copy(self) -> State:
+    def copy(self) -> ForwardState:
         """One that may be changed without this one."""
         books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks, self.saved)
-        return State(self.now, *[dict(book) for book in books], self.restarts)  # type: ignore[arg-type]
+        return ForwardState(self.now, *[dict(book) for book in books], self.restarts)  # type: ignore[arg-type]
 
     def alive(self) -> set[str]:
         """The groups of which not all is over."""
@@ -93,9 +93,9 @@ class State:
         ]
 
 
-def state_of(deltas: Iterable[Delta], now: float) -> State:
+def state_of(deltas: Iterable[Delta], now: float) -> ForwardState:
     """What is left once all deltas were entered."""
-    state = State(now)
+    state = ForwardState(now)
     for delta in deltas:
         match delta:
             case NodeUpserted(node):
@@ -127,7 +127,7 @@ def state_of(deltas: Iterable[Delta], now: float) -> State:
     return state
 
 
-def rests(state: State, engine: Engine) -> bool:
+def rests(state: ForwardState, engine: Engine) -> bool:
     """Whether a new engine leaves everything as it is, as one does that has long been there."""
     engine.apply(state.deltas())
     decision = engine.cycle(state.now)
@@ -153,13 +153,13 @@ class Forward:
 
     def __init__(
         self,
-        state: State,
+        state: ForwardState,
         engine: Engine,
         run_time: RunTime,
         *,
         until: float = inf,
         pause: Callable[[], None] = lambda: None,
-        rested: State | None = None,
+        rested: ForwardState | None = None,
     ) -> None:
         self.courses: dict[str, Course] = {}
         self.binds: list[tuple[float, Bind]] = []
@@ -170,7 +170,7 @@ class Forward:
         self._run_time = run_time
         self._last = state.now + until
         self._pause = pause
-        self._deciding = Deciding(engine, self._carry_out, pause)
+        self._deciding = DecideLoop(engine, self._carry_out, pause)
         self._agenda = Agenda()
         self._works = {key: _Work(group) for key, group in state.groups.items()}
         self._waiting: set[str] = set()
@@ -240,7 +240,7 @@ class Forward:
 
     def _evicted(self, key: str, tasks: Sequence[str], now: float) -> None:
         work, deciding = self._works[key], self._deciding
-        past = self._engine.world.sharing.past(key)
+        past = self._engine.state.time_sharing.past(key)
         group, anew = remade(work.group, work.tasks, tasks, self._state.restarts.get(key), now, past)
         deciding.confirmed[:] = [delta for delta in deciding.confirmed if not _tells_of(delta, anew)]
         deciding.changes += map(TaskRemoved, anew)
@@ -279,7 +279,7 @@ class Forward:
         seconds = self._run_time(work.group, max(now - since, 0.0), min(limits, default=None))
         if seconds is not None:
             course.ended = since + seconds
-            self._agenda.add(course.ended, Kind.END, (work, work.plan))
+            self._agenda.add(course.ended, EventKind.END, (work, work.plan))
 
     def _ends(self, work: _Work, plan: int, now: float) -> None:
         if work.plan != plan:
@@ -300,7 +300,7 @@ class _Work:
         self.group = group
         self.tasks: dict[str, Task] = {}
         self.began: float | None = None
-        self.done = saved_before(group.past, said_by(group))
+        self.done = saved_before(group.past, declared_by(group))
         self.again = group.past is not None
         self.plan = 0
 
@@ -325,22 +325,22 @@ class _Work:
 
     def saved(self, now: float) -> float:
         """Seconds of work that it has behind it if it is stopped now."""
-        stint, there = self._stint(), now - self.since
-        return max(self.done, there - unsaved_seconds(stint, habit_of(stint), now))
+        segment, there = self._stint(), now - self.since
+        return max(self.done, there - unsaved_seconds(segment, habit_of(segment), now))
 
     def stopped(self, saved: float) -> None:
         """It runs no more, and has so much behind it."""
         self.began, self.done, self.again = None, saved, True
 
-    def _stint(self) -> Stint:
-        return Stint(self.group, 0.0, started=self.began, again=self.again)
+    def _stint(self) -> RunSegment:
+        return RunSegment(self.group, 0.0, started=self.began, again=self.again)
 
 
 def _tells_of(delta: Delta, tasks: Mapping[str, Task]) -> bool:
     return isinstance(delta, TaskUpserted) and delta.task.key in tasks
 
 
-def displaced(state: State, node: str) -> None:
+def displaced(state: ForwardState, node: str) -> None:
     """Have what holds something on a node wait, as its owners would make it anew elsewhere; the node is gone. What no
     scheduler here places goes with it."""
     state.nodes.pop(node, None)
@@ -363,7 +363,7 @@ def displaced(state: State, node: str) -> None:
         state.tasks.update(anew)
 
 
-def _saved(state: State, alive: Mapping[str, Task], groups: Iterable[str]) -> dict[str, float]:
+def _saved(state: ForwardState, alive: Mapping[str, Task], groups: Iterable[str]) -> dict[str, float]:
     """What those of the groups that run would have behind them if they were stopped now, seconds of work."""
     works = {key: _Work(state.groups[key]) for key in sorted(groups) if key in state.groups}
     for task in alive.values():

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace as altered
 
 from windlass.model.groups.podgroups import IMPLICIT
-from windlass.spi.objects import Group, Past, Task, TaskState
+from windlass.spi.objects import AttainedService, Group, Task, TaskState
 
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -23,7 +23,7 @@ def remade(
     evicted: Iterable[str],
     restarts: Collection[str] | None,
     now: float,
-    past: Past | None = None,
+    past: AttainedService | None = None,
 ) -> tuple[Group, dict[str, Task]]:
     """The group as it then is, and the tasks that are made anew. ``tasks``: those of the group that there are.
     ``restarts``: the roles of whose evictions it starts over as a whole. ``now``: Unix seconds. ``past``: what it has
@@ -58,7 +58,7 @@ def _anew(task: Task) -> Task:
     )
 
 
-def _carried(group: Group, past: Past | None) -> Past | None:
+def _carried(group: Group, past: AttainedService | None) -> AttainedService | None:
     if past is None:
         return None
     first = group.past.since if group.past is not None else None

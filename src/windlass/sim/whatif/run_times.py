@@ -18,12 +18,12 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.run_time_traits import foretold, shape_of, traits_of
 from windlass.plugins.timeshare.suspension_cost import work_seconds
 from windlass.predict.history import History
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import CompletedRun, Traits
 from windlass.spi.objects import Group
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimes:
+class SampledRunTimes:
     """``history``: what is known of earlier runs. ``unknown``: seconds that work runs of which nothing is known;
     ``None``: for ever. ``shapes``: group → what its pods ask for
     (:func:`~windlass.model.cluster.run_time_traits.shape_in`)."""
@@ -90,6 +90,6 @@ def learn(history: History, model: ClusterModel) -> int:
             continue
         if pod.ended > pod.started:
             seconds = work_seconds(group, pod.started, pod.ended)
-            history.observe(Run(group.uid or group.key, traits_of(group, shape_of(pod)), seconds))
+            history.observe(CompletedRun(group.uid or group.key, traits_of(group, shape_of(pod)), seconds))
             count += 1
     return count

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.controllers.vcjob.plugins import env, pytorch, svc
-from windlass.controllers.vcjob.plugins.place import Place
+from windlass.controllers.vcjob.plugins.place import PodPosition
 
 Json = dict[str, Any]
 
@@ -20,21 +20,21 @@ def _no_objects(spec: object, arguments: Sequence[str]) -> list[Json]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class JobPlugin:
     """``decorate(pod, place, arguments)`` changes a pod that is being built; ``objects(spec, arguments)``
     are kept beside the job while it is active. ``problems(arguments)``: what was not understood.
     """
 
     name: str
-    decorate: Callable[[Json, Place, Sequence[str]], None]
+    decorate: Callable[[Json, PodPosition, Sequence[str]], None]
     objects: Callable[[Any, Sequence[str]], list[Json]] = _no_objects
     problems: Callable[[Sequence[str]], list[str]] = lambda arguments: []
 
 
-BUILT_IN: Mapping[str, Plugin] = {
-    "env": Plugin("env", env.decorate),
-    "svc": Plugin("svc", svc.decorate, svc.objects, svc.problems),
-    "pytorch": Plugin("pytorch", pytorch.decorate, problems=pytorch.problems),
+BUILT_IN: Mapping[str, JobPlugin] = {
+    "env": JobPlugin("env", env.decorate),
+    "svc": JobPlugin("svc", svc.decorate, svc.objects, svc.problems),
+    "pytorch": JobPlugin("pytorch", pytorch.decorate, problems=pytorch.problems),
 }
 
-__all__ = ["BUILT_IN", "Place", "Plugin"]
+__all__ = ["BUILT_IN", "JobPlugin", "PodPosition"]

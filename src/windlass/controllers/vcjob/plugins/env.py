@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.controllers.vcjob.plugins.place import Place, add_env, containers, variable
+from windlass.controllers.vcjob.plugins.place import PodPosition, add_env, containers, variable
 
 
-def decorate(pod: dict[str, Any], place: Place, arguments: Sequence[str]) -> None:
+def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) -> None:
     for container in containers(pod, init=True):
         add_env(container, variable("VK_TASK_INDEX", place.index), variable("VC_TASK_INDEX", place.index))

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.controllers.vcjob.spec import JobSpec, Task
+from windlass.controllers.vcjob.spec import JobSpec, JobTask
 
 Json = dict[str, Any]
 Value = str | int | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPosition:
     spec: JobSpec
-    task: Task
+    task: JobTask
     index: int
 
 
-def host_name(spec: JobSpec, task: Task, index: int) -> str:
+def host_name(spec: JobSpec, task: JobTask, index: int) -> str:
     """``<job>-<task>-<index>.<job>``, unless the template names host or subdomain itself."""
     host = task.pod_spec.get("hostname") or spec.pod_name(task.name, index)
     return f"{host}.{task.pod_spec.get('subdomain') or spec.name}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.controllers.vcjob.plugins.place import (
-    Place,
+    PodPosition,
     Value,
     add_env,
     containers,
@@ -49,7 +49,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
     return parse_flags(arguments, _DEFAULTS)[1]
 
 
-def decorate(pod: dict[str, Any], place: Place, arguments: Sequence[str]) -> None:
+def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) -> None:
     spec, task = place.spec, place.task
     flags, _ = parse_flags(arguments, _DEFAULTS)
     master, worker = spec.task(str(flags["master"])), str(flags["worker"])

@@ -15,14 +15,14 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.controllers.vcjob.plugins.place import (
-    Place,
+    PodPosition,
     Value,
     add_env,
     containers,
     host_name,
     parse_flags,
 )
-from windlass.controllers.vcjob.spec import JobSpec, Task
+from windlass.controllers.vcjob.spec import JobSpec, JobTask
 
 MOUNT_PATH = "/etc/volcano"
 _DEFAULTS: dict[str, Value] = {
@@ -40,7 +40,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
     return parse_flags(arguments, _DEFAULTS)[1]
 
 
-def decorate(pod: dict[str, Any], place: Place, arguments: Sequence[str]) -> None:
+def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) -> None:
     spec, body = place.spec, pod["spec"]
     flags, _ = parse_flags(arguments, _DEFAULTS)
     if not body.get("hostname"):
@@ -99,13 +99,13 @@ def hosts(spec: JobSpec) -> dict[str, str]:
     return data
 
 
-def _key(task: Task) -> str:
+def _key(task: JobTask) -> str:
     return task.name.replace("-", "_")
 
 
-def _hosts_key(task: Task) -> str:
+def _hosts_key(task: JobTask) -> str:
     return f"VC_{_key(task).upper()}_HOSTS"
 
 
-def _number_key(task: Task) -> str:
+def _number_key(task: JobTask) -> str:
     return f"VC_{_key(task).upper()}_NUM"
