@@ -13,9 +13,9 @@ def main() -> int:
         try:
             print(f"windlass {__version__}", flush=True)
         except BrokenPipeError:
-            from windlass.cli.terminal import hushed
+            from windlass.cli.terminal import discard_output
 
-            return hushed()
+            return discard_output()
         return 0
     try:
         from windlass.cli.main import run

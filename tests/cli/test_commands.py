@@ -294,11 +294,11 @@ def test_remedies_name_the_box_that_was_meant(tmp_path, capsys):
     ],
 )
 def test_a_remedy_is_aimed_at_the_cluster_or_the_box(remedy, cluster, box):
-    from windlass.cli.errors import aimed_remedy
+    from windlass.cli.errors import remedy_with_target
 
-    assert aimed_remedy(remedy, "") == remedy
-    assert aimed_remedy(remedy, "--context lab") == cluster
-    assert aimed_remedy(remedy, "--state /s") == box
+    assert remedy_with_target(remedy, "") == remedy
+    assert remedy_with_target(remedy, "--context lab") == cluster
+    assert remedy_with_target(remedy, "--state /s") == box
 
 
 @pytest.mark.parametrize(("command", "instead"), [("up", "install"), ("down", "uninstall")])
@@ -309,16 +309,16 @@ def test_the_control_plane_of_this_box_is_not_a_clusters(windlass, monkeypatch, 
     monkeypatch.setattr(bootstrap, "start", lambda *_, **__: pytest.fail("nothing may be started"))
     done = windlass("--context", "lab", command) if first else windlass(command, "--context", "lab")
     assert done.code == 2
-    assert f"windlass {command} is about the control plane of this box" in done.err
+    assert f"windlass {command} works only on the control plane of this machine" in done.err
     assert done.err.splitlines()[2:] == [f"try: windlass {command}", f"try: windlass --context lab {instead}"]
 
 
 def test_contexts_are_looked_up_in_the_file_that_was_named():
-    from windlass.cli.errors import aimed_remedy
+    from windlass.cli.errors import remedy_with_target
 
     wanted = "kubectl --kubeconfig /k config get-contexts"
     for flags in ("--kubeconfig /k", "--kubeconfig /k --context nosuch"):
-        assert aimed_remedy("kubectl config get-contexts", flags) == wanted
+        assert remedy_with_target("kubectl config get-contexts", flags) == wanted
 
 
 SAID = "2026-11-23T08:40:15Z supervisor: "
@@ -338,7 +338,7 @@ SAID = "2026-11-23T08:40:15Z supervisor: "
         (
             f"{SAID}ready on https://x\n",
             {"pid": 1 << 22, "startTicks": 1},
-            f"why: its process, {1 << 22}, ended without a word: it was killed, or the machine went down\n",
+            f"why: its process {1 << 22} ended without a message: it was killed, or the machine went down\n",
         ),
     ],
     ids=["never ran", "was ended", "gave up", "was killed"],
@@ -367,7 +367,7 @@ def test_a_disk_that_is_full_is_told_though_nothing_of_it_could_be_written(tmp_p
     assert f"why: the disk of {tmp_path} is full\n" in said
     assert [line for line in said.splitlines() if line.startswith("try: ")] == [
         f"try: df -h {tmp_path}",
-        "try: make room there before",
+        "try: free disk space there first",
         "try: windlass up",
     ]
 
@@ -387,7 +387,7 @@ def test_where_nothing_runs_on_this_box_a_cluster_may_have_been_meant(
     assert run(command) == 7
     said = "".join(capsys.readouterr())
     assert "error[WL-SERVER-502]" in said
-    assert ("try: for a cluster of your kubeconfig: windlass --context NAME status" in said) == there
+    assert ("try: windlass --context NAME status   (for a cluster of your kubeconfig)" in said) == there
 
 
 # Objects.

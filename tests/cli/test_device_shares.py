@@ -48,22 +48,22 @@ def node(*found: DeviceRecord, **labels: str) -> dict[str, Any]:
 )
 def test_parts_are_counted_in_thousandths(subject: dict[str, Any], takes: int) -> None:
     labelled = node(**{"nvidia.com/gpu.memory": "16384"})
-    assert resources.devices(resources.of_pod(subject, labelled)) == takes
+    assert resources.devices(resources.effective_request(subject, labelled)) == takes
     told = node(DeviceRecord(0, memory_mib=16384))
-    assert resources.devices(resources.of_pod(subject, told)) == takes
+    assert resources.devices(resources.effective_request(subject, told)) == takes
 
 
 def test_a_slice_that_the_node_lists_counts_as_one() -> None:
     listed = node()
     listed["status"] = {"allocatable": {"nvidia.com/mig-3g.40gb": "2"}}
     subject = pod(**{"nvidia.com/mig-3g.40gb": "1"})
-    assert resources.devices(resources.of_pod(subject, listed)) == 1000
-    assert resources.devices(resources.of_pod(subject)) == 1000
+    assert resources.devices(resources.effective_request(subject, listed)) == 1000
+    assert resources.devices(resources.effective_request(subject)) == 1000
 
 
 def test_an_amount_of_memory_of_an_unknown_card_counts_nothing() -> None:
-    assert resources.devices(resources.of_pod(pod(**{"aliyun.com/gpu-mem": "10"}))) == 0
-    assert resources.devices(resources.of_pod(pod(**{"aliyun.com/gpu-mem": "10"}), node())) == 0
+    assert resources.devices(resources.effective_request(pod(**{"aliyun.com/gpu-mem": "10"}))) == 0
+    assert resources.devices(resources.effective_request(pod(**{"aliyun.com/gpu-mem": "10"}), node())) == 0
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_what_a_pod_was_given(annotations: dict[str, str], words: str) -> None:
 
 def test_cards_that_are_carved_are_cards() -> None:
     assert (
-        resources.carved(
+        resources.dynamic_mig_milli(
             node(DeviceRecord(0, mig=True, dynamic=True), DeviceRecord(1), DeviceRecord(2, mig=True))
         )
         == 1000
     )
-    assert resources.carved(node()) == 0
+    assert resources.dynamic_mig_milli(node()) == 0
 
 
 def test_what_a_job_asks_of_cards_in_words() -> None:

@@ -39,7 +39,7 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         (("--gpus", "a100:2"), "--gpus 2 --gpu-model a100"),
         (("-g", "gpu:h100:1"), "--gpus 1 --gpu-model h100"),
         (("--gpus=gpu:4",), "--gpus 4"),
-        (("--gpus", "all"), "--gpus N, as many as windlass node ls shows of a node"),
+        (("--gpus", "all"), "--gpus N, as many as windlass node ls shows for one node"),
         (("-o", "slurm-%j.out"), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
         (("--output=logs/a.out",), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
         (("-e", "train.err"), "windlass logs JOB has its errors, too"),
@@ -88,12 +88,12 @@ def test_of_other_commands_the_words_of_slurm_say_nothing(windlass):
     ],
 )
 def test_time_limits_of_slurm_are_durations(text, meant):
-    assert foreign_commands.slurm_time(text) == meant
+    assert foreign_commands.duration_from_slurm(text) == meant
 
 
 @given(st.integers(0, 99), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
 def test_a_duration_is_as_long_as_the_limit(days, hours, minutes, seconds):
-    meant = foreign_commands.slurm_time(f"{days}-{hours:02}:{minutes:02}:{seconds:02}")
+    meant = foreign_commands.duration_from_slurm(f"{days}-{hours:02}:{minutes:02}:{seconds:02}")
     whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     assert (duration_seconds("--time", meant) if meant else 0) == whole
 
@@ -103,12 +103,12 @@ def test_lines_for_sbatch_are_found_in_scripts_only(tmp_path):
     (tmp_path / "job.sh").write_text(script)
     (tmp_path / "notes").write_text("#SBATCH --time=1\n")
     (tmp_path / "folder").mkdir()
-    assert foreign_commands.directives(["bash", "job.sh"], tmp_path) == ("job.sh", ["--gres", "-t"])
-    assert foreign_commands.directives(["./job.sh"], tmp_path) == ("./job.sh", ["--gres", "-t"])
-    assert foreign_commands.directives(["bash", "-x", "job.sh", "1"], tmp_path) == (
+    assert foreign_commands.slurm_directives(["bash", "job.sh"], tmp_path) == ("job.sh", ["--gres", "-t"])
+    assert foreign_commands.slurm_directives(["./job.sh"], tmp_path) == ("./job.sh", ["--gres", "-t"])
+    assert foreign_commands.slurm_directives(["bash", "-x", "job.sh", "1"], tmp_path) == (
         "job.sh",
         ["--gres", "-t"],
     )
-    assert foreign_commands.directives(["cat", "notes"], tmp_path) == ("", [])
-    assert foreign_commands.directives(["folder", "nowhere"], tmp_path) == ("", [])
-    assert foreign_commands.directives(["echo", "one", "job.sh"], tmp_path) == ("", [])
+    assert foreign_commands.slurm_directives(["cat", "notes"], tmp_path) == ("", [])
+    assert foreign_commands.slurm_directives(["folder", "nowhere"], tmp_path) == ("", [])
+    assert foreign_commands.slurm_directives(["echo", "one", "job.sh"], tmp_path) == ("", [])

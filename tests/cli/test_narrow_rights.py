@@ -97,4 +97,4 @@ def test_a_cluster_may_get_the_nodes_that_it_lacks(
 
 def test_a_namespace_after_n_where_that_means_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["logs", "train", "-n", "team"], InvocationContext()) == 2
-    assert "try: --namespace names a namespace here; -n is --tail" in capsys.readouterr().err
+    assert "try: --namespace NAME   (-n means --tail in this command)" in capsys.readouterr().err

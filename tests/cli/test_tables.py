@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.cli.tables import cells, left_out, pairs, render, shorten
+from windlass.cli.tables import cells, columns_to_drop, pairs, render, shorten
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=30)
 
@@ -33,12 +33,12 @@ def test_the_last_column_gives_way_first_then_the_widest_of_texts_and_numbers_st
 def test_columns_are_left_out_in_their_order_and_only_as_many_as_must_be():
     header, rows = ("NAME", "ONE", "TWO", "WHY"), [("a" * 10, "1", "2", "y" * 40)]
     spare = ("TWO", "ONE", "UNKNOWN")
-    assert left_out(header, rows, 0, spare) == []
-    assert left_out(header, rows, 30, spare) == []  # 10 + 3 + 3 + 8 and three gaps
-    assert left_out(header, rows, 29, spare) == ["TWO"]
-    assert left_out(header, rows, 24, spare) == ["TWO", "ONE"]
-    assert left_out(header, rows, 24, spare, limits=(4, 0, 0, 0)) == []
-    assert left_out(header, rows, 30, spare, least=9) == ["TWO"]
+    assert columns_to_drop(header, rows, 0, spare) == []
+    assert columns_to_drop(header, rows, 30, spare) == []  # 10 + 3 + 3 + 8 and three gaps
+    assert columns_to_drop(header, rows, 29, spare) == ["TWO"]
+    assert columns_to_drop(header, rows, 24, spare) == ["TWO", "ONE"]
+    assert columns_to_drop(header, rows, 24, spare, limits=(4, 0, 0, 0)) == []
+    assert columns_to_drop(header, rows, 30, spare, least=9) == ["TWO"]
 
 
 @settings(max_examples=60, deadline=None)

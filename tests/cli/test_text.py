@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.cli.text import about
+from windlass.cli.text import approximate_duration
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 
@@ -26,4 +26,4 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
     ],
 )
 def test_an_estimate_is_told_to_a_few_percent(seconds: float, said: str) -> None:
-    assert about(seconds) == said
+    assert approximate_duration(seconds) == said

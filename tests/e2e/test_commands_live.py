@@ -110,7 +110,7 @@ def windlass(
 
 
 NOT_THERE = [
-    "why: Windlass is not installed in it",
+    "why: Windlass is not installed in this cluster",
     "try: windlass --context real install",
     "try: windlass --context real plan, which needs none of them",
 ]

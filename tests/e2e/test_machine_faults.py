@@ -68,7 +68,7 @@ def fill_database(box: Box) -> list[str]:
     if not done.stderr.startswith(("error[WL-SERVER-502]: ", "error[WL-SERVER-503]: ")):
         assert done.stderr.startswith("error[WL-STATE-507]: ")
         assert "the control plane's disk is full; nothing was written\n" in done.stderr
-        assert "try: free some space, then: windlass up\n" in done.stderr
+        assert "try: free disk space, then: windlass up\n" in done.stderr
     box.wait_for("it stops", lambda: box.windlass("status", check=False).returncode == 7)
     return acknowledged
 

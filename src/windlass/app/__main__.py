@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _up(parsed: object) -> int:
     from windlass.app.running import differs, resumed, take_lock, wait_for_record
     from windlass.app.supervisor import Supervisor
-    from windlass.cli.bootstrap import state_problem
+    from windlass.cli.bootstrap import state_error
     from windlass.kits.clock import SystemClock
     from windlass.kits.state import StateError
 
@@ -51,7 +51,7 @@ def _up(parsed: object) -> int:
         try:
             options.state.prepare(allow_network=options.allow_network)
         except StateError as error:
-            raise state_problem(error) from error
+            raise state_error(error) from error
         while (lock := take_lock(options.state)) is None:
             record = wait_for_record(options.state, clock)
             if record is None:

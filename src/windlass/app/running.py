@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.app.options import UpOptions, check_gpus, check_node_name
-from windlass.cli.bootstrap import state_problem
+from windlass.cli.bootstrap import state_error
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
 from windlass.kits.processes import is_alive
@@ -33,7 +33,7 @@ def take_lock(state: StateFolder) -> FileLock | None:
     try:
         return lock if lock.acquire() else None
     except OSError as error:
-        raise state_problem(StateError.of(state.path, error)) from error
+        raise state_error(StateError.of(state.path, error)) from error
 
 
 def resumed(options: UpOptions) -> tuple[UpOptions, str]:

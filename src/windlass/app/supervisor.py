@@ -30,7 +30,7 @@ from windlass.app.progress import ProgressReporter
 from windlass.app.running import READY_SECONDS
 from windlass.app.sockets import LOOPBACK, bind_tcp, bind_unix
 from windlass.app.threads import EventPoster, Readiness
-from windlass.cli.bootstrap import GIVING_UP, last_words, state_problem
+from windlass.cli.bootstrap import GIVING_UP, last_line, state_error
 from windlass.kits import processes
 from windlass.kits import rng as chance
 from windlass.kits.backoff import Backoff
@@ -160,9 +160,9 @@ class Supervisor:
         if isinstance(error, WindlassError):
             return error
         if isinstance(error, StateError):
-            return state_problem(error)
+            return state_error(error)
         assert isinstance(error, OSError)
-        return state_problem(StateError.of(self._state.path, error))
+        return state_error(StateError.of(self._state.path, error))
 
     def _catch_signals(self) -> None:
         signal.set_wakeup_fd(self._wake.writer, warn_on_full_buffer=False)
@@ -256,7 +256,7 @@ class Supervisor:
         return WindlassError(
             "WL-UP-500",
             f"the {managed.role} process does not stay up: it {managed.last_end}",
-            evidence=f"{managed.restarts} starts failed; the end of {log}: {last_words(log)}",
+            evidence=f"{managed.restarts} starts failed; the end of {log}: {last_line(log)}",
             remedies=(f"tail -n 50 {log}", "windlass doctor"),
         )
 

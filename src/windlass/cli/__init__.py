@@ -1,1 +1,1 @@
-"""The windlass command, one file per command."""
+"""The ``windlass`` command line, one module per command."""

@@ -1,4 +1,4 @@
-"""Starting the control plane of this box from the command line, and waiting until it is ready."""
+"""Start of the control plane of this machine from the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 _ENDING_SECONDS = 5.0
 _FULL_BYTES = 64 << 10
 GIVING_UP = "giving up: "
-"""What the supervisor's log ends with when it could not go on, before the reason."""
+"""Prefix of the last line of the supervisor's log when it gave up. The reason follows.
+"""
 _ELSEWHERE = "windlass up --state DIR   (or set WINDLASS_STATE)"
 
 
-def state_problem(error: StateError) -> WindlassError:
-    """A folder that cannot be used, in words that name the remedy."""
+def state_error(error: StateError) -> WindlassError:
+    """Return the error for a state directory that cannot be used."""
     code, what, remedies = {
         StateProblem.READ_ONLY: ("WL-STATE-403", "is on a read-only file system", (_ELSEWHERE,)),
         StateProblem.DENIED: (
@@ -33,16 +34,16 @@ def state_problem(error: StateError) -> WindlassError:
             (f"ls -ld {error.path}", _ELSEWHERE),
         ),
         StateProblem.FULL: ("WL-STATE-507", "is on a full disk", (f"df -h {error.path}", _ELSEWHERE)),
-        StateProblem.NOT_A_FOLDER: ("WL-STATE-409", "is not a folder", (_ELSEWHERE,)),
+        StateProblem.NOT_A_FOLDER: ("WL-STATE-409", "is not a directory", (_ELSEWHERE,)),
         StateProblem.NETWORK: (
             "WL-STATE-422",
-            "is on a network file system, where the database's locks cannot be relied upon",
+            "is on a network file system, where the database's locks are not reliable",
             ("windlass up --state /var/tmp/windlass", "windlass up --allow-network-filesystem"),
         ),
         StateProblem.FOREIGN: ("WL-STATE-403", "belongs to another user", (_ELSEWHERE,)),
     }.get(error.problem, ("WL-STATE-500", "cannot be used", (_ELSEWHERE,)))
     return WindlassError(
-        code, f"the state folder {error.path} {what}", evidence=error.detail, remedies=remedies
+        code, f"the state directory {error.path} {what}", evidence=error.detail, remedies=remedies
     )
 
 
@@ -52,9 +53,12 @@ def start(
     *,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> dict[str, Any]:
-    """Start a detached control plane and wait until it is ready; its record (``supervisor.json``).
+    """Start a detached control plane, wait until it is ready, and return its record.
 
-    ``already`` in the record: it ran before. Raises :class:`WindlassError` with what the supervisor told.
+    The record is ``supervisor.json``. It has the key ``already`` if the control plane
+    ran before.
+
+    Raises :class:`WindlassError` with the supervisor's error.
     """
     from windlass.kits.processes import spawn_daemon
 
@@ -63,30 +67,33 @@ def start(
         log = state.log("supervisor")
         child, reader = spawn_daemon("windlass.app", ["up", "--state", str(state.path), *arguments], log)
     except StateError as error:
-        raise state_problem(error) from error
+        raise state_error(error) from error
     except OSError as error:
-        raise state_problem(StateError.of(state.path, error)) from error
+        raise state_error(StateError.of(state.path, error)) from error
     with os.fdopen(reader, "rb") as stream:
         for line in stream:
-            told = msgspec.json.decode(line)
-            if "phase" in told:
-                progress(told["phase"])
-            elif "ready" in told:
-                return told["ready"]
+            message = msgspec.json.decode(line)
+            if "phase" in message:
+                progress(message["phase"])
+            elif "ready" in message:
+                return message["ready"]
             else:
                 _collect(child)
-                raise _error(told["error"])
+                raise _error(message["error"])
     code = child.poll()
     raise WindlassError(
         "WL-UP-500",
         "the control plane ended before it was ready",
-        evidence=f"exit status {code}; the end of {log}: {last_words(log)}",
+        evidence=f"exit status {code}; the end of {log}: {last_line(log)}",
         remedies=(f"tail -n 50 {log}", "windlass doctor"),
     )
 
 
 def _collect(child: Child) -> None:
-    """Wait for a supervisor that gave up: when the command returns, nothing of it is left."""
+    """Wait for the end of a supervisor that gave up.
+
+    So no process is left when the command returns.
+    """
     from windlass.kits.clock import SystemClock
 
     clock = SystemClock()
@@ -95,14 +102,17 @@ def _collect(child: Child) -> None:
         clock.pause(0.01)
 
 
-def _error(told: dict[str, Any]) -> WindlassError:
+def _error(error: dict[str, Any]) -> WindlassError:
     return WindlassError(
-        told["code"], told["message"], evidence=told.get("evidence", ""), remedies=told.get("remedies", ())
+        error["code"],
+        error["message"],
+        evidence=error.get("evidence", ""),
+        remedies=error.get("remedies", ()),
     )
 
 
-def last_words(log: Path, size: int = 4000) -> str:
-    """The last line of a log file that says something."""
+def last_line(log: Path, size: int = 4000) -> str:
+    """Return the last line of a log file that is not blank."""
     try:
         with open(log, "rb") as stream:
             stream.seek(max(0, log.stat().st_size - size))
@@ -112,30 +122,35 @@ def last_words(log: Path, size: int = 4000) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "(empty)")
 
 
-def why_down(state: StateFolder) -> str:
-    """Why no control plane runs there, as far as the folder tells: that its disk is full, what it said when it gave up,
-    that it was killed. Empty where it ended in good order or was never there."""
-    stamp, _, words = last_words(state.log("supervisor")).partition(" supervisor: ")
-    found = f"it gave up at {stamp}: {words.removeprefix(GIVING_UP)}" if words.startswith(GIVING_UP) else ""
+def down_reason(state: StateFolder) -> str:
+    """Return why no control plane runs there, as far as the directory tells.
+
+    Known causes are a full disk, the supervisor's last message, and a killed process.
+    Empty after a regular stop, and if none ever ran.
+    """
+    stamp, _, message = last_line(state.log("supervisor")).partition(" supervisor: ")
+    found = (
+        f"it gave up at {stamp}: {message.removeprefix(GIVING_UP)}" if message.startswith(GIVING_UP) else ""
+    )
     if is_full(state.path):
-        return f"{found}; it is full now" if found else f"the disk of {state.path} is full"
+        return f"{found}; the disk is full now" if found else f"the disk of {state.path} is full"
     record = state.read_supervisor() or {}
     if found or not record.get("pid") or is_alive(record["pid"], record.get("startTicks")):
         return found
-    return f"its process, {record['pid']}, ended without a word: it was killed, or the machine went down"
+    return f"its process {record['pid']} ended without a message: it was killed, or the machine went down"
 
 
 def is_full(folder: Path) -> bool:
-    """Whether nothing more can be written there, as far as it is known."""
+    """Return whether the file system of ``folder`` is known to be full."""
     try:
-        room = os.statvfs(folder)
+        statistics = os.statvfs(folder)
     except OSError:
         return False
-    return room.f_bavail * room.f_frsize < _FULL_BYTES
+    return statistics.f_bavail * statistics.f_frsize < _FULL_BYTES
 
 
 def is_running(state: StateFolder) -> bool:
-    """Whether somebody listens on the API socket."""
+    """Return whether a process listens on the API socket."""
     import socket
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -147,12 +162,18 @@ def is_running(state: StateFolder) -> bool:
     return True
 
 
-def last_choices(state: StateFolder) -> dict[str, Any]:
-    """What the last ``windlass up`` of this folder chose, in the words of its record; empty where nothing tells it."""
-    chosen = (state.read_supervisor() or {}).get("asked")
-    return chosen if isinstance(chosen, dict) else {}
+def last_options(state: StateFolder) -> dict[str, Any]:
+    """Return the options of the last ``windlass up`` of this directory.
+
+    The keys are those of its record. Empty if no record exists.
+    """
+    options = (state.read_supervisor() or {}).get("asked")
+    return options if isinstance(options, dict) else {}
 
 
 def is_ready(state: StateFolder) -> bool:
-    """Whether the supervisor has told that everything is up; its socket listens from the first moment on."""
+    """Return whether the supervisor has reported that all parts are up.
+
+    Its socket listens earlier than that.
+    """
     return bool((state.read_supervisor() or {}).get("ready"))

@@ -1,4 +1,4 @@
-"""Noun groups (``windlass queue …``): a mistyped verb is answered with the nearest one."""
+"""Noun groups (``windlass queue …``), which answer a mistyped verb with the nearest one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from windlass.cli.errors import nearest
 
 
 class NounGroup(click.Group):
-    """A group whose unknown commands are told in the common shape, and whose known ones are told of in whole."""
+    """Group that reports an unknown command as a `WindlassError` and lists whole summaries."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return named(super().get_command(ctx, cmd_name))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _summary(one)) for name, one in self.commands.items()])
+            formatter.write_dl([(name, _summary(command)) for name, command in self.commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -26,7 +26,7 @@ class NounGroup(click.Group):
         name = args[0] if args else ""
         if name and name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
             close = [f"{ctx.command_path} {match}" for match in nearest(name, self.commands)]
-            other = foreign_commands.verb_elsewhere(name, ctx.info_name or "")
+            other = foreign_commands.equivalent_command(name, ctx.info_name or "")
             raise WindlassError(
                 "WL-USE-404",
                 f'{ctx.command_path} has no command "{name}"',
@@ -37,5 +37,8 @@ class NounGroup(click.Group):
 
 
 def _summary(command: click.Command) -> str:
-    """The first paragraph of its help: click's own summary breaks off in the middle of a sentence."""
+    """Return the first paragraph of the help text.
+
+    click's own summary breaks off in the middle of a sentence.
+    """
     return " ".join((command.help or "").split("\n\n")[0].split())

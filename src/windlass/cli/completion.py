@@ -1,4 +1,4 @@
-"""Live names for the shell's completion, within a tenth of a second or not at all."""
+"""Live names for the shell's completion; none if the server does not answer quickly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from windlass.api.resources import (
     find,
 )
 from windlass.cli.invocation import context_of, target
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 
 _KINDS: dict[str, tuple[Resource, ...]] = {
     "jobs": (VOLCANO_JOBS, POD_GROUPS, PODS),
@@ -35,14 +35,14 @@ _MOST = 200
 
 
 def live_names(context: click.Context, kind: str, incomplete: str) -> list[str]:
-    """Names that begin with ``incomplete``; none when no server answers."""
+    """Return the names that begin with ``incomplete``; none if no server answers."""
     if kind == "objects":
         return _objects(context, incomplete)
-    return sorted(_names(context, _KINDS[kind], incomplete), key=natural)
+    return sorted(_names(context, _KINDS[kind], incomplete), key=natural_key)
 
 
 def _objects(context: click.Context, incomplete: str) -> list[str]:
-    """For ``get``: kinds first, then the names of the kind; or ``kind/name``."""
+    """Complete ``get``: kinds first, then the names of the kind; or ``kind/name``."""
     given = context.params.get("what") or ()
     word, slash, start = incomplete.partition("/")
     if slash:
@@ -50,7 +50,7 @@ def _objects(context: click.Context, incomplete: str) -> list[str]:
         return [f"{word}/{name}" for name in _names(context, (resource,), start)] if resource else []
     if given and "/" not in given[0]:
         resource = find(given[0])
-        return sorted(_names(context, (resource,), incomplete), key=natural) if resource else []
+        return sorted(_names(context, (resource,), incomplete), key=natural_key) if resource else []
     kinds = {name for r in ALL for name in (r.plural, *r.short_names) if "-" not in name}
     return sorted(name for name in kinds if name.startswith(incomplete))
 
@@ -61,7 +61,7 @@ def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> lis
     aim = target(given.get("state"), given.get("kubeconfig"), given.get("context_name"))
     try:
         client = around.connect(aim)
-        found: list[str] = []
+        names: list[str] = []
         of_jobs = kinds is _KINDS["jobs"]
         for resource in kinds:
             space = (given.get("namespace") or "default") if resource.namespaced else None
@@ -69,17 +69,17 @@ def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> lis
                 space = None
             for item in client.list(resource, space).items:
                 if gang := _gang_of(item) if resource is PODS and of_jobs else "":
-                    found.append(gang)
+                    names.append(gang)
                 elif not (resource in (POD_GROUPS, PODS) and of_jobs and _owned(item)):
-                    found.append(item["metadata"]["name"])
+                    names.append(item["metadata"]["name"])
         client.close()
     except (StatusError, WindlassError):
         return []
-    return [name for name in dict.fromkeys(found) if name.startswith(start)][:_MOST]
+    return [name for name in dict.fromkeys(names) if name.startswith(start)][:_MOST]
 
 
 def _gang_of(pod: dict[str, Any]) -> str:
-    """The name of the gang of a pod that has no object to list; empty for one that is in none."""
+    """Return the gang of a pod, if that gang has no object to list; else an empty string."""
     from windlass.cli.ungrouped_gangs import key_of, name_of
 
     key = key_of(pod)

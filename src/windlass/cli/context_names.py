@@ -1,4 +1,4 @@
-"""Which command a wrong word of the command line belongs to."""
+"""Attribution of usage errors to the command in which they occurred."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _Command = TypeVar("_Command", bound=click.Command | None)
 
 
 class NamedContext(click.Context):
-    """Says of which command a word was wrong also where click itself does not: an option at the end that lacks its
-    value."""
+    """Context that adds itself to usage errors that click raises without one.
+
+    An example is an option at the end of the line that lacks its value.
+    """
 
     @contextmanager
     def scope(self, cleanup: bool = True) -> Iterator[click.Context]:
@@ -26,7 +28,7 @@ class NamedContext(click.Context):
 
 
 def named(command: _Command) -> _Command:
-    """The command, in such a context."""
+    """Return the command with this class as its context."""
     if command is not None:
         command.context_class = NamedContext
     return command

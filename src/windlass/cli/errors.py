@@ -1,8 +1,11 @@
-"""Every failure in one shape: what, why, try; and the exit status that goes with it.
+"""Errors in one shape (what, why, try), and the exit status that belongs to each.
 
-``error[WL-QUEUE-404]: queue "reseach" does not exist`` / ``why: …`` / ``try: …`` on standard error, or the
-same as JSON. Exit status: 0 ok, 1 job failed (the job's own while following), 2 usage, 3 not found,
-4 forbidden, 5 conflict, 6 can never be scheduled, 7 server unreachable, 130 interrupted.
+The text goes to standard error: ``error[WL-QUEUE-404]: queue "reseach" does not
+exist``, then ``why: …`` and ``try: …``. With ``-o json`` it is the same as JSON.
+
+Exit statuses: 0 ok, 1 job failed (the job's own status while following), 2 usage, 3 not
+found, 4 forbidden, 5 conflict, 6 can never be scheduled, 7 server unreachable, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from windlass.cli.invocation import InvocationContext
     from windlass.client.blocking import BlockingClient
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
 INTERRUPTED = 130
 _DISK_FULL = "WL-STORE-507"
@@ -26,7 +29,7 @@ _NOT_RUNNING = "WL-SERVER-502"
 
 
 def exit_status(error: WindlassError) -> int:
-    """By the number at the end of the code (``api.error_codes``)."""
+    """Return the exit status by the number at the end of the code (``api.error_codes``)."""
     from windlass.api.error_codes import exit_status_of
 
     return exit_status_of(error.code)
@@ -40,18 +43,23 @@ def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text
     return "".join(f"{line}\n" for line in lines)
 
 
-def unless_refused(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
-    """What the server answers, or ``otherwise`` where this user may not ask. Raises what else ``ask`` raises."""
+def unless_forbidden(ask: Callable[[], Result], otherwise: Result) -> Result:
+    """Return the result of ``ask``, or ``otherwise`` if this user is not allowed to ask.
+
+    Raises all other errors of ``ask``.
+    """
     return _unless((403,), ask, otherwise)
 
 
-def where_served(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
-    """What the server answers, or ``otherwise`` where it does not know the kind or this user may not ask. Raises what
-    else ``ask`` raises."""
+def if_served(ask: Callable[[], Result], otherwise: Result) -> Result:
+    """Return the result of ``ask``, or ``otherwise`` if the kind is unknown or forbidden.
+
+    Raises all other errors of ``ask``.
+    """
     return _unless((403, 404), ask, otherwise)
 
 
-def _unless(codes: tuple[int, ...], ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+def _unless(codes: tuple[int, ...], ask: Callable[[], Result], otherwise: Result) -> Result:
     try:
         return ask()
     except StatusError as error:
@@ -60,57 +68,68 @@ def _unless(codes: tuple[int, ...], ask: Callable[[], Answer], otherwise: Answer
         raise
 
 
-def check_box(command: str, flags: str, instead: str) -> None:
-    """``command`` (``up``, ``down``) is of this box alone: who names a cluster by ``flags`` means something else.
-    ``instead``: what does the like to a cluster. Raises :class:`WindlassError`."""
+def check_is_local(command: str, flags: str, instead: str) -> None:
+    """Reject flags that name a cluster, as ``command`` (``up``, ``down``) is local only.
+
+    Raises :class:`WindlassError`, with ``instead`` as the command for clusters.
+    """
     if flags and not flags.startswith("--state "):
         raise WindlassError(
             "WL-USE-400",
-            f"windlass {command} is about the control plane of this box, and {flags} names a cluster",
-            evidence="nothing was done",
+            f"windlass {command} works only on the control plane of this machine",
+            evidence=f"{flags} names a cluster; nothing was changed",
             remedies=(f"windlass {command}", f"windlass {instead}"),
         )
 
 
 _OFFLINE = frozenset({"help", "completion", "crds", "version", "--help"})
 _NO_CLUSTER = _OFFLINE | {"up", "down"}
-"""Commands that have nothing to do with which cluster was meant."""
+"""Commands that do not depend on a cluster."""
 
 
-def aimed(error: WindlassError, context: InvocationContext) -> WindlassError:
-    """The error with remedies that name the cluster or the box that was meant (``--context NAME``, ``--state DIR``), so
-    that they can be copied; and why nothing runs on this box, as far as it can be told.
+def with_target(error: WindlassError, context: InvocationContext) -> WindlassError:
+    """Return the error with remedies for the control plane that the user named.
 
-    Where none was named, nothing runs on this box, and there is a kubeconfig, perhaps a cluster of that was meant.
+    Its flags (``--context NAME``, ``--state DIR``) are added to each command, so that
+    the command can be copied. If nothing runs on this machine, the evidence says why,
+    as far as known. If the user named nothing and a kubeconfig exists, a remedy
+    mentions it.
     """
-    evidence, remedies = error.evidence, [aimed_remedy(remedy, context.aim) for remedy in error.remedies]
+    evidence, remedies = (
+        error.evidence,
+        [remedy_with_target(remedy, context.aim) for remedy in error.remedies],
+    )
     if error.code == _NOT_RUNNING:
-        from windlass.cli.bootstrap import is_full, why_down
+        from windlass.cli.bootstrap import down_reason, is_full
         from windlass.client.kubeconfig import search_path
 
-        if context.box is not None and (told := why_down(context.box)):
+        if context.box is not None and (told := down_reason(context.box)):
             evidence = told
         if context.box is not None and is_full(context.box.path):
-            remedies[:0] = [f"df -h {context.box.path}", "make room there before"]
+            remedies[:0] = [f"df -h {context.box.path}", "free disk space there first"]
         if not context.aim and any(file.is_file() for file in search_path()):
-            remedies.append("for a cluster of your kubeconfig: windlass --context NAME status")
+            remedies.append("windlass --context NAME status   (for a cluster of your kubeconfig)")
     return WindlassError(error.code, error.message, evidence=evidence, remedies=remedies)
 
 
-def aimed_remedy(remedy: str, flags: str) -> str:
-    """A command line with the flags by which the user named a cluster or a box; other words as they are."""
+def remedy_with_target(remedy: str, flags: str) -> str:
+    """Return a remedy with the flags added to its commands.
+
+    These are the commands that begin with ``windlass`` or ``kubectl``. Other text is
+    returned unchanged.
+    """
     if not flags:
         return remedy
-    return " && ".join(_aimed_command(part, flags) for part in remedy.split(" && "))
+    return " && ".join(_command_with_target(part, flags) for part in remedy.split(" && "))
 
 
-def _aimed_command(line: str, flags: str) -> str:
+def _command_with_target(line: str, flags: str) -> str:
     command, _, rest = line.partition(" ")
     box = flags.startswith("--state ")
     takes, apart = (("windlass",), _OFFLINE) if box else (("windlass", "kubectl"), _NO_CLUSTER)
     if command not in takes or not rest or "--context" in rest or "--state" in rest:
         return line
-    if line.startswith("kubectl config "):  # of the file, whichever contexts it has
+    if line.startswith("kubectl config "):  # reads the file; needs no context
         flags = flags.partition("--context ")[0].rstrip()
     return line if not flags or rest.split()[0].rstrip(",") in apart else f"{command} {flags} {rest}"
 
@@ -127,19 +146,19 @@ _SUBJECTS = {
 
 
 def subject(plural: str) -> tuple[str, str]:
-    """``("QUEUE", "queue")``: the word in the code, and the word in sentences."""
+    """Return the word for codes and the word for sentences: ``("QUEUE", "queue")``."""
     return _SUBJECTS.get(plural, ("OBJECT", plural.removesuffix("s") or "object"))
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The names closest to a mistyped one, best first."""
+    """Return the names closest to a mistyped one, best first."""
     import difflib
 
     return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
 
 
 def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
-    """``WL-…-404`` with the nearest names."""
+    """Return ``WL-…-404`` with the nearest names."""
     word, noun = subject(plural)
     names = sorted(set(known))
     close = nearest(name, names)
@@ -151,74 +170,82 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
         "podgroups": "windlass get podgroups -A",
         "resources": "windlass describe nodes",
     }.get(plural, f"windlass get {plural}")
-    made = [one for one in names if one.startswith(f"{name}-")]  # the pods of a Deployment, of a Workflow …
-    there = f"{noun}s whose names begin so" if made else f"{noun}s there are"
-    names = made or names
+    prefixed = [
+        candidate for candidate in names if candidate.startswith(f"{name}-")
+    ]  # such as the pods of a Deployment
+    there = f"{noun}s that begin with this name" if prefixed else f"existing {noun}s"
+    names = prefixed or names
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return WindlassError(
         f"WL-{word}-404",
         f'{noun} "{name}" does not exist',
-        evidence=f"{there}: {shown}" if names else f"there is no {noun} at all",
+        evidence=f"{there}: {shown}" if names else f"there are no {noun}s",
         remedies=(*(f"did you mean {match}?" for match in close), *_made_by(plural, name), listing),
     )
 
 
 def _made_by(plural: str, name: str) -> tuple[str, ...]:
-    """How a user makes what no other command of Windlass makes by itself."""
+    """Return the command that creates an object which no other command of Windlass creates."""
     return (f"kubectl create namespace {name}",) if plural == "namespaces" else ()
 
 
 def check_namespace(client: BlockingClient, name: str | None) -> None:
-    """Where nothing is found in a mistyped namespace, the name is what is wrong. Of ``default``, which is always there,
-    nothing is asked. Raises ``WL-NAMESPACE-404``."""
+    """Raise ``WL-NAMESPACE-404`` if the namespace does not exist.
+
+    Called when nothing was found, because a mistyped namespace is then the likely
+    cause. ``default`` always exists and is not looked up.
+    """
     from windlass.api.resources import NAMESPACES
 
-    if name and name != "default" and unless_refused(lambda: client.find(NAMESPACES, name), {}) is None:
-        known = unless_refused(lambda: client.list(NAMESPACES).items, [])
+    if name and name != "default" and unless_forbidden(lambda: client.find(NAMESPACES, name), {}) is None:
+        known = unless_forbidden(lambda: client.list(NAMESPACES).items, [])
         raise missing("namespaces", name, [item["metadata"]["name"] for item in known])
 
 
 def check_queue(client: BlockingClient, name: str) -> None:
-    """What is done with all of a mistyped queue would be done with nothing. Raises ``WL-QUEUE-404``."""
+    """Raise ``WL-QUEUE-404`` if the queue does not exist.
+
+    An operation on all of a mistyped queue would do nothing, without an error.
+    """
     from windlass.api.resources import QUEUES
 
-    if unless_refused(lambda: client.find(QUEUES, name), {}) is None:
-        known = unless_refused(lambda: client.list(QUEUES).items, [])
+    if unless_forbidden(lambda: client.find(QUEUES, name), {}) is None:
+        known = unless_forbidden(lambda: client.list(QUEUES).items, [])
         raise missing("queues", name, [item["metadata"]["name"] for item in known])
 
 
 def translate(error: StatusError, client: BlockingClient | None = None) -> WindlassError:
-    """The server's Status as an error with a code and remedies."""
+    """Return the server's Status as an error with a code and remedies."""
     plural = str(error.details.get("kind") or "").lower()
     name = str(error.details.get("name") or "")
     word, noun = subject(plural if plural.endswith("s") else plural + "s" if plural else "")
     handlers: dict[int, Callable[[], WindlassError]] = {
         401: lambda: WindlassError(
             "WL-AUTH-401",
-            "the server does not know who is asking",
+            "the server does not accept your credentials",
             evidence=error.message,
             remedies=("kubectl auth whoami",)
             if client is not None and not client.connection.unix_socket
-            else ("use the kubeconfig that `windlass status` names", "windlass status"),
+            else ("use the kubeconfig that `windlass status` shows", "windlass status"),
         ),
         404: lambda: _not_found(error, plural, name, client),
         409: lambda: _conflict(error, word, noun, name),
         410: lambda: WindlassError(
             "WL-OBJECT-410",
-            "the list went out of date while it was being read",
+            "the list expired while it was being read",
             evidence=error.message,
             remedies=("run the command again",),
         ),
         413: lambda: WindlassError(
             "WL-SERVER-413",
-            "the object is larger than the server takes",
+            "the object is larger than the server accepts",
             evidence=error.message,
-            remedies=("keep large data in files or a volume, and name them in the object",),
+            remedies=("store large data in files or a volume, and refer to it in the object",),
         ),
         422: lambda: _invalid(error, word, noun, name),
         429: lambda: WindlassError(
             "WL-SERVER-429",
-            "the server has too much to do",
+            "the server is overloaded",
             evidence=error.message,
             remedies=(f"try again in {error.retry_after_seconds or 1} s",),
         ),
@@ -226,10 +253,10 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
             "WL-STATE-507",
             "the control plane's disk is full; nothing was written",
             evidence=error.message.removeprefix(f"{_DISK_FULL}: "),
-            remedies=("df -h", "free some space, then: windlass up"),
+            remedies=("df -h", "free disk space, then: windlass up"),
         ),
     }
-    full = error.message.startswith(f"{_DISK_FULL}:")  # how the server passes on what the store says
+    full = error.message.startswith(f"{_DISK_FULL}:")  # the store's error, passed on by the server
     handler = handlers.get(507 if full else error.code)
     if handler is not None:
         return handler()
@@ -254,15 +281,17 @@ def _not_found(error: StatusError, plural: str, name: str, client: BlockingClien
         return WindlassError(
             "WL-OBJECT-404",
             error.message,
-            evidence="the server does not serve this",
+            evidence="the server does not serve this path",
             remedies=("windlass crds",),
         )
     return missing(plural, name, _known(plural, str(error.details.get("group") or ""), client))
 
 
 def absent_kinds(client: BlockingClient) -> list[Resource]:
-    """Of the kinds that Windlass rests on those that the server does not serve. Raises ``Unreachable``, and
-    ``StatusError`` but for one that says so."""
+    """Return the kinds that Windlass needs and the server does not serve.
+
+    Raises ``Unreachable``, and ``StatusError`` for any status except 404.
+    """
     from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS
     from windlass.client.transport import Request
 
@@ -284,10 +313,10 @@ def _not_installed(absent: list[str]) -> WindlassError:
     return WindlassError(
         "WL-OBJECT-404",
         f"this cluster does not have the kinds {', '.join(absent)}",
-        evidence="Windlass is not installed in it"
+        evidence="Windlass is not installed in this cluster"
         if whole
-        else "it has others of Windlass: half of it is installed",
-        remedies=("windlass install", "windlass plan, which needs none of them"),
+        else "it has other kinds of Windlass: the installation is incomplete",
+        remedies=("windlass install", "windlass plan   (needs none of these kinds)"),
     )
 
 
@@ -308,18 +337,18 @@ def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassEr
     if error.reason == "AlreadyExists":
         return WindlassError(
             f"WL-{word}-409",
-            f'{noun} "{name}" exists already',
+            f'{noun} "{name}" already exists',
             evidence=error.message,
             remedies=(
                 "choose another name",
-                f"windlass queue set {name} KEY=VALUE changes it"
+                f"windlass queue set {name} KEY=VALUE   (to change it)"
                 if noun == "queue"
-                else "windlass apply changes what exists",
+                else "windlass apply -f FILE   (to change it)",
             ),
         )
     return WindlassError(
         f"WL-{word}-409",
-        f'{noun} "{name}" was changed by somebody else meanwhile',
+        f'{noun} "{name}" was changed by another client in the meantime',
         evidence=error.message,
         remedies=("run the command again",),
     )
@@ -327,11 +356,11 @@ def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassEr
 
 def _invalid(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
     causes = error.details.get("causes") or ()
-    told = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
+    problems = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
     return WindlassError(
         f"WL-{word}-422",
         f'{noun} "{name}" is not valid' if name else f"the {noun} is not valid",
-        evidence="; ".join(told) or error.message,
+        evidence="; ".join(problems) or error.message,
         remedies=(f"correct {causes[0]['field']}",) if causes and causes[0].get("field") else (),
     )
 
@@ -340,14 +369,14 @@ _RIGHT = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<what>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<space>[^"]+)")?'
 )
-"""As the authorizer of a cluster says it."""
+"""Message of a cluster's authorizer."""
 
 
 def _forbidden(error: StatusError, word: str) -> WindlassError:
     if "exceeded quota" in error.message:
         return WindlassError(
             f"WL-{word}-403",
-            "the namespace's quota does not allow it",
+            "the namespace's quota does not allow this request",
             evidence=error.message,
             remedies=("windlass get resourcequota -A",),
         )
@@ -357,6 +386,8 @@ def _forbidden(error: StatusError, word: str) -> WindlassError:
         where = f"-n {found['space']}" if found["space"] else "-A"
         remedies = (
             f"kubectl auth can-i {found['verb']} {what} {where}",
-            f"have an administrator of the cluster grant it: {found['verb']} {what}",
+            f"ask an administrator of the cluster for this permission: {found['verb']} {what}",
         )
-    return WindlassError(f"WL-{word}-403", "the server refuses it", evidence=error.message, remedies=remedies)
+    return WindlassError(
+        f"WL-{word}-403", "you are not allowed to do this", evidence=error.message, remedies=remedies
+    )

@@ -1,4 +1,4 @@
-"""What users of Slurm, PBS and kubectl type out of habit, and what it is here."""
+"""Equivalents of commands and options of Slurm, PBS, docker and kubectl."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ COMMANDS = {
     "start": "windlass up",
     "scale": "windlass submit --nodes N -- COMMAND",
 }
-"""Command → the nearest one here."""
-_ARRAY = "windlass apply -f FILE, a Job with so many replicas, or a loop of windlass submit -e TASK=$i …"
-_WHOLE_NODES = "--gpus, as many as a node has: cards are never shared unless asked for"
+"""Foreign command → the nearest command of Windlass."""
+_ARRAY = "windlass apply -f FILE, a Job with that many replicas, or a loop of windlass submit -e TASK=$i …"
+_WHOLE_NODES = "--gpus, as many as a node has: GPUs are shared only on request"
 _NODES = "windlass apply -f FILE, with nodeSelector or nodeAffinity"
-_DETACHED = "windlass submit, which waits for nothing; windlass logs JOB -f follows it"
-_FILES = "none needed on a box, where jobs see its files; on a cluster windlass apply -f FILE, with volumes"
+_DETACHED = "windlass submit, which returns at once; windlass logs JOB -f follows the job"
+_FILES = (
+    "not needed on one machine, where jobs see its files; on a cluster windlass apply -f FILE, with volumes"
+)
 OPTIONS = {
     "--account": "--queue",
     "-A": "--queue",
@@ -71,7 +73,7 @@ OPTIONS = {
     "--cpus-per-task": "--cpus",
     "-c": "--cpus",
     "--dependency": "windlass submit --wait … && windlass submit …",
-    "-d": "windlass submit, which waits for nothing   (to go after another: windlass submit --wait … && …)",
+    "-d": "windlass submit, which returns at once   (to run after another job: windlass submit --wait … && …)",
     "--detach": _DETACHED,
     "--detach-run": _DETACHED,
     "--array": _ARRAY,
@@ -82,19 +84,19 @@ OPTIONS = {
     "-x": _NODES,
     "--exclusive": _WHOLE_NODES,
     "--export": "--env",
-    "--gpu-bind": "none needed: each rank sees its own cards",
+    "--gpu-bind": "not needed: each rank sees only its own GPUs",
     "--gpus-per-node": "--gpus",
     "--gpus-per-task": "--gpus",
     "--gres": "--gpus",
     "-G": "--gpus",
-    "--hold": "windlass submit, when it is to run",
-    "-H": "windlass submit, when it is to run",
+    "--hold": "windlass submit, at the time when the job shall run",
+    "-H": "windlass submit, at the time when the job shall run",
     "--job-name": "--name",
     "-J": "--name",
-    "--kill-on-bad-exit": "none needed: a rank that fails ends the others",
-    "-K": "none needed: a rank that fails ends the others",
-    "--label": "none needed: lines of several ranks begin with [RANK]",
-    "-l": "none needed: lines of several ranks begin with [RANK]",
+    "--kill-on-bad-exit": "not needed: if one rank fails, the others are ended",
+    "-K": "not needed: if one rank fails, the others are ended",
+    "--label": "not needed: lines of several ranks begin with [RANK]",
+    "-l": "not needed: lines of several ranks begin with [RANK]",
     "--mail-type": "windlass submit --wait …; mail …",
     "--mail-user": "windlass submit --wait …; mail …",
     "--mem": "--memory",
@@ -108,27 +110,28 @@ OPTIONS = {
     "-N": "--nodes",
     "--error": "windlass logs JOB",
     "--open-mode": "windlass logs JOB",
-    "--parsable": "none needed: the name alone is printed",
+    "--parsable": "not needed: only the name is printed",
     "--partition": "--queue",
     "-p": "--queue",
-    "--pty": "none: a job has no standard input",
+    "--pty": "not available: a job has no standard input",
     "--qos": "--priority",
-    "--requeue": "none needed: who is evicted runs again",
-    "--signal": "none: SIGTERM comes when --time is over, SIGKILL 30 s later",
+    "--requeue": "not needed: an evicted job runs again",
+    "--signal": "not available: SIGTERM is sent when --time is over, SIGKILL 30 s later",
     "--switches": "--near",
     "--test-only": "windlass submit …; windlass explain JOB",
     "--time-min": "--time",
     "-W": "windlass submit --wait",
     "--wrap": "windlass submit -- sh -c 'COMMANDS'",
-    "--interactive": "none: a job has no standard input",
-    "-i": "none: a job has no standard input",
-    "--tty": "none: a job has no standard input",
-    "--rm": "none needed: windlass delete JOB takes it away",
+    "--interactive": "not available: a job has no standard input",
+    "-i": "not available: a job has no standard input",
+    "--tty": "not available: a job has no standard input",
+    "--rm": "not needed: windlass delete JOB removes the job",
     "--volume": _FILES,
     "-v": _FILES,
     "--mount": _FILES,
 }
-"""Option of sbatch, srun, docker run and sky → what to give ``run`` and ``submit`` instead."""
+"""Option of sbatch, srun, docker run and sky → the equivalent for ``run`` and ``submit``.
+"""
 _QUEUE_OPTIONS = {
     **{
         f"--{kind}": f"{kind}.RESOURCE=AMOUNT, as in {kind}.nvidia.com/gpu=8"
@@ -143,34 +146,39 @@ _QUEUE_OPTIONS = {
     "--state": "state=Open, or state=Closed",
     "--reclaimable": "reclaimable=true, or reclaimable=false",
 }
-"""What who comes from vcctl or Kueue gives ``queue create`` and ``queue set`` as an option → the setting."""
+"""Option of vcctl or Kueue → the setting for ``queue create`` and ``queue set``."""
 _DIRECTIVE = re.compile(r"#SBATCH\s+(--?[A-Za-z][A-Za-z-]*)")
 _HEAD_BYTES = 16384
 
 
-def option_here(name: str, path: str) -> str:
-    """What to type instead of an option that a command (``windlass submit``, ``windlass queue create``) does not have:
-    of Slurm's, and of a setting of queues, which is written without dashes; empty if nothing is known."""
+def equivalent_option(name: str, path: str) -> str:
+    """Return what to type instead of an option that a command does not have.
+
+    Known are options of Slurm for ``run`` and ``submit``, and settings of queues, which
+    have no dashes. Empty for any other option.
+    """
     if path.endswith((" queue create", " queue set")):
         return _QUEUE_OPTIONS.get(name, "")
     return OPTIONS.get(name, "") if path.split()[-1] in ("run", "submit") else ""
 
 
-def devices_here(complaint: str) -> str:
-    """What to type instead of a number of cards as ``--gres`` and ``--gpus`` of Slurm have it (``a100:2``, ``gpu:2``,
-    ``gpu:a100:2``), or as docker has it (``all``), of what is said of it; empty if it is none."""
+def equivalent_gpu_flags(complaint: str) -> str:
+    """Return the flags for a number of GPUs in the syntax of Slurm or docker; else empty.
+
+    The value is found in click's error message. Slurm writes ``a100:2``, ``gpu:2`` and
+    ``gpu:a100:2``, docker writes ``all``.
+    """
     if "'all'" in complaint:
-        return "--gpus N, as many as windlass node ls shows of a node"
-    found = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
-    if found is None:
+        return "--gpus N, as many as windlass node ls shows for one node"
+    match = re.search(r"'(?:gpu:)?(?:([\w.-]+):)?(\d+)'", complaint)
+    if match is None:
         return ""
-    model, count = found.groups()
+    model, count = match.groups()
     return f"--gpus {count}" + (f" --gpu-model {model}" if model and model != "gpu" else "")
 
 
-def verb_elsewhere(verb: str, noun: str) -> str:
-    """The command for what somebody wants of a ``queue``, ``node`` or ``gpu`` and that is no command of these; empty if
-    there is none."""
+def equivalent_command(verb: str, noun: str) -> str:
+    """Return the command for a verb that ``queue``, ``node`` or ``gpu`` lacks; else empty."""
     if verb in ("list", "get"):
         return f"windlass {noun} ls"
     if noun == "gpu":
@@ -180,8 +188,11 @@ def verb_elsewhere(verb: str, noun: str) -> str:
     return f"windlass describe {noun} NAME" if verb in ("describe", "show") else ""
 
 
-def directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
-    """The script among the words of a command that has ``#SBATCH`` lines, and their options; ``("", [])`` if none."""
+def slurm_directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
+    """Return the script in a command that has ``#SBATCH`` lines, and their options.
+
+    ``("", [])`` if there is none.
+    """
     for word in [word for word in command if not word.startswith("-")][:2]:
         path = folder / word
         try:
@@ -189,24 +200,26 @@ def directives(command: Sequence[str], folder: Path) -> tuple[str, list[str]]:
                 head = file.read(_HEAD_BYTES).decode("utf-8", "replace") if path.is_file() else ""
         except OSError:
             continue
-        if head.startswith("#!") and (found := _DIRECTIVE.findall(head)):
-            return word, list(dict.fromkeys(found))
+        if head.startswith("#!") and (options := _DIRECTIVE.findall(head)):
+            return word, list(dict.fromkeys(options))
     return "", []
 
 
-def slurm_time(text: str) -> str:
-    """A time limit of Slurm's (``D-H``, ``D-H:M:S``, ``H:M:S``, ``M:S``, minutes) as a duration; empty if it is
-    none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if found is None:
+def duration_from_slurm(text: str) -> str:
+    """Return a time limit of Slurm as a duration; empty if the text is not one.
+
+    Slurm writes ``D-H``, ``D-H:M:S``, ``H:M:S``, ``M:S``, or minutes.
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if match is None:
         return ""
-    days, *rest = found.groups()
-    given = [int(part) for part in rest if part is not None]
+    days, *rest = match.groups()
+    values = [int(part) for part in rest if part is not None]
     if days is not None:
-        hours, minutes, seconds = (*given, 0, 0)[:3]
-    elif len(given) == 3:
-        hours, minutes, seconds = given
+        hours, minutes, seconds = (*values, 0, 0)[:3]
+    elif len(values) == 3:
+        hours, minutes, seconds = values
     else:
-        hours, minutes, seconds = 0, *(*given, 0)[:2]
+        hours, minutes, seconds = 0, *(*values, 0)[:2]
     sizes = ((int(days or 0), "d"), (hours, "h"), (minutes, "m"), (seconds, "s"))
     return "".join(f"{count}{unit}" for count, unit in sizes if count)

@@ -1,7 +1,7 @@
-"""One run of a command: where the server is, how to print, and what time it is.
+"""One run of a command: where the server is, how to print, and the time.
 
-Everything that a command touches outside itself comes through an :class:`Invocation`, so that tests
-hand in fakes (:class:`InvocationContext`).
+All access of a command to the outside goes through an :class:`Invocation`. Tests
+replace its :class:`InvocationContext`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PausingClock(Protocol):
-    """Time as the command line needs it: without an event loop."""
+    """Time without an event loop."""
 
     def now(self) -> float: ...
 
@@ -34,7 +34,10 @@ class PausingClock(Protocol):
 
 @dataclass(slots=True)
 class ServerTarget:
-    """Which control plane is meant: this box's (by its state folder), or one of a kubeconfig."""
+    """Control plane of a command.
+
+    Either that of this machine (by its state directory), or one of a kubeconfig.
+    """
 
     state: StateFolder
     kubeconfig: str | None = None
@@ -46,9 +49,11 @@ class ServerTarget:
 
 
 def target(state: str | None, kubeconfig: str | None, context: str | None) -> ServerTarget:
-    """Flags first, then ``WINDLASS_KUBECONFIG`` and ``WINDLASS_CONTEXT``; without any, this box.
+    """Return the control plane that flags or the environment name.
 
-    ``KUBECONFIG`` alone does not turn ``windlass run`` into a run on somebody's cluster.
+    Flags come first, then ``WINDLASS_KUBECONFIG`` and ``WINDLASS_CONTEXT``. Without any
+    of them it is the control plane of this machine. ``KUBECONFIG`` alone does not send
+    ``windlass run`` to a cluster.
     """
     if state is None:
         kubeconfig = kubeconfig or os.environ.get("WINDLASS_KUBECONFIG") or None
@@ -57,7 +62,7 @@ def target(state: str | None, kubeconfig: str | None, context: str | None) -> Se
 
 
 def connect(aim: ServerTarget) -> BlockingClient:
-    """A client for ``aim``. Nothing is sent yet."""
+    """Return a client for ``aim``. Nothing is sent yet."""
     from windlass.client.blocking import BlockingClient
     from windlass.client.connection import Connection
 
@@ -70,23 +75,32 @@ def connect(aim: ServerTarget) -> BlockingClient:
 
 @dataclass(slots=True)
 class InvocationContext:
-    """What tests replace."""
+    """Dependencies of a command that tests replace, and the options before its name."""
 
     connect: Callable[[ServerTarget], BlockingClient] = connect
     clock: PausingClock = field(default_factory=SystemClock)
     defaults: dict[str, Any] = field(default_factory=dict)
-    """Options given before the command's name; the command's own win."""
+    """Options given before the command's name.
+
+    The command's own options take precedence.
+    """
     aim: str = ""
-    """The flags by which the command line named a cluster or a box."""
+    """Flags of the command line that name a cluster or a state directory."""
     box: StateFolder | None = None
-    """Of this box's control plane, where that is meant."""
+    """State directory of this machine's control plane; ``None`` if a cluster was named.
+    """
     last_client: BlockingClient | None = None
-    """Whom the command talked to, so that a failure can name the nearest names."""
+    """Client that the command used last, so that a failure can name the nearest names.
+    """
 
 
 @dataclass(slots=True)
 class Invocation:
-    """``output``: empty for people, else ``json``, ``yaml``, ``wide``, ``name`` or a jsonpath template."""
+    """One run of a command.
+
+    ``output``: empty for people, else ``json``, ``yaml``, ``wide``, ``name`` or a
+    jsonpath template.
+    """
 
     surroundings: InvocationContext
     target: ServerTarget
@@ -121,7 +135,10 @@ class Invocation:
         return self._client
 
     def new_client(self) -> BlockingClient:
-        """Another client (a thread of its own needs one of its own). Its warnings go to standard error."""
+        """Return another client, as each thread needs one.
+
+        Its warnings go to standard error.
+        """
         client = self.surroundings.connect(self.target)
         client.on_warning = self.warn
         return client
@@ -132,12 +149,12 @@ class Invocation:
 
     @property
     def structured(self) -> bool:
-        """Whether the output is for programs."""
+        """Return whether the output is for programs."""
         return self.output not in ("", "wide")
 
     @property
     def home_namespace(self) -> str:
-        """The namespace meant when none is named: the flag's, the kubeconfig context's, ``default``."""
+        """Default namespace: by the flag, else the kubeconfig context, else ``default``."""
         if self.namespace:
             return self.namespace
         if self.target.remote:
@@ -146,17 +163,17 @@ class Invocation:
 
     @property
     def listed_namespace(self) -> str | None:
-        """For lists: ``None`` means all."""
+        """Namespace for lists; ``None`` means all."""
         return None if self.all_namespaces else self.home_namespace
 
     def warn(self, text: str) -> None:
-        """A warning of the server, as kubectl prints it; each text once."""
+        """Print a warning of the server as kubectl does; each text once."""
         if text not in self.warnings:
             self.warnings.append(text)
             self.err.line(f"{self.err.paint('Warning:', 'yellow')} {text}")
 
     def note(self, text: str) -> None:
-        """A line for the person, beside the output proper."""
+        """Print a line for the person to standard error."""
         self.err.line(text)
 
 

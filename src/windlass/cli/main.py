@@ -1,7 +1,7 @@
-"""The ``windlass`` command: a group that imports a command's file only when it is called.
+"""The ``windlass`` command: a group that imports a command's module when it is called.
 
-Start-up time is a feature (budget in ``benchmarks/cold_start.py``): nothing here imports asyncio,
-numpy, yaml or a network library.
+Start-up time has a budget (``benchmarks/cold_start.py``). Therefore this module imports
+neither asyncio, numpy, yaml nor a network library.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from windlass.cli.invocation import InvocationContext
 from windlass.cli.options import check_values, target_flags
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("Daemon", "Start the control plane on this box."),
-    "down": ("Daemon", "Stop the control plane and everything that it runs."),
-    "status": ("Daemon", "Show the health, the capacity and the queues."),
-    "doctor": ("Daemon", "Check this box, or a cluster, and say how to mend what is wrong."),
+    "up": ("Daemon", "Start the control plane on this machine."),
+    "down": ("Daemon", "Stop the control plane and all that it runs."),
+    "status": ("Daemon", "Show health, capacity and queues."),
+    "doctor": ("Daemon", "Check this machine or a cluster, and suggest fixes."),
     "run": ("Jobs", "Run a command as a job and follow it."),
     "submit": ("Jobs", "Queue a command as a job and return."),
     "ps": ("Jobs", "List jobs: where they run, or why they wait."),
     "show": ("Jobs", "Show one job."),
     "logs": ("Jobs", "Print or follow a job's output."),
-    "explain": ("Jobs", "Say why a job waits, and what would help."),
-    "cancel": ("Jobs", "End jobs; their logs stay."),
+    "explain": ("Jobs", "Explain why a job waits, and what would help."),
+    "cancel": ("Jobs", "End jobs and keep their logs."),
     "apply": ("Objects", "Create or change objects from manifests."),
     "get": ("Objects", "List objects."),
     "describe": ("Objects", "Show objects with their events."),
@@ -41,34 +41,37 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("Cluster", "Nodes: ls, tree, add-simulated, cordon, uncordon, drain."),
     "gpu": ("Cluster", "GPUs: ls, clear."),
     "plan": ("Cluster", "Show what the scheduler would do with a cluster."),
-    "what-if": ("Cluster", "Show who would start sooner or later if the cluster were different."),
-    "defrag": ("Cluster", "Show which idle GPUs nobody can use, and which moves would help."),
+    "what-if": ("Cluster", "Show which jobs would start earlier or later in a changed cluster."),
+    "defrag": ("Cluster", "Show which idle GPUs no pending job can use, and which moves would help."),
     "sim": ("Cluster", "Simulate: run, record, pack, claims, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
-    "reserve-card": ("Cluster", "Hold a card for pods that share it (in a reservation pod)."),
-    "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),
-    "uninstall": ("Cluster", "Take Windlass out of a cluster; queues, jobs and running pods stay."),
-    "upgrade": ("Cluster", "Check a cluster before this version is installed."),
+    "reserve-card": ("Cluster", "Hold a GPU for pods that share it (in a reservation pod)."),
+    "install": ("Cluster", "Install Windlass in a cluster, or update it."),
+    "uninstall": ("Cluster", "Remove Windlass from a cluster; queues, jobs and running pods stay."),
+    "upgrade": ("Cluster", "Check a cluster before an upgrade to this version."),
     "crds": ("Cluster", "Print the CustomResourceDefinitions."),
     "completion": ("Other", "Print the shell's completion script."),
     "help": ("Other", "Explain an error code or a reason, offline."),
-    "version": ("Other", "Show the versions of the command and of the server."),
+    "version": ("Other", "Show the versions of the command and the server."),
 }
-"""Name → section and summary. One file each in ``cli/commands``; a test holds the summaries equal."""
+"""Name → section and summary.
+
+Each command is one module in ``cli/commands``. A test compares the summaries.
+"""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports on use."""
+    """Group that knows its commands by name and imports them on use."""
 
     context_class = NamedContext
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
-        with terminal.reader_watched():  # --help is printed here
+        with terminal.detect_closed_output():  # --help is printed here
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with terminal.reader_watched():
+        with terminal.detect_closed_output():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -104,7 +107,7 @@ def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]
     remedies = (
         (foreign_commands.COMMANDS[name],)
         if name in foreign_commands.COMMANDS
-        else tuple(f"windlass {one}" for one in close)
+        else tuple(f"windlass {match}" for match in close)
     )
     return WindlassError(
         "WL-USE-404",
@@ -125,7 +128,7 @@ def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]
 def windlass(
     context: click.Context, state: str | None, kubeconfig: str | None, context_name: str | None
 ) -> None:
-    """Run AI work on this box or on a cluster: queues, gangs, GPUs, and true answers.
+    """Run AI jobs on this machine or on a cluster, with queues, gangs and GPUs.
 
     Start with: windlass run -- python train.py
     """
@@ -139,7 +142,7 @@ def windlass(
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether errors are to be JSON, judged before (or without) a successful parse."""
+    """Return whether errors shall be JSON, even if the command line cannot be parsed."""
     head = list(arguments)
     if "--" in head:
         head = head[: head.index("--")]
@@ -156,7 +159,7 @@ _WHOLE_NUMBERS, _NUMBERS = (
 
 
 def usage_error(error: click.UsageError) -> WindlassError:
-    """click's complaint in the common shape."""
+    """Return click's error in the common shape."""
     context = error.ctx
     path = context.command_path if context is not None else "windlass"
     remedies: list[str] = []
@@ -167,24 +170,24 @@ def usage_error(error: click.UsageError) -> WindlassError:
         message = f"there is no option {error.option_name}"
         from windlass.cli import foreign_commands
 
-        instead = foreign_commands.option_here(error.option_name, path)
+        equivalent = foreign_commands.equivalent_option(error.option_name, path)
         close = errors.nearest(error.option_name, known)
-        remedies += [instead] if instead else [f"did you mean {match}?" for match in close]
+        remedies += [equivalent] if equivalent else [f"did you mean {match}?" for match in close]
     if isinstance(error, click.BadParameter) and error.param and "--gpus" in error.param.opts:
         from windlass.cli import foreign_commands
 
-        remedies += [cards] if (cards := foreign_commands.devices_here(message)) else []
-    short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
+        remedies += [cards] if (cards := foreign_commands.equivalent_gpu_flags(message)) else []
+    long_names = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
     message = _NUMBERS.sub("is not a number", _WHOLE_NUMBERS.sub("is not a whole number", message))
-    no_number = "is not a whole number" in message
+    not_whole = "is not a whole number" in message
     if (
         isinstance(error, click.BadParameter)
         and error.param
         and "-n" in error.param.opts
-        and short
-        and no_number
+        and long_names
+        and not_whole
     ):
-        remedies.append(f"--namespace names a namespace here; -n is {short[0]}")
+        remedies.append(f"--namespace NAME   (-n means {long_names[0]} in this command)")
     remedies.append(f"{path} --help")
     usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""
     return WindlassError(
@@ -195,21 +198,21 @@ def usage_error(error: click.UsageError) -> WindlassError:
     )
 
 
-def no_text(error: UnicodeEncodeError) -> WindlassError:
-    """Bytes of the command line, of the environment or of the folder's name that are no text."""
+def not_utf8(error: UnicodeEncodeError) -> WindlassError:
+    """Return the error for an argument, variable or directory name that is not UTF-8."""
     before, text = error.object[: error.start], error.object
     word = text[before.rfind("\0") + 1 :].partition("\0")[0]
     shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return WindlassError(
         "WL-USE-400",
         f"this is not UTF-8: {shown[:200]}",
-        evidence="words, variables and names of folders go to the server as JSON, which is UTF-8",
-        remedies=("echo $LANG $LC_ALL, which should end in UTF-8", "rename it"),
+        evidence="arguments, variables and directory names are sent to the server as JSON, which is UTF-8",
+        remedies=("echo $LANG $LC_ALL   (both should end in UTF-8)", "rename the file or directory"),
     )
 
 
 def report(error: WindlassError, *, as_json: bool) -> int:
-    """Print the error; returns the exit status."""
+    """Print the error and return the exit status."""
     err = terminal.errors()
     if as_json:
         import msgspec
@@ -221,15 +224,15 @@ def report(error: WindlassError, *, as_json: bool) -> int:
 
 
 def run(arguments: Sequence[str] | None = None, surroundings: InvocationContext | None = None) -> int:
-    """Run one command line. Returns the exit status; prints whatever went wrong."""
+    """Run one command line, print any error, and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         "\0".join(given).encode()
         return _run(given, surroundings or InvocationContext())
     except UnicodeEncodeError as error:
-        return report(no_text(error), as_json=wants_json(given))
-    except (terminal.ReaderGone, BrokenPipeError):
-        return terminal.hushed()
+        return report(not_utf8(error), as_json=wants_json(given))
+    except (terminal.OutputClosed, BrokenPipeError):
+        return terminal.discard_output()
 
 
 def _run(given: list[str], context: InvocationContext) -> int:
@@ -246,7 +249,7 @@ def _run(given: list[str], context: InvocationContext) -> int:
     except (click.Abort, KeyboardInterrupt):
         return errors.INTERRUPTED
     except WindlassError as error:
-        return report(errors.aimed(error, context), as_json=wants_json(given))
+        return report(errors.with_target(error, context), as_json=wants_json(given))
     except StatusError as error:
         told = errors.translate(error, context.last_client)
-        return report(errors.aimed(told, context), as_json=wants_json(given))
+        return report(errors.with_target(told, context), as_json=wants_json(given))

@@ -1,4 +1,4 @@
-"""The flags that commands share, spelled the same everywhere."""
+"""Flags that commands share."""
 
 from __future__ import annotations
 
@@ -19,35 +19,38 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def target_flags(function: Function) -> Function:
-    """Which control plane: this box's by default."""
+    """Add the flags that choose the control plane; the default is that of this machine."""
     for decorator in (
         click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig."),
-        click.option("--kubeconfig", metavar="FILE", help="Work on the API server of this kubeconfig."),
-        click.option("--state", metavar="DIR", help="State folder of the control plane on this box."),
+        click.option("--kubeconfig", metavar="FILE", help="Use the API server of this kubeconfig."),
+        click.option("--state", metavar="DIR", help="State directory of the control plane on this machine."),
     ):
         function = decorator(function)
     return function
 
 
 class Once(click.Option):
-    """An option with one value: given twice it is refused, where click takes the last. ``instead``: what to write."""
+    """Option with one value, which is rejected if given twice (click takes the last).
+
+    ``instead``: hint for the user.
+    """
 
     def __init__(self, *names: Any, instead: str = "", **rest: Any) -> None:
         super().__init__(*names, multiple=True, **rest)
         self._instead = instead
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        found = super().process_value(ctx, value)
-        if len(found) > 1:
+        values = super().process_value(ctx, value)
+        if len(values) > 1:
             hint = f": {self._instead}" if self._instead else ""
             raise click.BadOptionUsage(
-                self.name or "", f"{self.opts[-1]} is given {len(found)} times{hint}", ctx
+                self.name or "", f"{self.opts[-1]} is given {len(values)} times{hint}", ctx
             )
-        return found[0] if found else None
+        return values[0] if values else None
 
 
 def check_values(context: click.Context) -> None:
-    """``--`` behind an option that wants a value would be that value. Raises :class:`WindlassError`."""
+    """Raise :class:`WindlassError` if an option took ``--`` as its value."""
     for option in context.command.params:
         value = context.params.get(option.name or "")
         if isinstance(option, click.Option) and "--" in (value if isinstance(value, tuple) else (value,)):
@@ -57,13 +60,16 @@ def check_values(context: click.Context) -> None:
             raise WindlassError(
                 "WL-USE-400",
                 f'{flag} is given "--" as its {metavar}',
-                evidence=f"{flag} takes the next word, whatever it is",
-                remedies=(f"{context.command_path} {flag} {metavar}{words}", f"leave {flag} out"),
+                evidence=f"{flag} takes the next word as its value",
+                remedies=(f"{context.command_path} {flag} {metavar}{words}", f"omit {flag}"),
             )
 
 
 def output_flag(formats: tuple[str, ...]) -> Callable[[Function], Function]:
-    """``-o FORMAT`` alone; whoever takes it calls :func:`~windlass.cli.output.formats.check_format`."""
+    """Return the option ``-o FORMAT`` alone.
+
+    Its command calls :func:`~windlass.cli.output.formats.check_format`.
+    """
     return click.option(
         "-o",
         "--output",
@@ -81,7 +87,7 @@ def standard(
     short_namespace: bool = True,
     all_namespaces: bool = False,
 ) -> Callable[[Function], Function]:
-    """Add the shared flags; the function gets an :class:`Invocation` first."""
+    """Add the shared flags; the function receives an :class:`Invocation` first."""
 
     def decorate(function: Function) -> Function:
         @click.pass_context
@@ -124,7 +130,7 @@ _TARGETS = ("state", "kubeconfig", "context_name")
 
 
 def _aim(aims: dict[str, str | None]) -> str:
-    """The flags by which a cluster was named; else those by which a box was."""
+    """Return the flags that name a cluster; else those that name a state directory."""
     flags = [("--kubeconfig", aims["kubeconfig"]), ("--context", aims["context_name"])]
     if not any(value for _, value in flags):
         flags = [("--state", aims["state"])]
@@ -135,7 +141,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def completer(kind: str) -> Completer:
-    """Completion with the live names of ``jobs``, ``queues``, ``nodes`` …; silent when nothing answers."""
+    """Return completion with the live names of a kind; none without a server."""
 
     def complete(
         context: click.Context, _parameter: click.Parameter, incomplete: str
@@ -152,17 +158,17 @@ def queue_flag(help_text: str = "Queue.") -> Callable[[Function], Function]:
 
 
 class Number(click.FloatRange):
-    """A number within bounds, and one at all: neither ``nan`` nor ``inf``."""
+    """Finite number within bounds; neither ``nan`` nor ``inf``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not isfinite(found):
+        result = super().convert(value, param, ctx)
+        if not isfinite(result):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
-        return found
+        return result
 
 
 def yes_flag() -> Callable[[Function], Function]:
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def job_argument(**more: Any) -> Callable[[Function], Function]:

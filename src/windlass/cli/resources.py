@@ -1,4 +1,4 @@
-"""What pods ask for and what nodes have, in engine units (``api.quantities``)."""
+"""Requests of pods and resources of nodes, in engine units (``api.quantities``)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from windlass.api.devices.resource_names import compute_share
 
 Vector = dict[str, int]
 _SLICE = "/mig-"
-"""In the name of a resource that counts slices of cards."""
+"""Part of the name of a resource that counts MIG instances."""
 
 
 def vector(resources: Mapping[str, Any] | None) -> Vector:
-    """A ResourceList in engine units; what cannot be read counts as nothing (the server refused it)."""
+    """Return a ResourceList in engine units; an unreadable list counts as empty.
+
+    The server rejects such lists.
+    """
     try:
         return quantities.to_vector(resources)
     except quantities.QuantityError:
@@ -23,7 +26,10 @@ def vector(resources: Mapping[str, Any] | None) -> Vector:
 
 
 def pod_request(spec: Mapping[str, Any]) -> Vector:
-    """What a pod asks for; a limit without a request counts as the request, as the server fills it in."""
+    """Return the request of a pod.
+
+    A limit without a request counts as the request, as the server fills it in.
+    """
     filled = dict(spec)
     for which in ("containers", "initContainers"):
         filled[which] = [_filled(container) for container in spec.get(which) or ()]
@@ -33,14 +39,20 @@ def pod_request(spec: Mapping[str, Any]) -> Vector:
         return {}
 
 
-def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vector:
-    """What a pod asks for, parts of cards among it in thousandths of cards. ``node``: the one it is on, whose
-    cards say what part an amount of memory is; without it that counts nothing. A MIG slice counts as one, where
-    it is carved of a card as its compute part."""
+def effective_request(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vector:
+    """Return the request of a pod, with device shares in thousandths of a device.
+
+    A MIG instance counts as one, or by its compute share where it is created on
+    request.
+
+    :param node: node of the pod; its devices give the size for amounts of memory.
+        Without it
+      an amount of memory counts as 0.
+    """
     spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     request = pod_request(spec)
     namespace = (pod.get("metadata") or {}).get("namespace")
-    if namespace == assignment_annotations.RESERVATIONS:  # those who share its card have it
+    if namespace == assignment_annotations.RESERVATIONS:  # the pods that share its device hold it
         return {name: units for name, units in request.items() if name != request_parser.GPU}
     containers, words = request_parser.amounts_of(spec), request_parser.annotation_words(notes)
     if not words and not any(request_parser.is_word(name) or _SLICE in name for name in request):
@@ -49,22 +61,25 @@ def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vec
     found = {name: units for name, units in request.items() if not request_parser.is_word(name)}
     listed = allocatable(node) if node is not None else {}
     parts = {ask.resource: 0 for ask in asked.asks}
-    given = _given(notes, node) if node is not None else None
+    given = _allocated_milli(notes, node) if node is not None else None
     for ask in asked.asks:
         if ask.profile and (node is None or request_parser.resource_of(ask.profile) in listed):
             continue
         for name, units in ask.taken:
             found[name] = found.get(name, 0) - units
         if ask.profile or given is None:
-            parts[ask.resource] += ask.count * _part(ask, node)
+            parts[ask.resource] += ask.count * _share_milli(ask, node)
         else:
             parts[ask.resource], given = parts[ask.resource] + given, 0
     found = quantities.add(found, dict(asked.whole), parts)
     return {name: units for name, units in found.items() if units > 0}
 
 
-def _given(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
-    """What the shares of a bound pod are of the cards that it has, in thousandths; ``None`` where that is not told."""
+def _allocated_milli(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
+    """Return the shares of its devices that a bound pod holds, in thousandths.
+
+    ``None`` if its annotations or those of the node do not say.
+    """
     try:
         shares = [p for p in assignment_annotations.from_annotations(notes) if not p.whole and not p.profile]
     except assignment_annotations.AssignmentError:
@@ -78,31 +93,34 @@ def _given(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
     )
 
 
-def _part(ask: request_parser.ContainerDeviceRequest, node: Mapping[str, Any] | None) -> int:
-    """Of each card, in thousandths."""
+def _share_milli(ask: request_parser.ContainerDeviceRequest, node: Mapping[str, Any] | None) -> int:
+    """Return the share of each device, in thousandths."""
     if ask.profile:
         return compute_share(ask.profile)
-    size = _card_memory(node, ask.resource) if node is not None else 0
+    size = _device_memory(node, ask.resource) if node is not None else 0
     share = -(-ask.memory_mib * request_parser.WHOLE // size) if size else 0
     return min(request_parser.WHOLE, max(ask.milli, ask.memory_milli, share))
 
 
-def _card_memory(node: Mapping[str, Any], resource: str) -> int:
-    """MiB of the smallest card of a node; 0 if it does not say."""
+def _device_memory(node: Mapping[str, Any], resource: str) -> int:
+    """Return the memory of the smallest device of a node in MiB; 0 if unknown."""
     metadata = node.get("metadata") or {}
     told = [card.memory_mib for card in node_annotation.read(metadata.get("annotations") or {}).cards]
     label = (metadata.get("labels") or {}).get(f"{resource}.memory", "")
     return min(filter(None, told), default=int(label) if label.isdecimal() else 0)
 
 
-def carved(node: Mapping[str, Any]) -> int:
-    """Cards in MIG mode that are sliced as pods ask for it, in thousandths: a node lists them as no amount."""
+def dynamic_mig_milli(node: Mapping[str, Any]) -> int:
+    """Return the number of devices with MIG instances created on request, in thousandths.
+
+    The node does not list these devices in its allocatable resources.
+    """
     read = node_annotation.read((node.get("metadata") or {}).get("annotations") or {})
     return sum(request_parser.WHOLE for card in read.cards if card.mig and card.dynamic)
 
 
 def shares_text(pod: Mapping[str, Any]) -> str:
-    """What a pod asks of cards in parts, in words; empty for one that asks for none."""
+    """Return the device shares that a pod requests; empty if there are none."""
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     containers = request_parser.amounts_of(pod.get("spec") or {})
     asked = request_parser.read(containers, request_parser.annotation_words(notes))
@@ -110,7 +128,11 @@ def shares_text(pod: Mapping[str, Any]) -> str:
 
 
 def held_text(pod: Mapping[str, Any]) -> str:
-    """The cards that a pod was given: ``0,3``; of a part ``0 (50%, 10240 MiB)`` or ``0 (1g.10gb at 6)``."""
+    """Return the devices allocated to a pod.
+
+    ``0,3`` for whole devices, ``0 (50%, 10240 MiB)`` or ``0 (1g.10gb at 6)`` for a
+    share.
+    """
     notes = (pod.get("metadata") or {}).get("annotations") or {}
     try:
         parts = assignment_annotations.from_annotations(notes)
@@ -136,10 +158,10 @@ def _filled(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job_request(job: Mapping[str, Any]) -> Vector:
-    """All replicas of all tasks of a Volcano Job together."""
+    """Return the request of all replicas of all tasks of a Volcano Job."""
     total: Vector = {}
     for task in (job.get("spec") or {}).get("tasks") or ():
-        each = of_pod(task.get("template") or {})
+        each = effective_request(task.get("template") or {})
         count = int(task.get("replicas", 1))
         total = quantities.add(total, {name: units * count for name, units in each.items()})
     return total
@@ -151,13 +173,18 @@ def allocatable(node: Mapping[str, Any]) -> Vector:
 
 
 def devices(amounts: Mapping[str, int]) -> int:
-    """Accelerators of all vendors together, in thousandths. What is said of single models is not added."""
+    """Return the devices of all vendors together, in thousandths.
+
+    Amounts per model are not added.
+    """
     return sum(units for name, units in amounts.items() if quantities.is_device(name) and "@" not in name)
 
 
 def devices_text(vector: Mapping[str, int]) -> str:
-    """Accelerators of all vendors together, and beside them the slices of cards that a node lists as such, which are
-    no cards: ``51+3×1g.5gb``; ``0`` for none."""
+    """Return the number of devices of all vendors, and of MIG instances that the node lists.
+
+    Example: ``51+3×1g.5gb``; ``0`` if there are none.
+    """
     slices = {
         name.partition(_SLICE)[2]: units
         for name, units in sorted(vector.items())
@@ -173,35 +200,41 @@ def devices_text(vector: Mapping[str, int]) -> str:
 
 
 def _counted(milli: int, told: Mapping[str, int]) -> list[str]:
-    """Whole cards in thousandths, and so many of each part."""
+    """Return the texts for whole devices (in thousandths) and for the count of each share."""
     shown = [f"{milli / request_parser.WHOLE:g}"] if milli else []
     return shown + [part if times == 1 else f"{times}×{part}" for part, times in told.items() if times]
 
 
 def gpu_text(amounts: Mapping[str, int]) -> str:
-    """The GPUS column: ``8``, ``0.5``, ``-`` for none."""
+    """Return the GPUS column: ``8``, ``0.5``, ``-`` for none."""
     milli = devices(amounts)
     return "-" if milli == 0 else f"{milli / 1000:g}"
 
 
 def request_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
-    """The GPUS column of pods and how many there are of each, parts of cards in the words of who asks:
-    ``2``, ``0.5``, ``4×10Gi``, ``1g.10gb``, ``1+2×10Gi``. What devices pods have that name none (by a claim) counts
-    as it was given; ``-`` for none."""
+    """Return the GPUS column for pods and their counts, with shares as requested.
+
+    Examples: ``2``, ``0.5``, ``4×10Gi``, ``1g.10gb``, ``1+2×10Gi``, ``-`` for none.
+    Pods that name no devices (as they use a claim) count by the devices allocated to
+    them.
+    """
     milli, told = 0, dict[str, int]()
     for pod, count in wanted:
-        number, parts = _asked(pod)
+        number, parts = _requested(pod)
         milli += number * count
         for part, times in parts:
             told[part] = told.get(part, 0) + times * count
     return "+".join(_counted(milli, told)) or "-"
 
 
-def _asked(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
-    """Whole cards and shares in thousandths of cards; amounts of memory and slices, and how many."""
+def _requested(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
+    """Return devices and compute shares in thousandths, then other shares with counts.
+
+    Other shares are amounts of memory and MIG instances.
+    """
     spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     read = request_parser.read(request_parser.amounts_of(spec), request_parser.annotation_words(notes))
-    counted = {name: units for name, units in of_pod(pod).items() if _SLICE not in name}
+    counted = {name: units for name, units in effective_request(pod).items() if _SLICE not in name}
     told = [
         (ask.profile or f"{ask.memory_mib / 1024:.1f}".removesuffix(".0") + "Gi", ask.count)
         for ask in read.asks
@@ -222,6 +255,6 @@ def total(vectors: Iterable[Mapping[str, int]]) -> Vector:
 
 
 def holds_resources(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod occupies its node: bound and not finished."""
+    """Return whether a pod occupies its node: bound and not finished."""
     phase = (pod.get("status") or {}).get("phase")
     return bool((pod.get("spec") or {}).get("nodeName")) and phase not in ("Succeeded", "Failed")

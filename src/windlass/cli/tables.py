@@ -1,4 +1,4 @@
-"""Plain tables: columns padded to their widest cell, two spaces between, nothing else."""
+"""Plain tables: columns padded to their widest cell, with two spaces between them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 ELLIPSIS = "…"
 _GAP = "  "
 _LEAST = 8
-"""Cells to which a column of texts is narrowed at most."""
+"""Minimum width in cells to which a text column is narrowed."""
 
 
 def cells(text: str) -> int:
-    """Terminal cells that ``text`` takes (East Asian wide characters take two, combining ones none)."""
+    """Return the number of terminal cells of ``text``.
+
+    East Asian wide characters take two, combining characters none.
+    """
     if text.isascii():
         return len(text)
     total = 0
@@ -24,17 +27,17 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """``text`` in at most ``width`` cells, with an ellipsis if something is left out."""
+    """Return ``text`` in at most ``width`` cells, with an ellipsis if it was cut."""
     if cells(text) <= width:
         return text
     if width <= 1:
         return ELLIPSIS[:width]
-    kept = ""
+    head = ""
     for character in text:
-        if cells(kept) + cells(character) > width - 1:
+        if cells(head) + cells(character) > width - 1:
             break
-        kept += character
-    return kept.rstrip() + ELLIPSIS
+        head += character
+    return head.rstrip() + ELLIPSIS
 
 
 def render(
@@ -45,13 +48,17 @@ def render(
     limits: Sequence[int] = (),
     right: frozenset[int] = frozenset(),
     show_header: bool = True,
-    give_way: Callable[[str, int], str] = shorten,
+    shorten_last: Callable[[str, int], str] = shorten,
 ) -> str:
-    """The table as text, one line per row, each ending in a line feed.
+    """Return the table as text, one line per row, each ending in a line feed.
 
-    ``width`` > 0: no line is longer. The last column gives way first, by ``give_way``, then the widest of texts, then
-    the end of the line. ``limits``: most cells per column (0: any). ``right``: columns set flush right. Line breaks in
-    a cell become spaces.
+    Line breaks in a cell become spaces.
+
+    :param width: maximum length of a line; 0: unlimited. The last column is cut first,
+        by
+      ``give_way``, then the widest text column, then the end of the line.
+    :param limits: maximum width of each column in cells; 0: unlimited
+    :param right: columns that are aligned to the right
     """
     clean = _cleaned([header, *rows] if show_header else rows, limits)
     widths = _widths(clean, len(header))
@@ -62,7 +69,7 @@ def render(
         parts = []
         for column, cell in enumerate(line):
             last = column == len(widths) - 1
-            shown = (give_way if last else shorten)(cell, widths[column])
+            shown = (shorten_last if last else shorten)(cell, widths[column])
             padding = " " * max(0, widths[column] - cells(shown))
             parts.append(padding + shown if column in right else shown + padding)
         whole = _GAP.join(parts).rstrip()
@@ -71,31 +78,36 @@ def render(
 
 
 def too_wide(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether the table as it is has no room in ``width`` (0: there is room for all)."""
+    """Return whether the uncut table exceeds ``width`` (0: never)."""
     return bool(width) and _across(_widths(_cleaned([header, *rows], ()), len(header))) > width
 
 
-def left_out(
+def columns_to_drop(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     width: int,
-    spare: Sequence[str],
+    optional: Sequence[str],
     *,
     limits: Sequence[int] = (),
     least: int = 0,
 ) -> list[str]:
-    """Which of the columns ``spare`` have no room in ``width`` (0: there is room for all); the first goes first.
-    ``least``: cells that the last column needs; ``limits`` as of :func:`render`."""
-    spare = [name for name in spare if name in header]
+    """Return the columns of ``spare`` to omit so that the table fits in ``width`` (0: none).
+
+    They are omitted in the order given.
+
+    :param limits: as for :func:`render`
+    :param least: cells that the last column needs
+    """
+    optional = [name for name in optional if name in header]
     widths = dict(zip(header, _widths(_cleaned([header, *rows], limits), len(header)), strict=True))
     widths[header[-1]] = min(widths[header[-1]], least or _LEAST)
-    gone: list[str] = []
-    for name in spare:
+    dropped: list[str] = []
+    for name in optional:
         if not width or _across(widths.values()) <= width:
             break
         del widths[name]
-        gone.append(name)
-    return gone
+        dropped.append(name)
+    return dropped
 
 
 def _cleaned(lines: Sequence[Sequence[str]], limits: Sequence[int]) -> list[list[str]]:
@@ -116,7 +128,7 @@ def _across(widths: Collection[int]) -> int:
 
 
 def _squeeze(widths: list[int], width: int, right: frozenset[int]) -> None:
-    """Make columns narrower until they fit, as far as something of each remains; numbers are left as they are."""
+    """Narrow text columns until the table fits; numbers keep their width."""
     over = _across(widths) - width
     texts = [column for column in range(len(widths) - 1) if column not in right]
     while over > 0:
@@ -129,7 +141,7 @@ def _squeeze(widths: list[int], width: int, right: frozenset[int]) -> None:
 
 
 def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:
-    """``Name:   value`` lines with the values under one another; empty values are left out."""
+    """Return ``Name:   value`` lines with aligned values; empty values are omitted."""
     shown = [(name, value) for name, value in items if value]
     longest = max((cells(name) for name, _ in shown), default=0) + 1
     lines = []
@@ -142,7 +154,10 @@ def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:
 
 
 def _one_line(cell: str) -> str:
-    """Without line breaks, and without control characters: a cell's text may come from anybody's object."""
+    """Return the text without line breaks and control characters.
+
+    It comes from objects, which any user may have written.
+    """
     if cell.isprintable():
         return cell
     shown = "".join(letter if letter.isprintable() or letter.isspace() else "?" for letter in cell)

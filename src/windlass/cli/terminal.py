@@ -1,4 +1,4 @@
-"""Where text goes: width, colour, and whether a person is watching."""
+"""Output streams: width, colour, and whether a person is watching."""
 
 from __future__ import annotations
 
@@ -19,33 +19,39 @@ _CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "
 RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue")
 
 
-class ReaderGone(Exception):
-    """Nobody reads what is printed any more (``windlass ps | head -1``). No ``OSError``, which click would end the
-    process for, with 1."""
+class OutputClosed(Exception):
+    """Signal that the reader of the output has gone (``windlass ps | head -1``).
+
+    Not an ``OSError``, for which click would end the process with status 1.
+    """
 
 
 @contextlib.contextmanager
-def reader_watched() -> Iterator[None]:
-    """Raises :class:`ReaderGone` where what is within breaks off for want of a reader."""
+def detect_closed_output() -> Iterator[None]:
+    """Raise :class:`OutputClosed` if the block ends because its reader has gone."""
     try:
         yield
     except BrokenPipeError as error:
-        raise ReaderGone from error
+        raise OutputClosed from error
 
 
-def hushed() -> int:
-    """The exit status of a program whose reader has gone, as a shell tells it; what is left to print goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def discard_output() -> int:
+    """Discard all further output, and return the exit status of a process ended by SIGPIPE."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(null, stream.fileno())
     return 128 + signal.SIGPIPE
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """``interactive``: a person looks at it. ``colour`` only then, and not with ``NO_COLOR``. ``width``: cells of a
-    line; 0 where nobody looks: what another program reads is not cut."""
+    """One output stream.
+
+    ``interactive``: a person watches it. ``colour`` is used only then, and not with
+    ``NO_COLOR``. ``width``: cells of a line; 0 if another program reads, so that
+    nothing is cut.
+    """
 
     stream: TextIO
     interactive: bool
@@ -60,14 +66,18 @@ class Terminal:
 
     @property
     def height(self) -> int:
-        """Lines that are seen at a time; 0 where nobody looks."""
+        """Lines of the window; 0 if no person watches."""
         return _size(self.stream).lines if self.interactive else 0
 
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
 
     def write(self, text: str) -> None:
-        """Raises :class:`BrokenPipeError` when the reader has gone, and :class:`WindlassError` for a full disk."""
+        """Write text and flush.
+
+        Raises :class:`BrokenPipeError` if the reader has gone, and
+        :class:`WindlassError` for a full disk.
+        """
         try:
             self.stream.write(text)
             self.stream.flush()
@@ -77,8 +87,8 @@ class Terminal:
             raise WindlassError(
                 "WL-OUTPUT-500",
                 f"the output cannot be written: {error.strerror or error}",
-                evidence="what the command was asked to do may be done; only its words are lost",
-                remedies=("df -h .", "write it elsewhere"),
+                evidence="the command may have done its work; only its output is lost",
+                remedies=("df -h .", "write the output to another file system"),
             ) from error
 
     def line(self, text: str = "") -> None:
@@ -88,14 +98,14 @@ class Terminal:
 def _width(stream: TextIO, interactive: bool) -> int:
     if not interactive:
         return 0
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
     return _size(stream).columns or DEFAULT_WIDTH
 
 
 def _size(stream: TextIO) -> os.terminal_size:
-    """Zeroes where it cannot be told."""
+    """Return the size of the window; zeros if it is unknown."""
     try:
         return os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -111,8 +121,12 @@ def errors() -> Terminal:
 
 
 def _open(stream: TextIO | None) -> TextIO:
-    """A stream that was closed before the command began (``>&-``) is none for Python; nobody reads it. Programs read
-    UTF-8, whatever the locale; a terminal that has no such letter shows ``?``."""
+    """Return the stream, in the encoding that its reader expects.
+
+    A stream that was closed before the command began (``>&-``) is ``None`` in Python;
+    its output is discarded. Programs read UTF-8, whatever the locale. A terminal
+    without some letter shows ``?``.
+    """
     if stream is None:
         return open(os.devnull, "w")
     if isinstance(stream, io.TextIOWrapper):

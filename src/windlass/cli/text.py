@@ -1,4 +1,4 @@
-"""Small words: ages, amounts, lists of nodes, natural order."""
+"""Short texts: ages, amounts, lists of nodes, natural order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Object = Mapping[str, Any]
 
 
 def created(obj: Object) -> float:
-    """Unix seconds of the object's creation; 0 when it cannot be told."""
-    return moment((obj.get("metadata") or {}).get("creationTimestamp"))
+    """Return the object's creation time in Unix seconds; 0 if it is unknown."""
+    return timestamp((obj.get("metadata") or {}).get("creationTimestamp"))
 
 
-def moment(text: object) -> float:
-    """Unix seconds of an RFC 3339 text; 0 when it is none."""
+def timestamp(text: object) -> float:
+    """Return an RFC 3339 time in Unix seconds; 0 if the text is not one."""
     if not isinstance(text, str):
         return 0.0
     try:
@@ -31,9 +31,12 @@ def age_of(obj: Object, now: float) -> str:
     return age(now - since) if since else "<unknown>"
 
 
-def about(seconds: float) -> str:
-    """A duration that is an estimate: ``~40s``, ``~5m``, ``~1h30m``, ``~12h``, ``~3d``. Hours and days below ten are
-    told to ten minutes and to the hour: else one and a half would be two."""
+def approximate_duration(seconds: float) -> str:
+    """Return an estimated duration: ``~40s``, ``~5m``, ``~1h30m``, ``~12h``, ``~3d``.
+
+    Below ten hours it is rounded to ten minutes, below ten days to the hour. Otherwise
+    1.5 would be shown as 2.
+    """
     for size, unit, less, part, step in ((86400, "d", 3600, "h", 3600), (3600, "h", 60, "m", 600)):
         if seconds >= 10 * size:
             return f"~{round(seconds / size)}{unit}"
@@ -43,8 +46,8 @@ def about(seconds: float) -> str:
     return f"~{round(seconds / 60)}m" if seconds >= 120 else f"~{max(1, round(seconds))}s"
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """A sorting key that puts ``node2`` before ``node10``."""
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sorting key that puts ``node2`` before ``node10``."""
     return tuple(
         (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
     )
@@ -54,9 +57,12 @@ def plural(count: int, noun: str, more: str | None = None) -> str:
     return f"{count} {noun if count == 1 else more or noun + 's'}"
 
 
-def places(nodes: Mapping[str, int], *, most: int = 3) -> str:
-    """Nodes with the number of pods on each: ``box``, ``a(4) b(4)``, ``sim-0 sim-1 sim-2 +5``."""
-    names = sorted(nodes, key=natural)
+def nodes_text(nodes: Mapping[str, int], *, most: int = 3) -> str:
+    """Return nodes with their numbers of pods.
+
+    Examples: ``gpu1``, ``a(4) b(4)``, ``sim-0 sim-1 sim-2 +5``.
+    """
+    names = sorted(nodes, key=natural_key)
     several = len(names) > 1 and any(count > 1 for count in nodes.values())
     shown = [f"{name}({nodes[name]})" if several else name for name in names[:most]]
     if len(names) > most:
@@ -65,7 +71,7 @@ def places(nodes: Mapping[str, int], *, most: int = 3) -> str:
 
 
 def resource_text(name: str, amount: str) -> str:
-    """``4 GPUs``, ``2 CPUs``, ``16Gi memory``: an amount of a resource for people."""
+    """Return an amount of a resource for people: ``4 GPUs``, ``2 CPUs``, ``16Gi memory``."""
     if name.endswith("/gpu"):
         return f"{amount} GPU{'' if amount == '1' else 's'}"
     if name == "cpu":
@@ -75,8 +81,8 @@ def resource_text(name: str, amount: str) -> str:
     return f"{amount} {name}"
 
 
-def joined(words: Iterable[str]) -> str:
-    """``a, b and c``."""
+def join_words(words: Iterable[str]) -> str:
+    """Return a list as ``a, b and c``."""
     items = list(words)
     if len(items) < 2:
         return "".join(items)
@@ -84,7 +90,7 @@ def joined(words: Iterable[str]) -> str:
 
 
 def key_of(obj: Object) -> str:
-    """``namespace/name``, or ``name`` of what has no namespace."""
+    """Return ``namespace/name``, or ``name`` for an object without a namespace."""
     metadata = obj.get("metadata") or {}
     space = metadata.get("namespace")
     return f"{space}/{metadata.get('name')}" if space else str(metadata.get("name"))

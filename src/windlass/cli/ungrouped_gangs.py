@@ -1,7 +1,8 @@
-"""Gangs of which nobody may see an object, or that have none: gathered from their pods alone.
+"""Gangs without a readable object, which are gathered from their pods alone.
 
-Plain pod groups of Kueue and batch Jobs that KAI takes for a gang have no PodGroup. Those of Kubernetes' own API and of
-the coscheduling plug-in have one, which may be missing, of another version, or not this user's to read.
+Plain pod groups of Kueue, and batch Jobs that KAI treats as a gang, have no PodGroup.
+Gangs of Kubernetes' own API and of the coscheduling plugin have one, but it may be
+missing, of another version, or forbidden to this user.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from windlass.cli.text import created
 
 Object = dict[str, Any]
 GANG = "Gang"
-"""What the kind of such a job is called."""
+"""Kind of the :class:`~windlass.cli.jobs.jobs.Job` of such a gang."""
 _NOTES = (names.GROUP_NAME_KUEUE, names.BATCH_MIN_MEMBER_KAI)
 _LABELS = (names.GROUP_NAME_KUEUE, names.GROUP_NAME_COSCHEDULING)
 _FIELDS = ("schedulingGroup", "workloadRef")
 
 
 def key_of(pod: Object) -> str:
-    """The scheduler's key of the pod's gang (``default/kueue:train``); empty for a pod that is in none of these."""
+    """Return the scheduler's key of the pod's gang (``default/kueue:train``); else empty."""
     notes, labels = (pod["metadata"].get(kind) or {} for kind in ("annotations", "labels"))
     if not (
         any(name in notes for name in _NOTES)
@@ -36,14 +37,17 @@ def key_of(pod: Object) -> str:
 
 
 def name_of(key: str) -> str:
-    """How people call the gang of a key."""
+    """Return the name of a gang for people, by its key."""
     from windlass.model.groups.podgroups import shown_key
 
     return shown_key(key).partition("/")[2]
 
 
-def stand_in(key: str, pods: list[Object]) -> Object:
-    """What stands for the object of such a gang: as old as the oldest of its ``pods``, with what is written on it."""
+def gang_object(key: str, pods: list[Object]) -> Object:
+    """Return an object that represents such a gang.
+
+    It has the creation time, labels and annotations of the oldest of ``pods``.
+    """
     oldest = min(pods, key=lambda pod: (created(pod), pod["metadata"]["name"]))
     namespace, name = oldest["metadata"].get("namespace", ""), name_of(key)
     kept = {name: oldest["metadata"].get(name) or {} for name in ("labels", "annotations")}
@@ -51,12 +55,12 @@ def stand_in(key: str, pods: list[Object]) -> Object:
     return {
         "kind": GANG,
         "metadata": {**metadata, "creationTimestamp": oldest["metadata"].get("creationTimestamp")},
-        "spec": {"minMember": _least(kept["annotations"])},
+        "spec": {"minMember": _min_member(kept["annotations"])},
     }
 
 
-def _least(notes: dict[str, str]) -> int:
-    """How many pods it is to have at least, by the words of Kueue and KAI; 1 where none can be read."""
+def _min_member(notes: dict[str, str]) -> int:
+    """Return the gang's minimum by the annotations of Kueue and KAI; 1 without them."""
     for name in (names.GROUP_COUNT_KUEUE, names.BATCH_MIN_MEMBER_KAI):
         text = notes.get(name, "")
         if text.isascii() and text.isdigit() and len(text) < 8:
@@ -64,12 +68,14 @@ def _least(notes: dict[str, str]) -> int:
     return 1
 
 
-def makers_of(pods: list[Object]) -> list[Object]:
-    """The owner references of those who control these pods and make them anew, each once: batch Jobs, ReplicaSets …
-    What a node or a PodGroup owns is nobody's to make."""
-    found: dict[str, Object] = {}
+def controllers_of(pods: list[Object]) -> list[Object]:
+    """Return owner references of the controllers that recreate these pods, each once.
+
+    Examples are batch Jobs and ReplicaSets. Nodes and PodGroups recreate no pods.
+    """
+    controllers: dict[str, Object] = {}
     for pod in pods:
         for owner in pod["metadata"].get("ownerReferences") or ():
             if owner.get("controller") and owner.get("kind") not in ("Node", "PodGroup"):
-                found.setdefault(str(owner.get("uid")), owner)
-    return list(found.values())
+                controllers.setdefault(str(owner.get("uid")), owner)
+    return list(controllers.values())

@@ -319,9 +319,9 @@ def test_a_server_that_does_not_answer_ends_it(
         (
             [],
             "queues.scheduling.volcano.sh, podgroups.scheduling.volcano.sh, jobs.batch.volcano.sh",
-            "is not installed in it",
+            "is not installed in this cluster",
         ),
-        (["queues", "jobs"], "podgroups.scheduling.volcano.sh", "half of it is installed"),
+        (["queues", "jobs"], "podgroups.scheduling.volcano.sh", "the installation is incomplete"),
     ],
 )
 def test_a_kind_that_is_not_served_is_named(

@@ -13,7 +13,7 @@ from fakecluster import FakeCluster
 from windlass.api.reasons import Blocker, Explanation, NodesRequested, Reason
 from windlass.api.resources import EVENTS, NAMESPACES, PODS
 from windlass.cli import tables, terminal
-from windlass.cli.commands.ps import give_way
+from windlass.cli.commands.ps import shorten_last
 from windlass.cli.jobs import watch
 from windlass.cli.jobs.reasons import short_names
 from windlass.kits.clock import FakeClock
@@ -38,11 +38,11 @@ def test_no_line_is_wider_than_80_cells(windlass):
 
 def test_the_time_to_the_start_is_not_what_gives_way():
     words = "needs 8 GPUs, 0 free, #1, ~4m"
-    assert give_way(words, 40) == words
-    assert tables.cells(give_way(words, 20)) == 20
-    assert give_way(words, 20).endswith(", #1, ~4m")
-    assert tables.cells(give_way(words, 5)) <= 5
-    assert give_way("sim-0 sim-1 sim-2", 8) == "sim-0 s…"
+    assert shorten_last(words, 40) == words
+    assert tables.cells(shorten_last(words, 20)) == 20
+    assert shorten_last(words, 20).endswith(", #1, ~4m")
+    assert tables.cells(shorten_last(words, 5)) <= 5
+    assert shorten_last("sim-0 sim-1 sim-2", 8) == "sim-0 s…"
 
 
 def test_in_a_sentence_pods_without_a_group_have_their_own_names():
@@ -63,7 +63,7 @@ def test_a_namespace_that_is_not_there_is_told(windlass, cluster, command):
     assert done.code == 3
     assert done.err.splitlines()[:3] == [
         'error[WL-NAMESPACE-404]: namespace "lub" does not exist',
-        "why: namespaces there are: default, lab",
+        "why: existing namespaces: default, lab",
         "try: did you mean lab?",
     ]
     assert windlass("ps", "-n", "lab").code == 0
@@ -110,7 +110,7 @@ def test_every_reason_has_short_words():
 def test_a_missing_job_is_told_with_the_nearest_name(windlass):
     done = windlass("explain", "trian")
     assert done.code == 3
-    assert done.err.startswith('error[WL-JOB-404]: job "trian" does not exist\nwhy: jobs there are: ')
+    assert done.err.startswith('error[WL-JOB-404]: job "trian" does not exist\nwhy: existing jobs: ')
     assert "try: did you mean train?\n" in done.err
 
 
@@ -119,7 +119,9 @@ def test_pods_of_what_is_no_job_are_told(windlass, cluster):
     for name in ("web-5dff-a", "web-5dff-b"):
         cluster.add(PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": []}})
     done = windlass("explain", "web")
-    assert 'job "web" does not exist\nwhy: jobs whose names begin so: web-5dff-a, web-5dff-b\n' in done.err
+    assert (
+        'job "web" does not exist\nwhy: jobs that begin with this name: web-5dff-a, web-5dff-b\n' in done.err
+    )
 
 
 def test_errors_as_json(windlass):

@@ -191,7 +191,7 @@ def test_everything_after_the_dashes_is_the_command(windlass, cluster):
         (["--workdir", "/nowhere"], 3, "the working directory /nowhere does not exist"),
         (["--nodes", "0"], 2, "error[WL-USE-400]"),
         (["--gpus", "abc"], 2, "'abc' is not a whole number\n"),
-        (["-n", "lab"], 2, "try: --namespace names a namespace here; -n is --nodes\n"),
+        (["-n", "lab"], 2, "try: --namespace NAME   (-n means --nodes in this command)\n"),
         (["--name", "My Job"], 2, "try: --name my-job\n"),
         (["--name", "My_Job"], 2, "error[WL-USE-400]: --name My_Job: a lowercase RFC 1123 subdomain"),
     ],
@@ -211,7 +211,7 @@ def test_a_name_that_is_taken_is_told_with_both_ways_out(windlass, cluster):
     assert windlass("submit", "--name", "mine", "--", "true").code == 0
     done = windlass("submit", "--name", "mine", "--", "python3", "train.py")
     assert (done.code, done.out) == (5, "")
-    assert 'error[WL-JOB-409]: job "mine" exists already\n' in done.err
+    assert 'error[WL-JOB-409]: job "mine" already exists\n' in done.err
     assert "try: windlass delete vcjob mine\n" in done.err
     assert "try: leave --name out: then it is train-…, a new one each time\n" in done.err
 
@@ -311,7 +311,7 @@ def test_a_name_that_is_taken(windlass, cluster):
     windlass("submit", "--name", "n", "--", "true")
     done = windlass("submit", "--name", "n", "--", "true")
     assert done.code == 5
-    assert 'error[WL-JOB-409]: job "n" exists already' in done.err
+    assert 'error[WL-JOB-409]: job "n" already exists' in done.err
 
 
 def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):

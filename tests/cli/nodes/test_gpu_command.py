@@ -169,10 +169,10 @@ def test_shares_count_by_the_card_that_they_are_of() -> None:
     mixed = node_with("mixed", simulated_devices("simulated:1xA100-40GB,1xT4"), **{"nvidia.com/gpu": "2"})
     large = pod("large", "mixed", {"aliyun.com/gpu-mem": "10"}, DeviceAssignment(0, 0, 10240))
     small = pod("small", "mixed", {"aliyun.com/gpu-mem": "5"}, DeviceAssignment(1, 0, 5120))
-    assert resources.devices(resources.of_pod(large, mixed)) == 250
-    assert resources.devices(resources.of_pod(small, mixed)) == 334
+    assert resources.devices(resources.effective_request(large, mixed)) == 250
+    assert resources.devices(resources.effective_request(small, mixed)) == 334
     waiting = {**large, "metadata": {"name": "waiting"}}
-    assert resources.devices(resources.of_pod(waiting, mixed)) == 667
+    assert resources.devices(resources.effective_request(waiting, mixed)) == 667
 
 
 def test_on_a_narrow_terminal_models_are_short_and_holders_whole(

@@ -31,7 +31,7 @@ def command(
     wait: bool,
     yes: bool,
 ) -> int:
-    """End jobs; their logs stay."""
+    """End jobs and keep their logs."""
     if bool(jobs) == everything:
         raise WindlassError(
             "WL-USE-400",

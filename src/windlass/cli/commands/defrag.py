@@ -31,7 +31,7 @@ FORMATS = ("json", "yaml", "table")
 def command(
     invocation: Invocation, planned: bool, files: tuple[str, ...], budget: float, everybody: bool
 ) -> int:
-    """Show which idle GPUs nobody can use, and which moves would help.
+    """Show which idle GPUs no pending job can use, and which moves would help.
 
     Of the cluster as it is, or with -f of a dump. Nothing is moved: the plan says which pods would have to go where,
     what that costs, and what pods of the usual kinds would get for it. Work agrees to be moved by the annotation

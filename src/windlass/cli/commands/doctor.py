@@ -17,7 +17,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.command("doctor")
 @standard()
 def command(invocation: Invocation) -> int:
-    """Check this box, or a cluster, and say how to mend what is wrong.
+    """Check this machine or a cluster, and suggest fixes.
 
     With --context or --kubeconfig the cluster is checked: is Windlass there, does it decide, what may you do.
     """
@@ -37,7 +37,7 @@ def command(invocation: Invocation) -> int:
             continue
         out.line(f"{out.paint(f'{result.level:<4}', _COLOURS[result.level])}  {result.name}: {result.text}")
         if result.remedy and result.level != OK:
-            out.line(f"      try: {errors.aimed_remedy(result.remedy, invocation.surroundings.aim)}")
+            out.line(f"      try: {errors.remedy_with_target(result.remedy, invocation.surroundings.aim)}")
     if invocation.structured:
         emit(invocation, {"checks": records}, names=[r["check"] for r in records if r["level"] != OK])
     return errors.FAILED if failed else errors.OK

@@ -8,8 +8,8 @@ import signal
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.bootstrap import state_problem
-from windlass.cli.errors import aimed_remedy, check_box
+from windlass.cli.bootstrap import state_error
+from windlass.cli.errors import check_is_local, remedy_with_target
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.output.formats import emit
@@ -26,8 +26,8 @@ _PATIENCE_SECONDS = 75.0
 @yes_flag()
 @standard(namespace=False)
 def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
-    """Stop the control plane and everything that it runs."""
-    check_box("down", invocation.surroundings.aim, "uninstall")
+    """Stop the control plane and all that it runs."""
+    check_is_local("down", invocation.surroundings.aim, "uninstall")
     state = invocation.target.state
     if not state.path.exists():
         return _report(invocation, state, stopped=False, purged=False, ended=[])
@@ -44,7 +44,7 @@ def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
                 remedies=("windlass down",),
             )
     except OSError as error:
-        raise state_problem(StateError.of(state.path, error)) from error
+        raise state_error(StateError.of(state.path, error)) from error
     try:
         ended = _reap(state, 0.0 if now else 5.0)
         if purge:
@@ -64,7 +64,7 @@ def _stop(state: StateFolder, *, now: bool) -> bool:
             probe.release()
             return False
     except OSError as error:
-        raise state_problem(StateError.of(state.path, error)) from error
+        raise state_error(StateError.of(state.path, error)) from error
     record = state.read_supervisor() or {}
     pid, ticks = record.get("pid"), record.get("startTicks")
     if not isinstance(pid, int):
@@ -101,7 +101,7 @@ def _purge(state: StateFolder) -> None:
         if folder != state.path and folder.exists():
             shutil.rmtree(folder)
     except OSError as error:
-        raise state_problem(StateError.of(state.path, error)) from error
+        raise state_error(StateError.of(state.path, error)) from error
 
 
 def _report(
@@ -127,6 +127,6 @@ def _report(
     if purged:
         invocation.out.line(f"removed {state.path}")
     elif os.path.exists(state.path):
-        purge = aimed_remedy("windlass down --purge", invocation.surroundings.aim)
+        purge = remedy_with_target("windlass down --purge", invocation.surroundings.aim)
         invocation.out.line(f"objects and logs stay in {state.path} ({purge} removes them)")
     return 0

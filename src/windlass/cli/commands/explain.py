@@ -10,7 +10,7 @@ from windlass.api.devices.numa_annotations import placement_of
 from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NearMiss, NodesRequested, Reason
 from windlass.cli import resources
-from windlass.cli.errors import aimed_remedy, unless_refused
+from windlass.cli.errors import remedy_with_target, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import events
 from windlass.cli.jobs.health import ailing
@@ -28,7 +28,7 @@ from windlass.cli.jobs.reasons import (
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
-from windlass.cli.text import about, joined, places, plural
+from windlass.cli.text import approximate_duration, join_words, nodes_text, plural
 from windlass.kits import durations
 
 _PATIENCE_SECONDS = 2.0
@@ -41,7 +41,7 @@ _FRESH_SECONDS = 10.0
 @click.option("--scores", is_flag=True, help="Show how the nodes rank for its pods, score by score.")
 @standard()
 def command(invocation: Invocation, job: str, scores: bool) -> int:
-    """Say why a job waits, and what would help."""
+    """Explain why a job waits, and what would help."""
     found = _judged(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
     lacking = record is not None and record.code is Reason.WAITING_FOR_MEMBERS
@@ -63,7 +63,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         late = invocation.clock.now() - found.created > UNSEEN_SECONDS
         out.write(_unexplained(found, _when_late(invocation, found) if late else ""))
     elif found.finished:
-        out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
+        out.write(pairs([("ended", brief(found)), ("ran on", nodes_text(found.nodes, most=20))], indent="  "))
     else:
         out.write(_running(found, ailing(invocation, found), remote=invocation.target.remote))
     if scores:
@@ -146,7 +146,9 @@ def _estimate(record: Explanation) -> str:
     """``starts in ~8m (6m30s to 11m0s by 10 simulated courses)``."""
     if record.estimate_seconds is None:
         return ""
-    when = f"in {about(record.estimate_seconds)}" if record.estimate_seconds else "any moment now"
+    when = (
+        f"in {approximate_duration(record.estimate_seconds)}" if record.estimate_seconds else "any moment now"
+    )
     band = ""
     if record.estimate_band and record.estimate_seconds:
         low, *high = map(durations.write, record.estimate_band)
@@ -182,7 +184,7 @@ def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
             ("ahead of it", ahead(record)),
             (f"blockers{considered}", blockers),
             (f"nearest {'domain' if record.code in _OF_DOMAINS else 'node'}", nearest),
-            ("held by", joined(map(group_title, record.holders))),
+            ("held by", join_words(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
             ("smallest change" if len(record.changes) == 1 else "smallest changes", changes),
             ("what helps", "\n".join(r for r in record.remedies if r not in changes)),
@@ -197,11 +199,11 @@ UNSEEN_SECONDS = 30.0
 
 def _when_late(invocation: Invocation, job: Job) -> str:
     """What to do where nobody has looked at it for long."""
-    doctor = aimed_remedy("windlass doctor", invocation.surroundings.aim)
+    doctor = remedy_with_target("windlass doctor", invocation.surroundings.aim)
     found = f"{doctor} says whether anybody decides"
     if not job.asked:
         return found
-    install = aimed_remedy("windlass install", invocation.surroundings.aim)
+    install = remedy_with_target("windlass install", invocation.surroundings.aim)
     if kinds := _besides(invocation):
         whose = f"{job.asked} decides what was not handed over to Windlass, which stands beside it"
         return f"{whose}\n{install} --adopt {kinds[0]} -q {job.queue}, if Windlass is to decide\n{found}"
@@ -221,7 +223,8 @@ def _besides(invocation: Invocation) -> list[str]:
     client = invocation.client
     spaces = installed_settings.others(client, "")
     found = (
-        unless_refused(lambda at=at: installed_settings.as_installed(client, at).beside, ()) for at in spaces
+        unless_forbidden(lambda at=at: installed_settings.as_installed(client, at).beside, ())
+        for at in spaces
     )
     return [peer.partition(":")[0] for peers in found for peer in peers]
 
@@ -229,7 +232,9 @@ def _besides(invocation: Invocation) -> list[str]:
 def _unexplained(job: Job, late: str) -> str:
     """``late``: what to do where nobody has looked at it for long."""
     unseen = f"PendingEvaluation: {job.asked or 'the scheduler'} has not looked at it yet"
-    gates = f"scheduling gates ({joined(job.gates)}): whoever set them takes them away" if job.gates else ""
+    gates = (
+        f"scheduling gates ({join_words(job.gates)}): whoever set them takes them away" if job.gates else ""
+    )
     return pairs(
         [
             ("why", job.condition_message or unseen),
@@ -250,7 +255,7 @@ def _running(job: Job, trouble: str, *, remote: bool) -> str:
     placeholder = "nothing said what to run, so the box runs a placeholder" if job.placeholder else ""
     return pairs(
         [
-            ("runs on", places(job.nodes, most=20)),
+            ("runs on", nodes_text(job.nodes, most=20)),
             ("pods", f"{up} of {job.members} running"),
             ("trouble", trouble),
             ("devices", device_lines(job)),

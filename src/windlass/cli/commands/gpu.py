@@ -18,7 +18,7 @@ from windlass.cli.nodes.dra_devices import claims_of, slices_of
 from windlass.cli.options import completer, standard
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 from windlass.kits.timestamps import rfc3339_micro
 
 _TRIES = 5
@@ -51,7 +51,7 @@ def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
             if name not in known:
                 invocation.client.get(NODES, name)  # says that it is not there, with the nearest names
         found = [node for node in found if node["metadata"]["name"] in nodes]
-    found.sort(key=lambda node: natural(node["metadata"]["name"]))
+    found.sort(key=lambda node: natural_key(node["metadata"]["name"]))
     claims = claims_of(invocation.client, slices_of(invocation.client))
     rows = device_table.rows_of(found, invocation.client.list(PODS).items, claims)
     if invocation.structured:

@@ -82,7 +82,7 @@ def command(
     reset: bool,
     force_conflicts: bool,
 ) -> int:
-    """Put Windlass into a cluster, or bring it up to date.
+    """Install Windlass in a cluster, or update it.
 
     Where it is installed already, what is not named stays as it is: image, instances, scheduler names, configuration,
     bind guard, sharing of cards. The server checks every object before the first is written.

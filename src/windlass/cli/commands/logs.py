@@ -19,7 +19,7 @@ from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer, duration_seconds, merged, pattern_of
 from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import job_argument, standard
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 
 
 @click.command("logs")
@@ -156,7 +156,7 @@ def _first_containers(pod: dict[str, object]) -> list[str]:
 def _no_such_rank(job: Job, options: LogView) -> WindlassError:
     of_task = options.task is not None and not any(task_of(pod) == options.task for pod in job.pods)
     word, asked, of = ("task", options.task, task_of) if of_task else ("rank", options.rank, rank_of)
-    known = sorted({of(pod) for pod in job.pods} - {""}, key=natural)
+    known = sorted({of(pod) for pod in job.pods} - {""}, key=natural_key)
     return WindlassError(
         "WL-RANK-404",
         f'job "{job.name}" has no {word} {asked}',

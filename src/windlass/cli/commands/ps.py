@@ -15,7 +15,7 @@ from windlass.cli.jobs.reasons import brief
 from windlass.cli.options import queue_flag, standard
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
-from windlass.cli.text import natural, places, plural
+from windlass.cli.text import natural_key, nodes_text, plural
 from windlass.cli.ungrouped_gangs import GANG
 from windlass.kits.timestamps import age, rfc3339
 
@@ -63,7 +63,7 @@ def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:
 
 def order(job: Job) -> tuple[Any, ...]:
     if job.finished:
-        return (9, -job.finished_at, -job.created, natural(job.key))
+        return (9, -job.finished_at, -job.created, natural_key(job.key))
     record = job.explanation if job.waiting else None
     position = (record.position if record is not None else 0) or 1_000_000_000
     return (
@@ -71,7 +71,7 @@ def order(job: Job) -> tuple[Any, ...]:
         job.queue if job.waiting else "",
         position,
         job.created,
-        natural(job.key),
+        natural_key(job.key),
     )
 
 
@@ -92,7 +92,7 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
     if invocation.wide:
         header += ["KIND", "PODS", "NODES"]
         for line, job in zip(rows, jobs, strict=True):
-            line += [job.kind, f"{job.bound}/{job.members}", places(job.nodes, most=1000)]
+            line += [job.kind, f"{job.bound}/{job.members}", nodes_text(job.nodes, most=1000)]
     wide_tables.show(
         invocation,
         header,
@@ -101,11 +101,11 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
         limits=_LIMITS,
         right=("GPUS",),
         least=_LEAST,
-        give_way=give_way,
+        shorten_last=shorten_last,
     )
 
 
-def give_way(text: str, width: int) -> str:
+def shorten_last(text: str, width: int) -> str:
     """Of a job that waits the place in the queue and the time to its start stay; the reason is in ``explain``."""
     reason, mark, position = text.partition(", #")
     room = width - tables.cells(mark + position)

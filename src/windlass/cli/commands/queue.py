@@ -18,7 +18,7 @@ from windlass.cli.queues.queues import VolcanoQueueShare, depths, gather, volcan
 from windlass.cli.queues.settings import parse_settings
 from windlass.cli.queues.share_reasons import reasons
 from windlass.cli.queues.tree_checks import gaps, offered, promised_in_vain
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 
 
 @click.group("queue", cls=NounGroup)
@@ -49,7 +49,7 @@ _SPARE = ("PRIO", "WEIGHT", "BORROW", "STATE", "FAIR", "DESV", "GUAR", "CAP", "R
 def list_queues(invocation: Invocation) -> int:
     """List queues: what they hold, wait for, are due, are guaranteed, deserve and may hold at most."""
     nowhere: dict[str, VolcanoQueueShare] = {}
-    shares = sorted(gather(invocation, nowhere), key=lambda share: natural(share.name))
+    shares = sorted(gather(invocation, nowhere), key=lambda share: natural_key(share.name))
     done = _show(invocation, shares, {})
     _warn(invocation, shares, nowhere)
     return done

@@ -25,7 +25,7 @@ TOLD = Path("/dev/termination-log")
     help="Where --tell writes: what the kubelet shows as the container's termination message.",
 )
 def command(tell: bool, hold: bool, to: Path) -> int:
-    """Hold a card for pods that share it (in a reservation pod)."""
+    """Hold a GPU for pods that share it (in a reservation pod)."""
     if tell == hold:
         raise WindlassError(
             "WL-USE-400", "reserve-card takes --tell or --hold", remedies=("windlass reserve-card --help",)

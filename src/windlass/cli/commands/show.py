@@ -15,7 +15,7 @@ from windlass.cli.jobs.reasons import brief, exit_text
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
-from windlass.cli.text import moment, natural
+from windlass.cli.text import natural_key, timestamp
 from windlass.kits.timestamps import age, rfc3339
 
 
@@ -84,7 +84,7 @@ def _command(job: Job) -> str:
 
 
 def _sorted(job: Job) -> list[dict[str, object]]:
-    return sorted(job.pods, key=lambda pod: natural(rank_of(pod)))
+    return sorted(job.pods, key=lambda pod: natural_key(rank_of(pod)))
 
 
 def _statuses(pod: dict[str, object]) -> list[dict[str, object]]:
@@ -121,7 +121,7 @@ def _row(pod: dict[str, object], now: float) -> list[str]:
     end = _end(pod)
     code = int(str(end.get("exitCode") or 0))
     metadata: dict[str, str] = pod["metadata"]  # type: ignore[assignment]
-    since = moment(metadata.get("creationTimestamp"))
+    since = timestamp(metadata.get("creationTimestamp"))
     return [
         str(record["rank"]),
         str(record["phase"]),

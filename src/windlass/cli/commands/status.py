@@ -19,7 +19,7 @@ from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 from windlass.cli.queues.queues import gather
-from windlass.cli.text import moment, natural, plural
+from windlass.cli.text import natural_key, plural, timestamp
 from windlass.client.transport import Request
 from windlass.kits.timestamps import age
 
@@ -27,7 +27,7 @@ from windlass.kits.timestamps import age
 @click.command("status")
 @standard(namespace=False)
 def command(invocation: Invocation) -> int:
-    """Show the health, the capacity and the queues."""
+    """Show health, capacity and queues."""
     record = gather_status(invocation)
     if invocation.structured:
         emit(invocation, record, names=[str(record["server"].get("url", ""))])
@@ -56,7 +56,7 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
         else:
             (record["server"] if part == "version" else record)[part] = found
             continue
-        problem = errors.aimed(told, invocation.surroundings).as_dict()
+        problem = errors.with_target(told, invocation.surroundings).as_dict()
         problem["remedies"] = [one for one in problem["remedies"] if not _this_command(one)]
         record["problems"].append(problem)
         if not record["server"].get("version"):
@@ -97,7 +97,7 @@ def _readiness(invocation: Invocation) -> str:
 def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
     """The Deployments of Windlass in a cluster; ``None`` where they cannot be seen."""
     client = invocation.client
-    found = errors.where_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    found = errors.if_served(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if found is None:
         return None
     return [
@@ -120,7 +120,7 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
     on: dict[str, resources.Vector] = {}
     for pod in pods:
         name = pod["spec"]["nodeName"]
-        on[name] = quantities.add(on.get(name, {}), resources.of_pod(pod, places.get(name)))
+        on[name] = quantities.add(on.get(name, {}), resources.effective_request(pod, places.get(name)))
     used = resources.total(on.values())
     cards = [NodeDeviceCounts(places.get(name, {}), on.get(name, {})) for name in {**places, **on}]
     ready = sum(1 for node in nodes if _ready(node))
@@ -143,7 +143,7 @@ def _ready(node: dict[str, Any]) -> bool:
 
 
 def _queues(invocation: Invocation) -> list[dict[str, Any]]:
-    return [share.as_record() for share in sorted(gather(invocation), key=lambda s: natural(s.name))]
+    return [share.as_record() for share in sorted(gather(invocation), key=lambda s: natural_key(s.name))]
 
 
 _PARTS: Mapping[str, Callable[[Invocation], Any]] = {
@@ -161,7 +161,7 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     now = invocation.clock.now()
     running = server.get("running", "version" in server)
     health = "well" if record.get("readiness") == "ok" else record.get("readiness") or "not running"
-    up = f", up {age(now - moment(server['started']))}" if server.get("started") else ""
+    up = f", up {age(now - timestamp(server['started']))}" if server.get("started") else ""
     version = (server.get("version") or {}).get("gitVersion", "")
     capacity = record.get("capacity")
     remote = invocation.target.remote

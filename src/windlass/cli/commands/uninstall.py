@@ -11,7 +11,7 @@ from windlass.cli import errors
 from windlass.cli.commands.install import InstallRun, need_cluster, tell_held
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
-from windlass.cli.text import joined
+from windlass.cli.text import join_words
 
 if TYPE_CHECKING:
     from windlass.cli.install.adopt_common import Report
@@ -43,7 +43,7 @@ def command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Take Windlass out of a cluster; queues, jobs and running pods stay.
+    """Remove Windlass from a cluster; queues, jobs and running pods stay.
 
     With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
     with -q Windlass stays for the others.
@@ -86,7 +86,7 @@ def _leaving(invocation: Invocation, namespace: str, *, purge: bool) -> list[Rem
     others = installed_settings.others(invocation.client, namespace)
     if others:
         kinds = "the CustomResourceDefinitions and PriorityClasses" if purge else "the PriorityClasses"
-        invocation.note(f"{kinds} stay, for Windlass in namespace {joined(others)}")
+        invocation.note(f"{kinds} stay, for Windlass in namespace {join_words(others)}")
     plan = remove.everything(invocation.client, namespace, purge=purge, alone=not others)
     remove.check_allowed(invocation.client, plan)
     return plan

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from windlass.cli.errors import check_box
+from windlass.cli.errors import check_is_local
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
@@ -40,8 +40,8 @@ def command(
     detach: bool,
     allow_network_filesystem: bool,
 ) -> int:
-    """Start the control plane on this box."""
-    check_box("up", invocation.surroundings.aim, "install")
+    """Start the control plane on this machine."""
+    check_is_local("up", invocation.surroundings.aim, "install")
     arguments: list[str] = []
     for flag, value in (("--port", port), ("--gpus", gpus), ("--node-name", node_name)):
         if value is not None:

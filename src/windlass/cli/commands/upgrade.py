@@ -20,7 +20,7 @@ FORMATS = ("json", "yaml")
 @click.option("--migrate-storage", is_flag=True, help="Have objects stored in today's version of their kind.")
 @standard(formats=FORMATS)
 def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> int:
-    """Check a cluster before this version is installed.
+    """Check a cluster before an upgrade to this version.
 
     Versions, kinds, objects that would break, the configuration. Ends with 5 where something stands against it.
     """
@@ -38,7 +38,7 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
         return errors.CONFLICT if stops else errors.OK
     aim = invocation.surroundings.aim
     rows = [
-        [finding.level, finding.subject, finding.words, errors.aimed_remedy(finding.remedy, aim)]
+        [finding.level, finding.subject, finding.words, errors.remedy_with_target(finding.remedy, aim)]
         for finding in found
     ]
     invocation.out.write(tables.render(["", "WHAT", "HOW IT STANDS", "WHAT TO DO"], rows))
@@ -48,7 +48,7 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
             f"\n{count} thing{'' if count == 1 else 's'} to be done before this version is installed"
         )
         return errors.CONFLICT
-    install = errors.aimed_remedy("windlass install", aim)
+    install = errors.remedy_with_target("windlass install", aim)
     invocation.out.line(
         f"\nready: {install}, or helm upgrade after windlass crds | kubectl apply --server-side -f -"
     )

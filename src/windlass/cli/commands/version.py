@@ -15,7 +15,7 @@ from windlass.cli.output.formats import emit
 @click.option("--client", "client_only", is_flag=True, help="Only the command's own version.")
 @standard(namespace=False)
 def command(invocation: Invocation, client_only: bool) -> int:
-    """Show the versions of the command and of the server."""
+    """Show the versions of the command and the server."""
     record = {"client": __version__}
     if not client_only:
         import msgspec

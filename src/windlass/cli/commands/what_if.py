@@ -61,7 +61,7 @@ FORMATS = ("json", "yaml", "table")
 @click.option("--now", metavar="TIME", help="The time it is, in RFC 3339 (default: now).")
 @standard(namespace=False, formats=FORMATS)
 def command(invocation: Invocation, now: str | None, **given: Any) -> int:
-    """Show who would start sooner or later if the cluster were different.
+    """Show which jobs would start earlier or later in a changed cluster.
 
     The cluster as it is now (or a dump, with -f) is played forward by the scheduler itself on a virtual clock, with the
     change and without it. How long work runs is drawn from what earlier runs took, or as its owner says. Nothing is

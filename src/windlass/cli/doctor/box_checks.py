@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.cli.errors import where_served
+from windlass.cli.errors import if_served
 from windlass.cli.invocation import Invocation
 from windlass.client.errors import Unreachable
 from windlass.kits.state import NETWORK_FILESYSTEMS, StateError, StateFolder, StateProblem, filesystem_of
@@ -121,7 +121,7 @@ def queues(invocation: Invocation) -> Iterator[CheckResult]:
     are not served, or not for this user. Raises ``StatusError``, ``Unreachable``."""
     from windlass.cli.queues.tree_checks import check
 
-    found = where_served(lambda: list(check(invocation)), None)
+    found = if_served(lambda: list(check(invocation)), None)
     if found is None:
         return
     for gap in found:

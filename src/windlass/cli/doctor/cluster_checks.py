@@ -26,13 +26,13 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli.doctor.box_checks import FAIL, OK, WARN, CheckResult, queues
-from windlass.cli.errors import absent_kinds, unless_refused
+from windlass.cli.errors import absent_kinds, unless_forbidden
 from windlass.cli.install import gpu_sharing, upgrade
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.health import shared_with_itself
 from windlass.cli.resources import allocatable
-from windlass.cli.text import joined, moment, natural, plural
+from windlass.cli.text import join_words, natural_key, plural, timestamp
 from windlass.client.transport import Request
 from windlass.kits.timestamps import age
 
@@ -119,7 +119,7 @@ def _kinds(invocation: Invocation) -> Iterator[CheckResult]:
 
 def _windlass(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
-    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
+    found = unless_forbidden(lambda: client.list(DEPLOYMENTS, labels=PART_OF).items, None)
     if found is None:
         yield CheckResult("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
         return
@@ -133,9 +133,7 @@ def _windlass(invocation: Invocation) -> Iterator[CheckResult]:
         yield CheckResult("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
     spaces = sorted({deployment["metadata"]["namespace"] for deployment in found})
     if len(spaces) > 1:
-        text = (
-            f"is installed in {joined(spaces)}: each has a leader, and they decide on the same pods and jobs"
-        )
+        text = f"is installed in {join_words(spaces)}: each has a leader, and they decide on the same pods and jobs"
         yield CheckResult("windlass", FAIL, text, f"windlass uninstall -n {spaces[-1]}")
     now = invocation.clock.now() - _ahead(invocation)
     for namespace in spaces:
@@ -147,14 +145,14 @@ def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> It
     """Who holds a lease, whether he still renews it, and how his clock goes. ``now``: by the API server's, which notes
     when it was told, too."""
     client = invocation.client
-    lease = unless_refused(lambda: client.find(LEASES, name, namespace), None)
+    lease = unless_forbidden(lambda: client.find(LEASES, name, namespace), None)
     lease = lease or {}
     spec = lease.get("spec") or {}
     remedy = f"kubectl -n {namespace} logs deployment/{name}"
     if not spec.get("holderIdentity") or not spec.get("renewTime"):
         yield CheckResult("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
         return
-    said = moment(spec["renewTime"])
+    said = timestamp(spec["renewTime"])
     told = _noted(lease)
     late = now - told > float(spec.get("leaseDurationSeconds") or 15)
     text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, now - told):.0f} s ago"
@@ -170,22 +168,22 @@ def _leader(invocation: Invocation, name: str, namespace: str, now: float) -> It
 
 def _noted(lease: Json) -> float:
     """When a lease was renewed by the API server's clock; where it does not say, by that of who renewed it."""
-    noted = [moment(one["time"]) for one in lease["metadata"].get("managedFields") or () if renews(one)]
-    return max(noted, default=moment(lease["spec"]["renewTime"]))
+    noted = [timestamp(one["time"]) for one in lease["metadata"].get("managedFields") or () if renews(one)]
+    return max(noted, default=timestamp(lease["spec"]["renewTime"]))
 
 
 def _clocks_of_nodes(invocation: Invocation) -> Iterator[CheckResult]:
     """Whose kubelet renews its lease by another clock than the API server's."""
-    leases = unless_refused(lambda: invocation.client.list(LEASES, _NODE_LEASES).items, [])
+    leases = unless_forbidden(lambda: invocation.client.list(LEASES, _NODE_LEASES).items, [])
     off = {}
     for lease in leases:
-        if said := moment((lease.get("spec") or {}).get("renewTime")):
+        if said := timestamp((lease.get("spec") or {}).get("renewTime")):
             ahead = said - _noted(lease)
             if abs(ahead) >= CLOCK_SECONDS:
                 off[lease["metadata"]["name"]] = ahead
     if off:
         worst = max(off, key=lambda name: abs(off[name]))
-        text = f"of {_some(sorted(off, key=natural))}: {worst} is {_off(off[worst])} the API server's: when their pods "
+        text = f"of {_some(sorted(off, key=natural_key))}: {worst} is {_off(off[worst])} the API server's: when pods "
         text += "started and ended, by which run times are reckoned, is told wrong"
         yield CheckResult("clock", WARN, text, f"timedatectl status, on {worst}")
 
@@ -193,17 +191,17 @@ def _clocks_of_nodes(invocation: Invocation) -> Iterator[CheckResult]:
 def _shared_cards(invocation: Invocation) -> Iterator[CheckResult]:
     """Whether the cards of device plug-ins can be held, where that is switched on."""
     client, name = invocation.client, "shared cards"
-    maps = unless_refused(lambda: client.list(CONFIG_MAPS, labels=gpu_sharing.SETTINGS).items, [])
+    maps = unless_forbidden(lambda: client.list(CONFIG_MAPS, labels=gpu_sharing.SETTINGS).items, [])
     files = [(one.get("data") or {}).get("settings.yaml", "") for one in maps]
     on = [text for text in files if gpu_sharing.is_on(text)]
     if not on:
         return
-    if unless_refused(lambda: client.find(NAMESPACES, gpu_sharing.SPACE), {}) is None:
+    if unless_forbidden(lambda: client.find(NAMESPACES, gpu_sharing.SPACE), {}) is None:
         text = f"namespace {gpu_sharing.SPACE} is not there, so no card can be held"
         yield CheckResult(name, FAIL, text, "windlass install --gpu-sharing")
         return
     for wanted in {gpu_sharing.runtime_class(text) for text in on} - {""}:
-        if unless_refused(lambda one=wanted: client.find(gpu_sharing.RUNTIME_CLASSES, one), {}) is None:
+        if unless_forbidden(lambda one=wanted: client.find(gpu_sharing.RUNTIME_CLASSES, one), {}) is None:
             text = f"there is no runtime class {wanted}, so pods that hold cards are refused"
             remedy = (
                 "the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
@@ -220,7 +218,7 @@ def _shared_cards(invocation: Invocation) -> Iterator[CheckResult]:
 
 def _nodes(invocation: Invocation) -> Iterator[CheckResult]:
     client = invocation.client
-    nodes = unless_refused(lambda: client.list(NODES).items, None)
+    nodes = unless_forbidden(lambda: client.list(NODES).items, None)
     if nodes is None:
         return
     unready = [node["metadata"]["name"] for node in nodes if not _is_ready(node)]
@@ -245,7 +243,7 @@ def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> It
     replicated = {node["metadata"]["name"]: node for node in nodes if _replicates(node)}
     if not replicated:
         return
-    pods = unless_refused(lambda: invocation.client.list(PODS, None).items, [])
+    pods = unless_forbidden(lambda: invocation.client.list(PODS, None).items, [])
     told = []
     for pod in pods:
         node = replicated.get((pod.get("spec") or {}).get("nodeName") or "")
@@ -253,7 +251,7 @@ def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> It
         if words:
             told.append((f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", words))
     if told:
-        told.sort(key=lambda pair: natural(pair[0]))
+        told.sort(key=lambda pair: natural_key(pair[0]))
         more = f"; {plural(len(told) - 1, 'more pod')} likewise" if len(told) > 1 else ""
         remedy = (
             "ask for one unit per pod there, or keep the pod off by the label nvidia.com/gpu.sharing-strategy"

@@ -17,7 +17,7 @@ from typing import Any
 
 from windlass.api.devices import assignment_annotations
 from windlass.api.resources import PODS, Resource
-from windlass.cli.errors import unless_refused
+from windlass.cli.errors import unless_forbidden
 from windlass.client.blocking import BlockingClient
 from windlass.client.transport import Request
 
@@ -96,7 +96,7 @@ def can_inject(client: BlockingClient) -> bool:
 
 def held(client: BlockingClient) -> list[Json] | None:
     """The pods that hold cards; None where this user may not see them. Raises ``StatusError``, ``Unreachable``."""
-    return unless_refused(lambda: client.list(PODS, SPACE).items, None)
+    return unless_forbidden(lambda: client.list(PODS, SPACE).items, None)
 
 
 def leaving(client: BlockingClient) -> list[Json]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
-from windlass.cli.errors import unless_refused
+from windlass.cli.errors import unless_forbidden
 from windlass.cli.install import gpu_sharing, objects
 from windlass.cli.install.bind_guard import kept_proof
 from windlass.cli.install.objects import (
@@ -64,7 +64,7 @@ def as_installed(client: BlockingClient, namespace: str) -> InstallOptions:
 def others(client: BlockingClient, namespace: str) -> list[str]:
     """Other namespaces in which Windlass is installed, by helm or not; none where this user may not look. Raises
     ``StatusError``, ``Unreachable``."""
-    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=objects.PART_OF).items, [])
+    found = unless_forbidden(lambda: client.list(DEPLOYMENTS, labels=objects.PART_OF).items, [])
     return sorted({obj["metadata"]["namespace"] for obj in found} - {namespace})
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from windlass.api.resources import BATCH_JOBS, COMMANDS, PODS, VOLCANO_JOBS
-from windlass.cli.errors import aimed_remedy, where_served
+from windlass.cli.errors import if_served, remedy_with_target
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.jobs import Job, Object
 from windlass.cli.text import plural
-from windlass.cli.ungrouped_gangs import makers_of
+from windlass.cli.ungrouped_gangs import controllers_of
 
 
 def terminate(invocation: Invocation, name: str, namespace: str, reason: str) -> None:
@@ -39,7 +39,7 @@ def end(invocation: Invocation, job: Job, reason: str) -> str:
     if job.kind == "Job":
         terminate(invocation, job.name, job.namespace, reason)
         return "is being ended"
-    makers = makers_of(job.pods)
+    makers = controllers_of(job.pods)
     if job.kind != "Pod" and len(makers) == 1 and _is_own_master(invocation, makers[0], job.namespace):
         owner = makers[0]
         invocation.client.delete(
@@ -49,7 +49,7 @@ def end(invocation: Invocation, job: Job, reason: str) -> str:
     for pod in job.pods:
         invocation.client.delete(PODS, pod["metadata"]["name"], job.namespace, uid=pod["metadata"]["uid"])
     for owner in makers:
-        remedy = aimed_remedy(_ending_of(owner, job.namespace), invocation.surroundings.aim)
+        remedy = remedy_with_target(_ending_of(owner, job.namespace), invocation.surroundings.aim)
         invocation.warn(f"{owner['kind']} {owner['name']} may make such pods anew: {remedy}")
     return "deleted" if job.kind == "Pod" else f"{plural(len(job.pods), 'pod')} deleted"
 
@@ -58,7 +58,7 @@ def _is_own_master(invocation: Invocation, owner: Object, namespace: str) -> boo
     """Whether it is a batch Job that nobody else would make anew."""
     if (owner.get("apiVersion"), owner.get("kind")) != (BATCH_JOBS.api_version, BATCH_JOBS.kind):
         return False
-    found = where_served(lambda: invocation.client.find(BATCH_JOBS, owner["name"], namespace), None)
+    found = if_served(lambda: invocation.client.find(BATCH_JOBS, owner["name"], namespace), None)
     if found is None or found["metadata"].get("uid") != owner["uid"]:
         return False
     return not any(one.get("controller") for one in found["metadata"].get("ownerReferences") or ())

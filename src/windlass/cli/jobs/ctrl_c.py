@@ -19,8 +19,8 @@ def detach(invocation: Invocation, job: Job) -> int:
     name = job.name
     invocation.note(f"\ndetached; {name} goes on")
     aim = invocation.surroundings.aim
-    invocation.note(f"come back: {errors.aimed_remedy(f'windlass logs -f {name}', aim)}")
-    invocation.note(f"end it:    {errors.aimed_remedy(f'windlass cancel {name}', aim)}")
+    invocation.note(f"come back: {errors.remedy_with_target(f'windlass logs -f {name}', aim)}")
+    invocation.note(f"end it:    {errors.remedy_with_target(f'windlass cancel {name}', aim)}")
     if not invocation.err.interactive:
         return errors.INTERRUPTED
     invocation.note("(Ctrl-C again: cancel)")

@@ -8,7 +8,7 @@ from typing import Any
 from windlass.api.resources import EVENTS
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
-from windlass.cli.text import moment
+from windlass.cli.text import timestamp
 from windlass.kits.timestamps import age
 
 
@@ -37,7 +37,7 @@ def when(event: Mapping[str, Any]) -> float:
     series = event.get("series") or {}
     stamps = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     metadata = event.get("metadata") or {}
-    return max(moment(text) for text in (*stamps, metadata.get("creationTimestamp")))
+    return max(timestamp(text) for text in (*stamps, metadata.get("creationTimestamp")))
 
 
 def lines(

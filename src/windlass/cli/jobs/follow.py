@@ -25,7 +25,7 @@ from windlass.cli.jobs.log_lines import LogView, Printer
 from windlass.cli.jobs.log_stream import LogFeed, LogLine
 from windlass.cli.jobs.reasons import exit_text, waiting
 from windlass.cli.jobs.watch import Changes, Watched
-from windlass.cli.text import places
+from windlass.cli.text import nodes_text
 from windlass.cli.ungrouped_gangs import GANG
 
 HEARTBEAT_TERMINAL_SECONDS = 10.0
@@ -212,7 +212,7 @@ class Follower:
             if not job.nodes:
                 self._phases.show(f"{job.name}: {job.state.lower()}")
                 return
-            what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {places(job.nodes)}"
+            what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {nodes_text(job.nodes)}"
             self._phases.show(f"{job.name}: starting {what}")
         else:
             self._tell_running()
@@ -226,7 +226,7 @@ class Follower:
         )
         if begun and nodes and not self._running_told:
             self._running_told = True
-            self._phases.settle(f"{job.name}: running on {places(nodes)}")
+            self._phases.settle(f"{job.name}: running on {nodes_text(nodes)}")
 
     @property
     def _young(self) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 from windlass.api.devices.plugin_units import more_units_than_devices
 from windlass.api.resources import NODES, PODS
 from windlass.cli import resources
-from windlass.cli.errors import unless_refused
+from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import events
 from windlass.cli.jobs.jobs import Job, unready
 from windlass.cli.nodes import overcommitted
-from windlass.cli.text import moment, natural, plural
+from windlass.cli.text import natural_key, plural, timestamp
 from windlass.kits.timestamps import age
 
 _NODES = 32
@@ -34,8 +34,8 @@ def ailing(invocation: Invocation, job: Job) -> str:
 
 def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
     client, now = invocation.client, invocation.clock.now()
-    for name in sorted(job.nodes, key=natural)[:_NODES]:
-        node = unless_refused(lambda name=name: client.find(NODES, name), {})
+    for name in sorted(job.nodes, key=natural_key)[:_NODES]:
+        node = unless_forbidden(lambda name=name: client.find(NODES, name), {})
         state = "is gone" if node is None else _unready(node, now)
         if state:
             yield f"{name} {state}: what is said of its {plural(job.nodes[name], 'pod')} may be old"
@@ -58,7 +58,7 @@ def shared_with_itself(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
 
 def _overfull(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:
     """What all pods of a node, of whatever job, hold beyond what it has, as far as this user may see them."""
-    found = unless_refused(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
+    found = unless_forbidden(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
     return overcommitted.beyond(node, [pod for pod in found if resources.holds_resources(pod)])
 
 
@@ -68,14 +68,14 @@ def _unready(node: Mapping[str, Any], now: float) -> str:
     ready = next((one for one in conditions if one.get("type") == "Ready"), None)
     if ready is None or ready.get("status") == "True":
         return ""
-    since = moment(ready.get("lastTransitionTime"))
+    since = timestamp(ready.get("lastTransitionTime"))
     return "is not ready" + (f" for {age(now - since)}" if since else "")
 
 
 def _of_pods(job: Job, now: float) -> Iterator[str]:
     stuck: dict[str, list[float]] = {}
     for pod in job.pods:
-        end = moment(pod["metadata"].get("deletionTimestamp"))
+        end = timestamp(pod["metadata"].get("deletionTimestamp"))
         node = (pod.get("spec") or {}).get("nodeName")
         if end and node and now - end > _LATE_SECONDS:
             stuck.setdefault(node, []).append(end)
@@ -90,11 +90,11 @@ def _of_unready(invocation: Invocation, job: Job, now: float) -> Iterator[str]:
     if not found:
         return
     told = {}
-    for event in unless_refused(lambda: events.of(invocation, [pod for pod, _ in found]), []):
+    for event in unless_forbidden(lambda: events.of(invocation, [pod for pod, _ in found]), []):
         if event.get("reason") == "Unhealthy":
             told[(event.get("involvedObject") or {}).get("uid")] = str(event.get("message") or "").strip()
     for pod, condition in found[:_PODS]:
-        since = moment(condition.get("lastTransitionTime"))
+        since = timestamp(condition.get("lastTransitionTime"))
         late = f" for {age(now - since)}" if since else ""
         why = told.get(pod["metadata"].get("uid")) or condition.get("message") or "nothing says why"
         yield f"{pod['metadata']['name']} is not ready{late}: {why}"

@@ -11,7 +11,7 @@ import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
-from windlass.cli.foreign_commands import OPTIONS, directives, slurm_time
+from windlass.cli.foreign_commands import OPTIONS, duration_from_slurm, slurm_directives
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import stdin_notice
 from windlass.cli.jobs.job_builder import JobRequest, base_name, environment_of, job_of
@@ -103,7 +103,7 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
 
 def _time_limit(text: str) -> int:
     """Seconds. A bare number is refused: it is minutes in Slurm, and seconds elsewhere."""
-    meant = slurm_time(text)
+    meant = duration_from_slurm(text)
     if not meant:
         return duration_seconds("--time", text, least=1)
     plain = text.isdecimal()
@@ -138,7 +138,7 @@ def make(invocation: Invocation, request: JobRequest, progress: Callable[[str], 
 
 
 def _note_directives(invocation: Invocation, request: JobRequest) -> None:
-    script, found = directives(request.command, Path(request.workdir or os.getcwd()))
+    script, found = slurm_directives(request.command, Path(request.workdir or os.getcwd()))
     if script:
         told = (f"{one} ({OPTIONS[one]})" if OPTIONS.get(one, one) != one else one for one in found)
         invocation.note(
@@ -149,7 +149,7 @@ def _note_directives(invocation: Invocation, request: JobRequest) -> None:
 def _taken(name: str, base: str) -> WindlassError:
     return WindlassError(
         "WL-JOB-409",
-        f'job "{name}" exists already',
+        f'job "{name}" already exists',
         evidence="a job keeps its name and its logs until it is deleted; the new one was not submitted",
         remedies=(
             f"windlass delete vcjob {name}",
@@ -159,7 +159,7 @@ def _taken(name: str, base: str) -> WindlassError:
 
 
 def _ensure_running(invocation: Invocation, request: JobRequest, progress: Callable[[str], None]) -> None:
-    from windlass.cli.bootstrap import is_ready, is_running, last_choices, start
+    from windlass.cli.bootstrap import is_ready, is_running, last_options, start
 
     state = invocation.target.state
     running = is_running(state)
@@ -169,7 +169,7 @@ def _ensure_running(invocation: Invocation, request: JobRequest, progress: Calla
         discovery,  # a tenth of the time that the command takes on a box that runs
     )
 
-    chosen = last_choices(state)
+    chosen = last_options(state)
     pretends = str(chosen.get("gpus", "")).startswith("simulated:")
     if not running and (request.gpus or request.gpu_memory) and not (pretends or discovery.has_files()):
         raise no_gpus(max(1, request.gpus), running=False)

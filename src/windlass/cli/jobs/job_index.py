@@ -15,7 +15,7 @@ from windlass.api.resources import (
     VOLCANO_JOBS,
 )
 from windlass.cli import ungrouped_gangs
-from windlass.cli.errors import check_namespace, missing, where_served
+from windlass.cli.errors import check_namespace, if_served, missing
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.jobs import OTHER_GROUPS, Job, Object
 from windlass.cli.ungrouped_gangs import GANG
@@ -42,7 +42,7 @@ def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]
     """Groups of other APIs than Volcano's; none of a kind that the cluster does not know, or this user may not see."""
     found: list[Object] = []
     for resource in OTHER_GROUPS.values():
-        items = where_served(lambda kind=resource: client.list(kind, namespace).items, [])
+        items = if_served(lambda kind=resource: client.list(kind, namespace).items, [])
         found += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
     return found
 
@@ -71,7 +71,9 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
             by_gang.setdefault(gang, []).append(pod)
         else:
             loose.append(pod)
-    without = [Job(GANG, ungrouped_gangs.stand_in(key, members), members) for key, members in by_gang.items()]
+    without = [
+        Job(GANG, ungrouped_gangs.gang_object(key, members), members) for key, members in by_gang.items()
+    ]
     singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
     return [*by_job.values(), *by_group.values(), *without, *singles]
 
@@ -184,7 +186,7 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
 
 def _other_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
     for resource in OTHER_GROUPS.values():
-        found = where_served(lambda kind=resource: client.find(kind, name, namespace), None)
+        found = if_served(lambda kind=resource: client.find(kind, name, namespace), None)
         if found is not None:
             return found
     return None
@@ -213,4 +215,4 @@ def _gang_now(invocation: Invocation, gang: Job) -> Job | None:
     pods = [p for p in invocation.client.list(PODS, gang.namespace).items if ungrouped_gangs.key_of(p) == key]
     if not pods:
         return None
-    return Job(GANG, ungrouped_gangs.stand_in(key, pods), pods, seen=invocation.clock.now())
+    return Job(GANG, ungrouped_gangs.gang_object(key, pods), pods, seen=invocation.clock.now())

@@ -25,7 +25,7 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.cli import resources
-from windlass.cli.text import condition, created, moment
+from windlass.cli.text import condition, created, timestamp
 from windlass.cli.ungrouped_gangs import GANG
 
 Object = dict[str, Any]
@@ -164,9 +164,9 @@ class Job:
         if self.kind == "Job":
             return resources.job_request(self.obj)
         if self.kind == "Pod":
-            return resources.of_pod(self.obj)
+            return resources.effective_request(self.obj)
         if self.pods:
-            return resources.total(resources.of_pod(pod) for pod in self.pods)
+            return resources.total(resources.effective_request(pod) for pod in self.pods)
         return resources.vector((self.obj.get("spec") or {}).get("minResources"))
 
     @property
@@ -276,9 +276,9 @@ class Job:
         if not self.finished:
             return 0.0
         status = self.obj.get("status") or {}
-        ends = [moment((status.get("state") or {}).get("lastTransitionTime"))]
+        ends = [timestamp((status.get("state") or {}).get("lastTransitionTime"))]
         ends += [
-            moment(end.get("finishedAt"))
+            timestamp(end.get("finishedAt"))
             for pod in self.pods
             for end in _terminations(pod)
             if self.kind != "Job"
@@ -308,7 +308,7 @@ class Job:
             for end in _terminations(pod):
                 code = int(end.get("exitCode") or 0)
                 if code or pod_phase(pod) == "Failed":
-                    when, name = moment(end.get("finishedAt")), pod["metadata"]["name"]
+                    when, name = timestamp(end.get("finishedAt")), pod["metadata"]["name"]
                     ends.append((not code, code in _ENDED_BY_OTHERS, when, name, pod, code))
         if not ends:
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from windlass.api.errors import WindlassError
 from windlass.cli.terminal import RANK_COLOURS, Terminal
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 from windlass.kits import durations
 
 COLLAPSE_SECONDS = 0.15
@@ -146,7 +146,7 @@ class Printer:
 
 def span(ranks: list[str]) -> str:
     """``0-3``, ``0,2,5``, ``worker-0..worker-3``: ranks in few characters."""
-    ordered = sorted(ranks, key=natural)
+    ordered = sorted(ranks, key=natural_key)
     numbers = [int(rank) for rank in ordered if rank.isdigit()]
     if len(numbers) == len(ordered):
         if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -177,7 +177,7 @@ def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[
 
     feeds = [
         stamped(rank, number, start())
-        for number, (rank, start) in enumerate(sorted(streams.items(), key=lambda item: natural(item[0])))
+        for number, (rank, start) in enumerate(sorted(streams.items(), key=lambda item: natural_key(item[0])))
     ]
     for stamp, _, _, rank, text in heapq.merge(*feeds):
         yield rank, stamp, text

@@ -14,7 +14,7 @@ from windlass.api.devices import node_annotation
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES
 from windlass.cli import resources
-from windlass.cli.errors import missing, nearest, unless_refused
+from windlass.cli.errors import missing, nearest, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
 from windlass.cli.jobs.preflight_topology import check_domains
@@ -129,7 +129,7 @@ def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     it does not have yet: there the job is submitted, and a note says so. Raises :class:`WindlassError`."""
     _check_queue(invocation, request)
     _check_priority(invocation, request)
-    nodes = unless_refused(lambda: invocation.client.list(NODES).items, None)
+    nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
     if nodes is None:
         return
     try:
@@ -239,7 +239,7 @@ def _check_priority(invocation: Invocation, request: JobRequest) -> None:
     client = invocation.client
     if (
         not request.priority
-        or unless_refused(lambda: client.find(PRIORITY_CLASSES, request.priority), {}) is not None
+        or unless_forbidden(lambda: client.find(PRIORITY_CLASSES, request.priority), {}) is not None
     ):
         return
     known = sorted(item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items)
@@ -256,9 +256,9 @@ def _check_priority(invocation: Invocation, request: JobRequest) -> None:
 
 def _check_queue(invocation: Invocation, request: JobRequest) -> None:
     client = invocation.client
-    queue = unless_refused(lambda: client.find(QUEUES, request.queue), {})
+    queue = unless_forbidden(lambda: client.find(QUEUES, request.queue), {})
     if queue is None:
-        known = unless_refused(lambda: client.list(QUEUES).items, [])
+        known = unless_forbidden(lambda: client.list(QUEUES).items, [])
         raise missing("queues", request.queue, [item["metadata"]["name"] for item in known])
     state = (queue.get("status") or {}).get("state") or "Open"
     if state != "Open":

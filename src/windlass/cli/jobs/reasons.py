@@ -8,7 +8,7 @@ from windlass.api.generated_names import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, NodesRequested, Reason
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_text, unready
-from windlass.cli.text import about, joined, places, plural, resource_text
+from windlass.cli.text import approximate_duration, join_words, nodes_text, plural, resource_text
 from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -71,7 +71,7 @@ def brief(job: Job) -> str:
     elif job.waiting:
         text = waiting(job)
     else:
-        text = places(job.nodes)
+        text = nodes_text(job.nodes)
         if job.state == "Starting":
             up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
             text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
@@ -86,7 +86,7 @@ def waiting(job: Job) -> str:
     record = job.explanation
     if record is None:
         if job.gates:
-            return f"held by {joined(job.gates)}"
+            return f"held by {join_words(job.gates)}"
         unseen = SHORT[Reason.PENDING_EVALUATION]
         return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
     asked = f"nodes asked for: {request_line(record.asked, job.seen)}" if record.asked is not None else ""
@@ -94,7 +94,7 @@ def waiting(job: Job) -> str:
     if record.position:
         parts.append(f"#{record.position}")
     if record.estimate_seconds is not None:
-        parts.append(about(record.estimate_seconds) if record.estimate_seconds else "due")
+        parts.append(approximate_duration(record.estimate_seconds) if record.estimate_seconds else "due")
     return ", ".join(parts)
 
 
@@ -209,4 +209,4 @@ def short_names(text: str) -> str:
 def ahead(record: Explanation, most: int = 5) -> str:
     names = [group_title(name) for name in record.ahead[:most]]
     more = len(record.ahead) - most
-    return joined([*names, plural(more, "more", "more")] if more > 0 else names)
+    return join_words([*names, plural(more, "more", "more")] if more > 0 else names)

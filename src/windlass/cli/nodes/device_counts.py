@@ -65,7 +65,7 @@ class NodeDeviceCounts:
             for resource, units in sorted(have.items())
             if resource in self._units and units
         )
-        self.usable = self.milli_of(have) + resources.carved(node)
+        self.usable = self.milli_of(have) + resources.dynamic_mig_milli(node)
         """What can be had of its cards: of a card that is sliced, what its slices are of it."""
         self.used = self.milli_of(taken)
         self.total = max(self.usable, self._cards(node, have))
@@ -82,7 +82,7 @@ class NodeDeviceCounts:
         """So many cards stand behind it all."""
         whole = sum(units for name, units in have.items() if name not in self._units)
         told = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
-        carved, fixed = resources.carved(node), sum(card.mig and not card.dynamic for card in told)
+        carved, fixed = resources.dynamic_mig_milli(node), sum(card.mig and not card.dynamic for card in told)
         return whole + carved + WHOLE * (fixed or plugin_units.devices_of_units(have, self._labels))
 
 

@@ -15,7 +15,7 @@ from windlass.cli.nodes.device_counts import NodeDeviceCounts
 from windlass.cli.nodes.dra_devices import ListedGpus, claims_of, listed_gpus, slices_of
 from windlass.cli.output import wide_tables
 from windlass.cli.output.formats import emit
-from windlass.cli.text import age_of, condition, natural
+from windlass.cli.text import age_of, condition, natural_key
 
 if TYPE_CHECKING:
     from windlass.cli.nodes.stranded import Stranded
@@ -25,7 +25,7 @@ _HEADER = ("NODE", "STATE", "GPUS", "FREE", "UNITS", "STRANDED", "CPU", "MEMORY"
 
 def show(invocation: Invocation) -> int:
     """Print it; returns the exit status."""
-    nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
+    nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural_key(n["metadata"]["name"]))
     pods = invocation.client.list(PODS).items
     on: dict[str, list[dict[str, Any]]] = {}
     for pod in filter(resources.holds_resources, pods):
@@ -109,7 +109,7 @@ def _record(
 ) -> dict[str, Any]:
     """What is told of one node; ``units`` holds :class:`windlass.cli.nodes.device_counts.UnitCounts`."""
     have = resources.allocatable(node)
-    held = [resources.of_pod(pod, node) for pod in pods]
+    held = [resources.effective_request(pod, node) for pod in pods]
     used = resources.total(held)
     cards = NodeDeviceCounts(node, used)
     holders: dict[str, int] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from windlass.api import quantities
 from windlass.api.devices.assignment_annotations import RESERVATIONS_KAI
 from windlass.cli import resources
-from windlass.cli.text import joined, resource_text
+from windlass.cli.text import join_words, resource_text
 
 Object = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ def beyond(node: Object, pods: Sequence[Object]) -> str:
     """``2 GPUs and 4 CPUs more than it has``; empty for a node that has what its pods hold. Claims for devices are left
     out, and cards that KAI's reservations and those who share them both count."""
     have = resources.allocatable(node)
-    used = resources.total(resources.of_pod(pod, node) for pod in pods)
+    used = resources.total(resources.effective_request(pod, node) for pod in pods)
     by_kai = any(pod["metadata"].get("namespace") == RESERVATIONS_KAI for pod in pods)
     over = {
         name: used.get(name, 0) - have.get(name, 0) - _carved(name, node)
@@ -28,7 +28,7 @@ def beyond(node: Object, pods: Sequence[Object]) -> str:
     told = (
         resource_text(name, quantities.from_units(name, units)) for name, units in over.items() if units > 0
     )
-    return f"{text} more than it has" if (text := joined(told)) else ""
+    return f"{text} more than it has" if (text := join_words(told)) else ""
 
 
 def _looked_at(node: Object) -> Iterator[str]:
@@ -39,7 +39,7 @@ def _looked_at(node: Object) -> Iterator[str]:
 
 
 def _carved(name: str, node: Object) -> int:
-    return resources.carved(node) if quantities.is_device(name) else 0
+    return resources.dynamic_mig_milli(node) if quantities.is_device(name) else 0
 
 
 def warning(name: str, over: str) -> str:

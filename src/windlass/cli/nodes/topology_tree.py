@@ -10,7 +10,7 @@ from typing import Any
 from windlass.api import views
 from windlass.api.devices.assignment_annotations import WHOLE
 from windlass.cli.nodes.device_table import DeviceRow, rows_of
-from windlass.cli.text import condition, natural
+from windlass.cli.text import condition, natural_key
 from windlass.model.nodes.topology import TopologyIndex
 from windlass.spi.topology import HYPERNODE
 
@@ -90,7 +90,7 @@ def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[NodePosit
         )
         free = _milli(row for row in there if row.card.healthy and not row.holdings) if open_ else 0
         found.append(NodePosition(name, node["metadata"].get("labels") or {}, devices, free, open_))
-    return sorted(found, key=lambda place: natural(place.name))
+    return sorted(found, key=lambda place: natural_key(place.name))
 
 
 def _milli(rows: Iterable[DeviceRow]) -> int:
@@ -120,10 +120,10 @@ def of_hypernodes(book: TopologyIndex, places: Sequence[NodePosition]) -> Branch
         key = f"{HYPERNODE}tier-{tier}"
         kind = f"tier {tier} ({names[tier]})" if tier in names else f"tier {tier}"
         inside = [place for place in places if carried[place.name].get(key) == name]
-        below = sorted((n for n in book.hypernodes if book.parent_of(n) == name), key=natural)
+        below = sorted((n for n in book.hypernodes if book.parent_of(n) == name), key=natural_key)
         return Branch(name, kind, inside, [branch(child) for child in below])
 
-    tops = sorted((name for name in book.hypernodes if not book.parent_of(name)), key=natural)
+    tops = sorted((name for name in book.hypernodes if not book.parent_of(name)), key=natural_key)
     found = [branch(name) for name in tops]
     outside = [place for place in places if not carried[place.name]]
     if outside:
@@ -146,7 +146,7 @@ def _below(levels: list[tuple[str, str]], places: Sequence[NodePosition]) -> lis
         values.setdefault(place.labels.get(label, ""), []).append(place)
     found = [
         Branch(value, shown, values[value], _below(finer, values[value]))
-        for value in sorted(values, key=natural)
+        for value in sorted(values, key=natural_key)
         if value
     ]
     if "" in values and found:

@@ -18,8 +18,8 @@ def show(invocation: Invocation, name: str | None) -> int:
     """The trees of that name, or of all HyperNodes and Topologies, on the output; returns the exit status."""
     client = invocation.client
     nodes = client.list(NODES).items
-    hypernodes = errors.where_served(lambda: client.list(HYPERNODES).items, [])
-    topologies = errors.where_served(lambda: client.list(KAI_TOPOLOGIES).items, [])
+    hypernodes = errors.if_served(lambda: client.list(HYPERNODES).items, [])
+    topologies = errors.if_served(lambda: client.list(KAI_TOPOLOGIES).items, [])
     book = topology_tree.book_of(hypernodes, topologies, nodes)
     places = topology_tree.places_of(nodes, client.list(PODS).items)
     found: list[Branch] = []

@@ -22,7 +22,7 @@ def show(
     limits: Sequence[int] = (),
     right: Sequence[str] = (),
     least: int = 0,
-    give_way: Callable[[str, int], str] = tables.shorten,
+    shorten_last: Callable[[str, int], str] = tables.shorten,
 ) -> None:
     """Print a table.
 
@@ -33,7 +33,7 @@ def show(
     width = room(invocation)
     if not tables.too_wide(header, rows, width):
         limits = ()
-    gone = tables.left_out(header, rows, width, spare, limits=limits, least=least)
+    gone = tables.columns_to_drop(header, rows, width, spare, limits=limits, least=least)
     kept = [at for at, name in enumerate(header) if name not in gone]
     invocation.out.write(
         tables.render(
@@ -42,7 +42,7 @@ def show(
             width=width,
             limits=[limits[at] for at in kept] if limits else (),
             right=frozenset(at for at, name in enumerate(header[at] for at in kept) if name in right),
-            give_way=give_way,
+            shorten_last=shorten_last,
         )
     )
     if gone:

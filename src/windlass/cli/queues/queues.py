@@ -14,11 +14,11 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
 from windlass.api.views import DEFAULT_SCHEDULER, decode_kai_queue
 from windlass.cli import resources
-from windlass.cli.errors import unless_refused
+from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_index import fetch
 from windlass.cli.jobs.jobs import Job
-from windlass.cli.text import natural
+from windlass.cli.text import natural_key
 from windlass.engine.decision import QueueUsage
 from windlass.engine.diagnosis.share_messages import lending
 from windlass.model.queues.engine_queue import KAI, kai_queue_of, shown
@@ -194,7 +194,7 @@ def gather(
     the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
     gets the same of queues that do not exist, by their names."""
     shares, kai = volcano_shares(invocation), _kai(invocation)
-    everything = unless_refused(lambda: fetch(invocation, None), None)
+    everything = unless_forbidden(lambda: fetch(invocation, None), None)
     if everything is None:
         for share in shares.values():
             share.take_told()
@@ -324,7 +324,7 @@ def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, M
     held = [pod for job in found for pod in job.pods if resources.holds_resources(pod)]
     if not any(resources.shares_text(pod) for pod in held):
         return {}
-    found = unless_refused(lambda: invocation.client.list(NODES).items, [])
+    found = unless_forbidden(lambda: invocation.client.list(NODES).items, [])
     return {node["metadata"]["name"]: node for node in found}
 
 
@@ -338,9 +338,11 @@ def _of_the_cluster(job: Job) -> bool:
 def _count(shares: Mapping[str, VolcanoQueueShare], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
     """Enter a job in its queue and those above."""
     bound = [pod for pod in job.pods if resources.holds_resources(pod)]
-    held = resources.total(resources.of_pod(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)
+    held = resources.total(
+        resources.effective_request(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound
+    )
     asked = job.request
-    left = _beyond(asked, resources.total(map(resources.of_pod, bound)))
+    left = _beyond(asked, resources.total(map(resources.effective_request, bound)))
     name, seen = job.queue, set()
     if job.names_kai_queue and KAI + name in shares:
         name = KAI + name
@@ -367,7 +369,7 @@ def depths(shares: Sequence[VolcanoQueueShare]) -> list[tuple[VolcanoQueueShare,
     ordered: list[tuple[VolcanoQueueShare, int]] = []
 
     def walk(parent: str, depth: int) -> None:
-        for share in sorted(children.get(parent, ()), key=lambda one: natural(one.name)):
+        for share in sorted(children.get(parent, ()), key=lambda one: natural_key(one.name)):
             ordered.append((share, depth))
             walk(share.key, depth + 1)
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from windlass.api import quantities
 from windlass.api.resources import NODES
 from windlass.cli import resources
-from windlass.cli.errors import unless_refused
+from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.queues.queues import VolcanoQueueShare, above, gather
-from windlass.cli.text import natural, plural, resource_text
+from windlass.cli.text import natural_key, plural, resource_text
 
 
 class Gap(NamedTuple):
@@ -36,7 +36,7 @@ def offered(invocation: Invocation, shares: Sequence[VolcanoQueueShare]) -> reso
     """What all nodes have together; ``None`` where nothing is guaranteed, or this user may not see nodes."""
     if not any(share.amounts.get("guarantee") for share in shares):
         return None
-    nodes = unless_refused(lambda: invocation.client.list(NODES).items, None)
+    nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
     return None if nodes is None else resources.total(map(resources.allocatable, nodes))
 
 
@@ -85,7 +85,7 @@ def promised_in_vain(shares: Sequence[VolcanoQueueShare], offered: resources.Vec
 
     names = {name for share in shares for name in share.amounts.get("guarantee", {}) if "@" not in name}
     for name in sorted(names):
-        promised = sorted(of("", name), key=lambda pair: (-pair[1], natural(pair[0].name)))
+        promised = sorted(of("", name), key=lambda pair: (-pair[1], natural_key(pair[0].name)))
         units = sum(amount for _, amount in promised)
         if units <= offered.get(name, 0):
             continue

@@ -27,7 +27,7 @@ from windlass.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from windlass.cli.errors import where_served
+from windlass.cli.errors import if_served
 from windlass.cli.install.objects import NAMESPACE
 from windlass.client.blocking import BlockingClient
 from windlass.model.cluster.snapshot import KINDS
@@ -82,9 +82,9 @@ def own_config_map(client: BlockingClient, name: str) -> dict[str, Any] | None:
     """The ConfigMap of this name of the Windlass that runs on a cluster, in whichever namespace it is installed: where
     there are several, the usual one comes first, then by name. Who may not look through all namespaces looks in the
     usual one. ``None`` where there is none, or the user may not read it. Raises ``StatusError``, ``Unreachable``."""
-    everywhere = where_served(lambda: client.list(CONFIG_MAPS, fields=f"metadata.name={name}").items, None)
+    everywhere = if_served(lambda: client.list(CONFIG_MAPS, fields=f"metadata.name={name}").items, None)
     if everywhere is None:
-        return where_served(lambda: client.find(CONFIG_MAPS, name, NAMESPACE), None)
+        return if_served(lambda: client.find(CONFIG_MAPS, name, NAMESPACE), None)
     spaces = {found["metadata"]["namespace"]: found for found in everywhere}
     return next((spaces[space] for space in (NAMESPACE, *sorted(spaces)) if space in spaces), None)
 
@@ -95,7 +95,7 @@ def policy(client: BlockingClient, on_box: bool) -> str:
     if not on_box:
         return ((own_config_map(client, "windlass-scheduler") or {}).get("data") or {}).get(CONFIG_KEY) or ""
     name, namespace = CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
-    found = where_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)
+    found = if_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)
     data = (found or {}).get("data") or {}
     if not data:
         return ""

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
-from windlass.cli.errors import where_served
+from windlass.cli.errors import if_served
 from windlass.cli.invocation import Invocation
 from windlass.cli.simulate import live_cluster
 from windlass.cli.simulate.trace_files import read_table, wrong_trace
@@ -74,7 +74,7 @@ def kept_of(client: BlockingClient, on_box: bool) -> Mapping[str, Any] | None:
     """The ConfigMap in which the scheduler keeps what it has learned, in its own namespace. Raises ``StatusError``,
     ``Unreachable``."""
     if on_box:
-        return where_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
+        return if_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
     return live_cluster.own_config_map(client, NAME)
 
 

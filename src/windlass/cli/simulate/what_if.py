@@ -19,7 +19,7 @@ from windlass.cli.simulate.foreign_pods import ForeignPods, foreign_pods
 from windlass.cli.simulate.policy_paths import reject_directory
 from windlass.cli.simulate.restarting_gangs import jobs_of, restarts
 from windlass.cli.simulate.sim_record import history_of, kept_of
-from windlass.cli.text import about, natural, plural
+from windlass.cli.text import approximate_duration, natural_key, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.engine.timesharing import counts_text
@@ -316,7 +316,7 @@ def as_text(found: WhatIfAnswer) -> str:
     """For people: who changes most first."""
     comparison = found.comparison
     told = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
-    told.sort(key=lambda shift: (-abs(shift.later.middle), natural(shift.group)))
+    told.sort(key=lambda shift: (-abs(shift.later.middle), natural_key(shift.group)))
     lines = [f"{', '.join(found.said)}: {plural(comparison.samples, 'sample')} of run times\n"]
     if told:
         rows = [
@@ -382,7 +382,7 @@ def _when(band: Band, runs: bool) -> str:
 def _time(seconds: float) -> str:
     if isinf(seconds):
         return "never"
-    return "now" if seconds < 1 else about(seconds)
+    return "now" if seconds < 1 else approximate_duration(seconds)
 
 
 def _shift(shift: Shift) -> str:
@@ -400,7 +400,11 @@ def _apart(shift: Shift) -> str:
         return "only then" if shift.later.middle < 0 else never
     parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
     same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
-    low, middle, high = about(parts[0]), about(abs(shift.later.middle)), about(parts[1])
+    low, middle, high = (
+        approximate_duration(parts[0]),
+        approximate_duration(abs(shift.later.middle)),
+        approximate_duration(parts[1]),
+    )
     if low == high and same_side:
         return f"{middle} {kind}"
     band = f"{low} to {high}" if same_side else f"{_signed(shift.later.low)} to {_signed(shift.later.high)}"
@@ -412,4 +416,4 @@ def _signed(seconds: float) -> str:
         return "never" if seconds > 0 else "only then"
     if abs(seconds) < 1:
         return "as before"
-    return f"{about(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
+    return f"{approximate_duration(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"
