@@ -8,7 +8,7 @@ Order, each step to be undone at any time, none of which writes a pod:
 3. When all queues are marked, the other scheduler is scaled to nothing, and Windlass drops the mark from the gangs
    (``finish``).
 
-Going back is the same in reverse. docs/decisions/0016-one-write-hands-a-gang-over.md says why so. What is each
+Going back is the same in reverse. docs/decisions/0016-gang-handover-in-one-write.md says why so. What is each
 scheduler's own is in :mod:`windlass.cli.install.adopt_volcano` and :mod:`windlass.cli.install.adopt_kai`.
 """
 
