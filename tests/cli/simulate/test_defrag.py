@@ -318,7 +318,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_pack_prints_what_the_contract_says(windlass, files):
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     nodes, pods = files
     given = ("--nodes", nodes, "--pods", pods, "--policy", "fgd,windlass", "--seeds", "42-43")
     done = windlass("sim", "pack", *given, "--bound", "-o", "json")

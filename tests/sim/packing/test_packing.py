@@ -319,7 +319,7 @@ def test_moves_bring_in_more_within_their_budget():
 
 
 def test_the_bound_is_exact_where_it_can_be_worked_out_by_hand():
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     nodes = [OpenbNode("a", 8000, 8192, 2, "T4")]
     thirds = [OpenbPod(f"p{at}", 1, 1, 1, 400) for at in range(9)]
     assert lp_bound.packing_bound(nodes, thirds).percent == pytest.approx(80.0)
@@ -331,7 +331,7 @@ def test_the_bound_is_exact_where_it_can_be_worked_out_by_hand():
 
 
 def test_what_runs_already_lowers_the_bound():
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     nodes = [OpenbNode("a", 8000, 8192, 2, "T4")]
     coming = [
         *(OpenbPod(f"p{at}", 1, 1, 1, 810) for at in range(3)),
@@ -345,7 +345,7 @@ def test_what_runs_already_lowers_the_bound():
 
 
 def test_who_is_let_in_where_all_is_moved_for_whoever_comes():
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     nodes = [OpenbNode("a", 8000, 8192, 1, "T4"), OpenbNode("b", 8000, 8192, 1, "T4")]
 
     def let_in(*milli: int) -> list[bool]:
@@ -359,7 +359,7 @@ def test_who_is_let_in_where_all_is_moved_for_whoever_comes():
 
 
 def test_all_that_comes_is_let_in_as_far_as_there_is_room_at_all():
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     of = cluster(3)
     coming = sequence(of.pods, of.capacity, Random(42), of.tune)
     let_in = lp_bound.repacked(of.nodes, coming)
@@ -373,7 +373,7 @@ def test_all_that_comes_is_let_in_as_far_as_there_is_room_at_all():
 
 @pytest.mark.parametrize("policy", ["windlass", "fgd"])
 def test_no_run_exceeds_what_moves_could_make_of_it(policy: str):
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     for seed in (1, 2):
         of = cluster(seed)
         coming = sequence(of.pods, of.capacity, Random(42), of.tune)
@@ -385,15 +385,15 @@ def test_no_run_exceeds_what_moves_could_make_of_it(policy: str):
 
 @pytest.mark.parametrize("policy", ["windlass", "fgd", "bestfit"])
 def test_no_policy_exceeds_the_bound(policy: str):
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     for seed in (1, 2, 3):
         of = cluster(seed)
         most = lp_bound.packing_bound(of.nodes, sequence(of.pods, of.capacity, Random(42), of.tune))
         assert run(policy, 42, of, defrag_percent=5.0).allocation_percent[130] <= most.percent + 1e-6
 
 
-def test_without_scipy_the_command_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "scipy.optimize", None)
+def test_without_highspy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "highspy", None)
     with pytest.raises(lp_bound.OptimalMissing, match=r"pip install 'windlass\[optimal\]'"):
         lp_bound.packing_bound([OpenbNode("a", 1, 1, 1, "T4")], [OpenbPod("p", 1, 1, 1, 500)])
 
@@ -438,7 +438,7 @@ def test_openb_the_default_policy_packs_more_than_the_published_one_that_knows_t
 
 
 def test_openb_bounds_are_as_published():
-    pytest.importorskip("scipy")
+    pytest.importorskip("highspy")
     for variant, percent in (("default", 99.89), ("gpushare40", 99.22), ("gpushare60", 97.01)):
         of = trace(variant)
         coming = sequence(of.pods, of.capacity, Random(42), of.tune)

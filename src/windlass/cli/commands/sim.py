@@ -293,7 +293,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
 @click.option(
     "--bound",
     is_flag=True,
-    help="Also the most that any policy, and that moves, could allocate (needs SciPy).",
+    help="Also the most that any policy, and that moves, could allocate (needs highspy).",
 )
 @standard(namespace=False, formats=FORMATS)
 def pack(

@@ -81,7 +81,9 @@ def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:
             for seed in seeds
         }
     except OptimalMissing as error:
-        raise WindlassError("WL-USE-400", str(error), evidence="import scipy", remedies=(INSTALL,)) from None
+        raise WindlassError(
+            "WL-USE-400", str(error), evidence="import highspy", remedies=(INSTALL,)
+        ) from None
 
 
 def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, int], float]:

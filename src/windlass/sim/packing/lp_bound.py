@@ -11,16 +11,18 @@ of the solution (a knapsack over thousandths of a card), enter it, until none is
 Whoever turns nothing away that fits, and ends nothing that runs, is bound by less: what has been let in stays, on
 however good a pattern it is put by moves. That bound takes the pods that run as a least number of each kind.
 
-Needs SciPy (HiGHS), an optional extra: ``pip install 'windlass[optimal]'``.
+Needs HiGHS (highspy), an optional extra: ``pip install 'windlass[optimal]'``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
@@ -37,10 +39,10 @@ Pattern = tuple[tuple[int, int], ...]
 
 
 class OptimalMissing(RuntimeError):
-    """SciPy is not installed."""
+    """highspy is not installed."""
 
     def __init__(self) -> None:
-        super().__init__(f"upper bounds need SciPy: {INSTALL}")
+        super().__init__(f"upper bounds need highspy: {INSTALL}")
 
 
 class BoundFailed(RuntimeError):
@@ -75,7 +77,6 @@ def packing_bound(
     """The bound for these pods on these nodes. ``running``: those of ``coming`` that are to be kept: what moves alone
     could make of a run that let them in. Raises :class:`OptimalMissing`, :class:`BoundFailed`, the latter
     also if there is no room for what runs."""
-    solve = _solver()
     cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
     kinds = _kinds(coming, running)
     if not kinds or not cards:
@@ -83,8 +84,10 @@ def packing_bound(
     patterns: dict[Pattern, None] = dict.fromkeys(
         ((at, WHOLE // kind.milli),) for at, kind in enumerate(kinds)
     )
+    program = _Program(kinds, cards, cpu)
+    program.add(patterns)
     for rounds in range(1, ROUNDS):
-        value, card_price, cpu_price, prices, homeless = solve(kinds, list(patterns), cards, cpu)
+        value, card_price, cpu_price, prices, homeless = program.solve()
         worth = [kind.milli - kind.cpu * cpu_price - prices[at] for at, kind in enumerate(kinds)]
         found = [pattern for pattern in _best(kinds, worth, card_price) if pattern not in patterns]
         if not found:
@@ -92,6 +95,7 @@ def packing_bound(
                 raise BoundFailed("there is no room for all that runs")
             return LpBound(100.0 * value / (WHOLE * cards), len(patterns), rounds)
         patterns |= dict.fromkeys(found)
+        program.add(found)
     raise BoundFailed(f"no end after {ROUNDS} rounds")
 
 
@@ -100,12 +104,13 @@ def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[boo
     comes, at no cost: by the same program, so with nodes, memory and models left out. No bound for schedulers that
     miss the one or other pod, as all do, but as far as moves go. Raises :class:`OptimalMissing`,
     :class:`BoundFailed`."""
-    solve = _solver()
     cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
     names = sorted({_kind_of(pod) for pod in coming if pod.demand})
     patterns: dict[Pattern, None] = dict.fromkeys(
         ((at, WHOLE // milli),) for at, (_, milli, _) in enumerate(names)
     )
+    program = _Program([_Kind(kind[0], kind[1], kind[2] / kind[0], 0) for kind in names], cards, cpu)
+    program.add(patterns)
     running: Counter[tuple[int, int, int]] = Counter()
     full: set[tuple[int, int, int]] = set()
     """Of these one more does not fit, nor ever will: what runs only grows."""
@@ -113,8 +118,9 @@ def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[boo
     def fits(more: Sequence[OpenbPod]) -> bool:
         wanted = running + Counter(map(_kind_of, more))
         kinds = [_Kind(kind[0], kind[1], kind[2] / kind[0], *[wanted[kind] * kind[0]] * 2) for kind in names]
+        program.limit(kinds)
         for _ in range(ROUNDS):
-            _, card_price, cpu_price, prices, homeless = solve(kinds, list(patterns), cards, cpu)
+            _, card_price, cpu_price, prices, homeless = program.solve()
             if homeless <= TINY:
                 return True
             worth = [kind.milli - kind.cpu * cpu_price - prices[at] for at, kind in enumerate(kinds)]
@@ -122,6 +128,7 @@ def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[boo
             if not found:
                 return False
             patterns.update(dict.fromkeys(found))
+            program.add(found)
         raise BoundFailed(f"no end after {ROUNDS} rounds")
 
     def let_in(some: Sequence[OpenbPod]) -> list[bool]:
@@ -181,54 +188,90 @@ def _best(kinds: Sequence[_Kind], worth: Sequence[float], card_price: float) -> 
     return found
 
 
-_Solved = tuple[float, float, float, Sequence[float], float]
-"""What is allocated (milli), the prices of a card, of a milli of CPU, of one card's worth of each kind, and how
-many cards' worth of what runs found no place."""
+class _Program:
+    """Linear program over patterns: one HiGHS model, which grows by columns and keeps its basis.
+
+    Rows: GPUs, CPU, the limit of each kind, the least number of each kind. Columns: for
+    each kind the GPUs' worth of running pods without a place, then one per pattern.
+    Raises :class:`OptimalMissing` where highspy is not installed.
+    """
+
+    def __init__(self, kinds: Sequence[_Kind], cards: int, cpu: int) -> None:
+        try:
+            import highspy
+        except ImportError:
+            raise OptimalMissing from None
+
+        class Silent(highspy.Highs):
+            def enableCallbacks(self) -> None:
+                # Called by the constructor. It prints a banner to standard output
+                # unless output is off by then.
+                self.silent()
+                super().enableCallbacks()
+
+        self._kinds = kinds
+        self._optimal = highspy.HighsModelStatus.kOptimal
+        self._unbounded = highspy.kHighsInf
+        self._model = model = Silent()
+        model.silent()
+        model.addRow(-self._unbounded, float(cards), 0, _indices(), _floats())
+        model.addRow(-self._unbounded, cpu / WHOLE, 0, _indices(), _floats())
+        for _ in range(2 * len(kinds)):
+            model.addRow(-self._unbounded, 0.0, 0, _indices(), _floats())
+        for at in range(len(kinds)):
+            row = 2 + len(kinds) + at
+            model.addCol(DEAR, 0.0, self._unbounded, 1, _indices(row), _floats(-1.0))
+        self.limit(kinds)
+
+    def limit(self, kinds: Sequence[_Kind]) -> None:
+        """Change how many pods of each kind come and run; the kinds are otherwise the same."""
+        for at, kind in enumerate(kinds):
+            self._model.changeRowBounds(2 + at, -self._unbounded, float(kind.limit))
+            self._model.changeRowBounds(2 + len(kinds) + at, -self._unbounded, -float(kind.least))
+
+    def add(self, patterns: Iterable[Pattern]) -> None:
+        """Enter patterns, each as a column."""
+        kinds = self._kinds
+        for pattern in patterns:
+            rows, entries = [0, 1], [1.0, sum(n * kinds[at].cpu for at, n in pattern) / WHOLE]
+            for at, n in pattern:
+                rows += (2 + at, 2 + len(kinds) + at)
+                entries += (float(n), -float(n))
+            gained = float(sum(n * kinds[at].milli for at, n in pattern))
+            self._model.addCol(-gained, 0.0, self._unbounded, len(rows), _indices(*rows), _floats(*entries))
+
+    def solve(self) -> _Solved:
+        """Return the optimum. Raises :class:`BoundFailed`."""
+        model = self._model
+        model.run()
+        status = model.getModelStatus()
+        if status != self._optimal:
+            raise BoundFailed(model.modelStatusToString(status))
+        solution, number = model.getSolution(), len(self._kinds)
+        prices = [-price for price in solution.row_dual]
+        of_kinds = [prices[2 + at] - prices[2 + number + at] for at in range(number)]
+        homeless = float(sum(solution.col_value[:number]))
+        value = DEAR * homeless - model.getObjectiveValue()
+        return _Solved(value, prices[0], prices[1] / WHOLE, of_kinds, homeless)
 
 
-def _solver() -> Callable[[Sequence[_Kind], Sequence[Pattern], int, int], _Solved]:
-    try:
-        import numpy as np
-        from scipy.optimize import linprog  # pyright: ignore[reportMissingImports]
-        from scipy.sparse import csr_matrix  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise OptimalMissing from None
+def _indices(*values: int) -> Any:
+    return np.array(values, dtype=np.int32)
 
-    def solve(kinds: Sequence[_Kind], patterns: Sequence[Pattern], cards: int, cpu: int) -> _Solved:
-        row: list[int] = []
-        column: list[int] = []
-        entry: list[float] = []
-        for at, pattern in enumerate(patterns):
-            cells = [(0, 1.0), (1, sum(n * kinds[kind].cpu for kind, n in pattern) / WHOLE)]
-            for where, units in [*cells, *((2 + kind, float(n)) for kind, n in pattern)]:
-                row.append(where)
-                column.append(at)
-                entry.append(units)
-        gained = [float(sum(n * kinds[kind].milli for kind, n in pattern)) for pattern in patterns]
-        limits = [float(cards), cpu / WHOLE, *(float(kind.limit) for kind in kinds)]
-        kept = [at for at, kind in enumerate(kinds) if kind.least]
-        rows_of = {kind: len(limits) + at for at, kind in enumerate(kept)}
-        for at, pattern in enumerate(patterns):
-            for kind, n in pattern:
-                if kind in rows_of:
-                    row.append(rows_of[kind])
-                    column.append(at)
-                    entry.append(-float(n))
-        for at, kind in enumerate(kept):  # homeless: dear, so that none is in the end if there is any way
-            row.append(rows_of[kind])
-            column.append(len(patterns) + at)
-            entry.append(-1.0)
-        limits += [-float(kinds[kind].least) for kind in kept]
-        costs = np.array([-value for value in gained] + [DEAR] * len(kept))
-        matrix = csr_matrix((entry, (row, column)), shape=(len(limits), len(costs)))
-        found: Any = linprog(costs, A_ub=matrix, b_ub=limits, method="highs")
-        if found.status != 0:
-            raise BoundFailed(str(found.message))
-        prices = (-found.ineqlin.marginals).tolist()
-        of_kinds = prices[2 : 2 + len(kinds)]
-        for kind in kept:
-            of_kinds[kind] -= prices[rows_of[kind]]
-        homeless = float(found.x[len(patterns) :].sum())
-        return -float(found.fun) + DEAR * homeless, prices[0], prices[1] / WHOLE, of_kinds, homeless
 
-    return solve
+def _floats(*values: float) -> Any:
+    return np.array(values, dtype=np.float64)
+
+
+class _Solved(NamedTuple):
+    """Optimum of the program.
+
+    ``value``: thousandths of GPUs that are allocated. ``prices``: of one GPU's worth of
+    each kind. ``homeless``: GPUs' worth of running pods without a place.
+    """
+
+    value: float
+    card_price: float
+    cpu_price: float
+    prices: Sequence[float]
+    homeless: float
