@@ -81,6 +81,9 @@ def test_the_record_survives_the_wire(explanation: Explanation) -> None:
 
 def test_an_unknown_code_is_refused_and_unknown_keys_are_not() -> None:
     assert Explanation.from_dict({"code": "OnHold", "message": "", "later": 1}).code is Reason.ON_HOLD
+    former = {"code": "ReservingCard", "message": "", "blockers": [{"code": "ReservingCard"}]}
+    assert Explanation.from_dict(former).code is Reason.RESERVING_DEVICE
+    assert Explanation.from_dict(former).blockers[0].code is Reason.RESERVING_DEVICE
     with pytest.raises(ValueError, match="Mystery"):
         Explanation.from_dict({"code": "Mystery"})
 

@@ -258,7 +258,7 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("options", "words"),
     [
         (objects.InstallOptions(image="two words"), "no reference of an image"),
         (

@@ -247,7 +247,7 @@ def test_10_two_copies_land_on_two_hosts(box: Box, tool: str, product: str):
 
 def test_20_tiers_are_found_by_the_product_where_nobody_has_labelled_a_node(box: Box):
     for count, card, prefix in ((8, "H100-80GB", "big"), (4, "A40", "middle"), (1, "T4", "small")):
-        box.windlass("node", "add-simulated", "--cards", f"{count}x{card}", "--prefix", prefix)
+        box.windlass("node", "add-simulated", "--devices", f"{count}x{card}", "--prefix", prefix)
     apply(box, "windlass", acceptance.manifest_path(20).read_text())
     box.wait_for("all three run", lambda: len(running_pods(box)) == 3)
     assert {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running_pods(box)} == {
@@ -295,8 +295,8 @@ def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None)
     weights = "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"
     configure(box, 7)
     configure(box, 21, weights)
-    box.windlass("node", "add-simulated", "--cards", "4xA40", "--prefix", "four")
-    box.windlass("node", "add-simulated", "--cards", "1xA40", "--prefix", "one")
+    box.windlass("node", "add-simulated", "--devices", "4xA40", "--prefix", "four")
+    box.windlass("node", "add-simulated", "--devices", "1xA40", "--prefix", "one")
     pod = acceptance.documents(2)[0]
     pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
     pod["spec"]["schedulerName"] = "volcano"
@@ -390,7 +390,7 @@ def test_21_the_scores_of_a_configuration_are_taken_over_and_seen(box: Box, tool
     try:
         warnings = configure(box, 21, "gpu-aware", tool)
         assert acceptance.all_there(warnings, acceptance.expected_warnings(21)), warnings
-        box.windlass("node", "add-simulated", "--count", "2", "--cards", "4xH100-80GB", "--prefix", "y21")
+        box.windlass("node", "add-simulated", "--count", "2", "--devices", "4xH100-80GB", "--prefix", "y21")
         pod = acceptance.documents(2)[0]
         box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
         name = pod["metadata"]["name"]

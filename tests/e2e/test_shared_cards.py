@@ -109,7 +109,7 @@ def test_03_two_do_not_share_a_card_of_16_gib(box: Box) -> None:
 
 def test_03_two_fit_on_one_card_of_24_gib_and_three_do_not(box: Box) -> None:
     box.windlass(
-        "node", "add-simulated", "--count", "1", "--cards", "1xA30", "--prefix", "y3", "--label", "y3=yes"
+        "node", "add-simulated", "--count", "1", "--devices", "1xA30", "--prefix", "y3", "--label", "y3=yes"
     )
     pods = [shared(name) for name in ("a", "b", "c")]
     for pod in pods:

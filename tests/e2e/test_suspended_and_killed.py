@@ -10,7 +10,7 @@ from faulttransport import DiesAfterBinds
 from livescene import Scene, eventually
 from livesharing import QUICK_SHARE
 
-from windlass.api.annotations import ATTAINED, CHECKPOINT_EVERY, EVICTING, SUSPENSIONS, TIME_SHARE
+from windlass.api.annotations import ATTAINED, CHECKPOINT_EVERY, EVICTION, SUSPENSIONS, TIME_SHARE
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.kits import durations
 from windlass.spi.configuration import PluginOption, SchedulerConfig
@@ -42,7 +42,7 @@ async def test_what_a_leader_began_to_suspend_goes_and_ranks_as_before(
         notes = (await scene.group("old"))["metadata"]["annotations"]
         assert notes[SUSPENSIONS] == "1"
         assert durations.parse(notes[ATTAINED]) >= 1
-        assert EVICTING in notes
+        assert EVICTION in notes
         assert len([name for name in await alive(scene) if name.startswith("old")]) == SIZE - 1
         service = await scene.start(policy=policy, gang_seconds=GANG_SECONDS)
         await eventually(

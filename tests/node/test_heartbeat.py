@@ -74,15 +74,15 @@ async def test_news_while_the_node_is_being_written_is_told_by_the_next_beat(
     }
 
     def news() -> None:
-        node.change({"windlass.dev/cards": "of which one went bad"})
+        node.change({"windlass.dev/node-devices": "of which one went bad"})
         node.change_devices({}, {}, {"nvidia.com/gpu": 2}, (condition,))
 
     node = own_node(Interrupted(server.client, request_number, news), tmp_path)
-    node.change({"windlass.dev/cards": "all well"})
+    node.change({"windlass.dev/node-devices": "all well"})
     await node.beat()
     await node.beat()
     found = await server.client.get(NODES, NODE)
-    assert found["metadata"]["annotations"]["windlass.dev/cards"] == "of which one went bad"
+    assert found["metadata"]["annotations"]["windlass.dev/node-devices"] == "of which one went bad"
     assert found["status"]["capacity"]["nvidia.com/gpu"] == "2"
     told = [c["message"] for c in found["status"]["conditions"] if c["type"] == "GPUsHealthy"]
     assert told == ["card 0: XID 79"]

@@ -3,7 +3,7 @@
 A pod that came to a node is admitted or refused as a kubelet does it: whole cards are handed out from those that no
 admitted pod has; who asks for more is ``Failed`` with ``UnexpectedAdmissionError``; who asks for none is admitted
 whatever he does on a card. A container gets the cards of an init container that is over. The one that is asked to
-``reserve-card --tell`` ends with the name of the card that it was given as its termination message. A deleted pod is
+``reserve-device --tell`` ends with the name of the card that it was given as its termination message. A deleted pod is
 gone a moment later, and only then are its cards free.
 """
 

@@ -108,7 +108,7 @@ def _command(path: str, command: click.Command, summary: str) -> Iterator[str]:
 
 def _options(command: click.Command) -> Iterator[str]:
     for option in command.params:
-        if not isinstance(option, click.Option) or set(option.opts) & SHARED:
+        if not isinstance(option, click.Option) or option.hidden or set(option.opts) & SHARED:
             continue
         names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
         value = "" if option.is_flag else f" `{option.make_metavar(click.Context(command))}`"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+_Value = TypeVar("_Value", str, str | None)
+
 # Windlass' own.
 DEVICES = "windlass.dev/devices"
 """On a bound pod: the device indices on its node, ``"0,3"``; written with the binding."""
@@ -9,8 +14,8 @@ DEVICE_SHARES = "windlass.dev/device-shares"
 """On a bound pod: its shares of cards, ``"0:500/10240"`` is half the compute and 10 GiB of card 0; 0: no claim."""
 DEVICE_SLICES = "windlass.dev/device-slices"
 """On a bound pod: its MIG slices, ``"0:1g.10gb@6"`` is that profile at start 6 of card 0."""
-NODE_DEVICES = "windlass.dev/cards"
-"""On a node: its cards one by one, as the agent found them (JSON: index, UUID, model, memory, MIG, health …)."""
+NODE_DEVICES = "windlass.dev/node-devices"
+"""On a node: its devices one by one, as the agent found them (JSON: index, UUID, model, memory, MIG, health …)."""
 MIG_MODE = "windlass.dev/mig"
 """Label on a node: ``dynamic`` where its agent carves cards in MIG mode as the scheduler decides; ``either`` where it
 also switches the mode of free cards."""
@@ -19,7 +24,7 @@ EXPLANATION = "windlass.dev/explanation"
 RESERVATION = "windlass.dev/reservation"
 """On a PodGroup: where its members go and with which devices (JSON), written before the first of them is bound. Who
 schedules after a crash finishes the gang on it."""
-EVICTING = "windlass.dev/evicting"
+EVICTION = "windlass.dev/eviction"
 """On a PodGroup: which of its pods go together, why, and since when (JSON), written before the first of them is
 evicted. Who schedules after a crash sees it to its end."""
 QUEUE_SHARE = "windlass.dev/share"
@@ -63,7 +68,7 @@ PROVISIONING_PARAMETER = "provreq.kueue.x-k8s.io/"
 """What the names of annotations begin with that hand parameters to the class of a ProvisioningRequest, as Kueue has
 them: ``provreq.kueue.x-k8s.io/ValidUntilSeconds: "3600"``. On the queue that names the class, and on a PodGroup, which
 wins."""
-PROVISIONING_FOR = "windlass.dev/asked-for"
+PROVISIONING_FOR = "windlass.dev/provisioning-for"
 """On a ProvisioningRequest that Windlass has made: which pods it counts, as a digest."""
 ATTEMPT = "windlass.dev/attempt"
 """On a ProvisioningRequest that Windlass has made: of how many for the same pods it is the last."""
@@ -276,9 +281,9 @@ TASKS_EXCLUSIVE = "volcano.sh/task-topology-anti-affinity"
 """On a Job or PodGroup: roles that want to be on different nodes, ``ps;worker,chief``; one role alone: its pods."""
 TASKS_ORDER = "volcano.sh/task-topology-task-order"
 """On a Job or PodGroup: which roles are placed first, ``ps,worker,chief``."""
-DEVICE_SHARING_LABEL = "windlass.dev/card-role"
+DEVICE_SHARING_LABEL = "windlass.dev/device-sharing-label"
 """On a pod with part of a card: what it is to those beside it (``inference``); several words with commas."""
-DEVICE_SHARING_EXCLUDE = "windlass.dev/card-avoids"
+DEVICE_SHARING_EXCLUDE = "windlass.dev/device-sharing-exclude"
 """On a pod with part of a card: it is on no card with a pod of these roles (``training,batch``)."""
 DEVICE_POLICY_HAMI = "hami.io/gpu-scheduler-policy"
 """On a pod (HAMi): ``binpack`` takes the fullest card that fits, ``spread`` the emptiest."""
@@ -297,12 +302,37 @@ VISIBLE_DEVICES = "windlass.dev/visible-devices"
 ``NVIDIA_VISIBLE_DEVICES``; written with the binding."""
 GPU_GROUP_KAI = "runai-gpu-group"
 """Label of KAI on a pod that shares a card, and on the pod that holds the card for it: which card is meant."""
-DEVICE_RESERVATION = "windlass.dev/holds-cards"
+DEVICE_RESERVATION = "windlass.dev/device-reservation"
 """On the scheduler's pods where cards that are shared are held by pods: they are started anew when that changes."""
-LEADS = "windlass.dev/leads"
+LEADER = "windlass.dev/leader"
 """Label on the pod of the scheduler that decides, while it does: the service of the bind guard selects it."""
 VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 """On a bound pod (Volcano vGPU): its cards by UUID, as the device plug-in reads them; written with the binding."""
 
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""
+
+FORMER_NAMES: Mapping[str, str] = {
+    NODE_DEVICES: "windlass.dev/cards",
+    EVICTION: "windlass.dev/evicting",
+    PROVISIONING_FOR: "windlass.dev/asked-for",
+    DEVICE_SHARING_LABEL: "windlass.dev/card-role",
+    DEVICE_SHARING_EXCLUDE: "windlass.dev/card-avoids",
+    LEADER: "windlass.dev/leads",
+}
+"""Former spelling of own names. This version reads both spellings, the next one only the new."""
+
+
+def read(annotations: Mapping[str, str], name: str) -> str | None:
+    """Return the value of ``name``, or else of its former spelling; ``None`` if both are absent."""
+    value = annotations.get(name)
+    return annotations.get(FORMER_NAMES[name]) if value is None else value
+
+
+def both(name: str, value: _Value) -> dict[str, _Value]:
+    """Return ``value`` under the new and the former spelling of ``name``.
+
+    A process of the previous version, which may run in the same cluster during an upgrade,
+    reads only the former spelling.
+    """
+    return {name: value, FORMER_NAMES[name]: value}

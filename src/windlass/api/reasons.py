@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+_FORMER_CODES = {"ReservingCard": "ReservingDevice"}
+"""Former code → code. The previous version may still write it during an upgrade."""
+
 
 class Reason(StrEnum):
     """Reason codes, most severe tier first (see :data:`FACTS`)."""
@@ -41,7 +44,7 @@ class Reason(StrEnum):
     BEHIND_IN_QUEUE = "BehindInQueue"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
     DISRUPTION_BUDGETS = "DisruptionBudgets"
-    RESERVING_CARD = "ReservingCard"
+    RESERVING_DEVICE = "ReservingDevice"
     AWAITING_VOLUME = "AwaitingVolume"
     AWAITING_DEVICE = "AwaitingDevice"
     AWAITING_NODE_LOCK = "AwaitingNodeLock"
@@ -66,6 +69,11 @@ class Reason(StrEnum):
     NODE_OVERLOADED = "NodeOverloaded"
     NODE_RESERVED = "NodeReserved"
     REFUSED_BY_EXTENDER = "RefusedByExtender"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        code = _FORMER_CODES.get(str(value))
+        return None if code is None else cls(code)
 
 
 UNPREEMPTIBLE = "for work that is not preemptible"
@@ -250,7 +258,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "Resources",
         "Others could make room for it, but PodDisruptionBudgets do not let them go.",
     ),
-    Reason.RESERVING_CARD: _facts(
+    Reason.RESERVING_DEVICE: _facts(
         4,
         "yes",
         "NotEnoughResources",

@@ -282,7 +282,7 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         "--own-pod",
         default="",
         metavar="NAME",
-        help="this pod: labelled windlass.dev/leads while it leads",
+        help="this pod: labelled windlass.dev/leader while it leads",
     )
 
 

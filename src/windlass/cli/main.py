@@ -46,7 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sim": ("Cluster", "Simulate: run, record, pack, claims, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
-    "reserve-card": ("Cluster", "Hold a GPU for pods that share it (in a reservation pod)."),
+    "reserve-device": ("Cluster", "Hold a GPU for pods that share it (in a reservation pod)."),
     "install": ("Cluster", "Install Windlass in a cluster, or update it."),
     "uninstall": ("Cluster", "Remove Windlass from a cluster; queues, jobs and running pods stay."),
     "upgrade": ("Cluster", "Check a cluster before an upgrade to this version."),
@@ -59,6 +59,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 Each command is one module in ``cli/commands``. A test compares the summaries.
 """
+FORMER_COMMANDS = {"reserve-card": "reserve-device"}
+"""Former name → name. Reservation pods of the previous version run it until they are deleted."""
 
 
 class LazyGroup(click.Group):
@@ -78,6 +80,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = FORMER_COMMANDS.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"windlass.cli.commands.{cmd_name.replace('-', '_')}")
@@ -87,7 +90,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name and name not in COMMANDS and not ctx.resilient_parsing:
+        if name and name not in COMMANDS and name not in FORMER_COMMANDS and not ctx.resilient_parsing:
             raise unknown_command(name, COMMANDS)
         return super().resolve_command(ctx, args)
 

@@ -148,7 +148,7 @@ def test_clearing_a_card_is_written_to_its_node(windlass: Any, cluster: FakeClus
 
 
 def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
-    done = windlass("node", "add-simulated", "--cards", "2xA100-40GB+mig,1xT4", "--prefix", "sim")
+    done = windlass("node", "add-simulated", "--devices", "2xA100-40GB+mig,1xT4", "--prefix", "sim")
     assert done.code == 0, done.err
     items = json.loads(windlass("gpu", "sim-0", "-o", "json").out)["items"]
     assert [(item["model"], item["mig"]) for item in items] == [
@@ -159,9 +159,11 @@ def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
     made = json.loads(windlass("get", "node", "sim-0", "-o", "json").out)
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "1"
     assert made["metadata"]["labels"]["windlass.dev/mig"] == "dynamic"
-    refused = windlass("node", "add-simulated", "--cards", "1xNobody")
+    refused = windlass("node", "add-simulated", "--devices", "1xNobody")
     assert "no model is known by the name Nobody; give its memory too, as in 2xNobody:24GiB\n" in refused.err
     assert "simulated:" not in refused.err
+    assert windlass("node", "add-simulated", "--cards", "1xT4", "--prefix", "former").code == 0
+    assert len(json.loads(windlass("gpu", "former-0", "-o", "json").out)["items"]) == 1
 
 
 def test_shares_count_by_the_card_that_they_are_of() -> None:

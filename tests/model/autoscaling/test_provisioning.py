@@ -291,6 +291,16 @@ def test_a_request_is_known_as_its_gangs(resource: Any, key: str) -> None:
     assert group_of(msgspec.structs.replace(made, annotations={})) == ""  # somebody else's
 
 
+def test_request_of_the_previous_version_is_taken_over() -> None:
+    want = wanted(2)
+    made = request(want)
+    assert made.annotations["windlass.dev/asked-for"] == made.annotations["windlass.dev/provisioning-for"]
+    notes = {"windlass.dev/asked-for": want.digest}
+    former = msgspec.structs.replace(made, annotations=notes)
+    assert group_of(former) == "default/g"
+    assert decide(want, OWNER.uid, [former], NOW, RETRY).current is former
+
+
 def test_names_are_no_longer_than_they_may_be() -> None:
     owner = OwningGroup(POD_GROUPS, "default", "g" * 253, "uid-g")
     assert len(owner.request_name(10)) <= 253

@@ -211,7 +211,7 @@ def test_whose_cards_are_handed_out_whole() -> None:
     assert not node_devices.by_plugin(node_of(**{"hami.io/node-nvidia-register": "[]"}))
     assert not node_devices.by_plugin(views.decode_node(views.encode(node("cpu", gpus=0))))
     told = '{"cards":[{"index":0,"resource":"nvidia.com/gpu","uuid":"GPU-1","memoryMib":40960}]}'
-    agent = node_of(**{"windlass.dev/cards": told})
+    agent = node_of(**{"windlass.dev/node-devices": told})
     assert node_devices.by_plugin(agent) is not any(card.uuid for card in node_devices.devices_of(agent))
 
 

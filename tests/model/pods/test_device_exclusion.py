@@ -12,8 +12,11 @@ from windlass.model.cluster.snapshot import EVERY_SCHEDULER, load
 from windlass.model.pods.device_exclusion import Rules, exclusive_rules
 from windlass.model.scheduler_config import parse
 
-TRAINING = {"windlass.dev/card-role": "training"}
-APART = {"windlass.dev/card-role": "inference", "windlass.dev/card-avoids": "training, batch"}
+TRAINING = {"windlass.dev/device-sharing-label": "training"}
+APART = {
+    "windlass.dev/device-sharing-label": "inference",
+    "windlass.dev/device-sharing-exclude": "training, batch",
+}
 
 
 def node() -> dict[str, Any]:
@@ -70,12 +73,22 @@ def test_one_sides_word_is_enough(order):
     assert placed((first, {}), (second, {}), ({}, {})) == [0, 1, 0]
 
 
+@pytest.mark.parametrize("label", ["windlass.dev/card-role", "windlass.dev/device-sharing-label"])
+@pytest.mark.parametrize("exclude", ["windlass.dev/card-avoids", "windlass.dev/device-sharing-exclude"])
+def test_former_spelling_of_the_annotations_is_read(label, exclude):
+    assert placed(({label: "training"}, {}), ({exclude: "training"}, {}), ({}, {})) == [0, 1, 0]
+
+
 def test_roles_that_nobody_avoids_share():
-    assert placed((TRAINING, {}), (TRAINING, {}), ({"windlass.dev/card-avoids": "batch"}, {})) == [0, 0, 0]
+    assert placed((TRAINING, {}), (TRAINING, {}), ({"windlass.dev/device-sharing-exclude": "batch"}, {})) == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_who_avoids_its_own_role_is_alone_among_its_like():
-    alone = {"windlass.dev/card-role": "x", "windlass.dev/card-avoids": "x"}
+    alone = {"windlass.dev/device-sharing-label": "x", "windlass.dev/device-sharing-exclude": "x"}
     assert placed((alone, {}), (alone, {}), (alone, {})) == [0, 1, None]
 
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from windlass.api.errors import WindlassError
-from windlass.cli.commands.reserve_card import command
+from windlass.cli.commands.reserve_device import command
 from windlass.node.devices import assigned_device
 from windlass.node.devices.assigned_device import find_assigned_device
 from windlass.node.devices.nvml import Nvml
@@ -108,16 +108,17 @@ def test_what_it_tells_stands_where_the_kubelet_reads(tmp_path: Path, monkeypatc
     assert isinstance(CliRunner().invoke(command, []).exception, WindlassError)
 
 
-def test_it_keeps_the_card_until_it_is_told_to_end() -> None:
+@pytest.mark.parametrize("name", ["reserve-device", "reserve-card"])
+def test_it_keeps_the_card_until_it_is_told_to_end(name: str) -> None:
     """As the first process of a container, which no signal ends that it does not wait for."""
     process = subprocess.Popen(
-        [sys.executable, "-c", "from windlass.cli.main import run; run()", "reserve-card", "--hold"],
+        [sys.executable, "-c", "from windlass.cli.main import run; run()", name, "--hold"],
         env={**os.environ, "NO_COLOR": "1"},
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == b"the card is held\n"
+        assert process.stdout.readline() == b"the GPU is held\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:

@@ -14,7 +14,7 @@ from kubeobjects import pod
 from schedapi import SchedulerApi
 from testpki import Authority
 
-from windlass.api.annotations import LEADS
+from windlass.api.annotations import LEADER
 from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
@@ -93,9 +93,12 @@ async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
 
     mark = made("me")
     await mark.write(leads=True)
-    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"
+    labels = api.stored[PODS]["default/me"]["metadata"]["labels"]
+    assert (labels[LEADER], labels["windlass.dev/leads"]) == ("true", "true")
     await mark.write(leads=False)
-    assert LEADS not in api.stored[PODS]["default/me"]["metadata"]["labels"]
+    labels = api.stored[PODS]["default/me"]["metadata"]["labels"]
+    assert LEADER not in labels
+    assert "windlass.dev/leads" not in labels
     await made("nobody").write(leads=True)
     await made("").write(leads=True)
 
@@ -115,4 +118,4 @@ async def test_a_mark_that_the_server_does_not_take_is_written_again(fake_clock:
     assert before.done()
     assert after.done()
     assert not problems
-    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"
+    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADER] == "true"

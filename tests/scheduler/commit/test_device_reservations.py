@@ -153,8 +153,8 @@ async def test_what_holds_a_card_has_no_rights_and_no_more_than_a_card(api: Sche
     assert spec["imagePullSecrets"] == [{"name": "pull"}]
     assert cards_asked(made) == 1
     assert [one["args"] for one in (*spec["initContainers"], *spec["containers"])] == [
-        ["reserve-card", "--tell"],
-        ["reserve-card", "--hold"],
+        ["reserve-device", "--tell"],
+        ["reserve-device", "--hold"],
     ]
     owner = made["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("Node", "n1", True)
@@ -236,7 +236,7 @@ async def test_a_gang_begins_when_all_its_cards_are_named(api: SchedulerApi) -> 
         assert not [name for name in api.bound() if name.startswith("g-")]
         explained = running.service.explain("default/g")
         assert explained is not None
-        assert explained.code == "ReservingCard"
+        assert explained.code == "ReservingDevice"
         assert "card 0 of node n2" in explained.message
         kubelet.mute.clear()
         play(api, kubelet)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubeobjects import group, node, pod, priority_class, queue
 from schedapi import Running, SchedulerApi
 
-from windlass.api.annotations import EVICTING
+from windlass.api.annotations import EVICTION
 from windlass.api.errors import failure
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.kits.clock import FakeClock
@@ -50,7 +50,7 @@ def living(api: SchedulerApi, name: str) -> list[str]:
 
 def written(api: SchedulerApi, name: str) -> EvictionRecord | None:
     found = (api.object(POD_GROUPS, f"default/{name}") or {})["metadata"].get("annotations") or {}
-    return eviction_record.decode(found.get(EVICTING, ""))
+    return eviction_record.decode(found.get(EVICTION, ""))
 
 
 async def half_gone(api: SchedulerApi, least: int = SIZE) -> None:
@@ -158,7 +158,7 @@ async def test_what_is_not_begun_or_long_over_is_left_alone(api: SchedulerApi, c
     elif case == "edited":
         text = "{"
     if text is not None:
-        api.change(POD_GROUPS, "default/low", metadata={"annotations": {EVICTING: text}})
+        api.change(POD_GROUPS, "default/low", metadata={"annotations": {EVICTION: text}})
     if case == "whole again":
         api.finish_deletions()
         for at in (0, 1):
@@ -169,6 +169,18 @@ async def test_what_is_not_begun_or_long_over_is_left_alone(api: SchedulerApi, c
     async with Running(api) as running:
         await running.settle(3)
         assert {"low-2", "low-3"} <= set(living(api, "low"))
+
+
+@pytest.mark.parametrize("former", [False, True])
+async def test_record_of_either_version_is_completed(api: SchedulerApi, former: bool) -> None:
+    await half_gone(api)
+    notes = (api.object(POD_GROUPS, "default/low") or {})["metadata"]["annotations"]
+    assert notes[EVICTION] == notes["windlass.dev/evicting"]
+    dropped = EVICTION if former else "windlass.dev/evicting"
+    api.change(POD_GROUPS, "default/low", metadata={"annotations": {dropped: None}})
+    async with Running(api) as running:
+        await running.settle(3)
+    assert living(api, "low") == []
 
 
 async def test_a_single_pod_needs_no_word(api: SchedulerApi) -> None:

@@ -1,6 +1,6 @@
 """What a node agent publishes about each card of its node: one record, written and read here alone.
 
-Annotation ``windlass.dev/cards`` of a Node holds a JSON array, one entry per card, in the order of ``index``.
+Annotation ``windlass.dev/node-devices`` of a Node holds a JSON array, one entry per card, in the order of ``index``.
 Feature discovery's labels tell of all cards of a node together; this tells them apart. Fields that stand at
 their default are left out, and unknown ones are ignored, so that agent and scheduler may be of two releases.
 
@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api.annotations import NODE_DEVICES
 from windlass.api.errors import FieldError
 
@@ -113,7 +114,7 @@ def write(cards: Sequence[DeviceRecord]) -> str:
 
 def read(annotations: Mapping[str, str]) -> DeviceRecords:
     """The cards of a Node by its annotations; none where it says nothing, or nothing that can be believed."""
-    text = annotations.get(NODE_DEVICES, "")
+    text = names.read(annotations, NODE_DEVICES)
     return _read(text) if text else DeviceRecords()
 
 

@@ -61,11 +61,12 @@ def tree(invocation: Invocation, name: str | None) -> int:
 @click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory each (default: 256Gi).")
 @click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in its node label.")
 @click.option(
-    "--cards",
+    "--devices",
     default="",
-    metavar="CARDS",
-    help="Cards with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
+    metavar="GPUS",
+    help="GPUs with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
 )
+@click.option("--cards", default="", hidden=True, help="Former name of --devices.")
 @click.option(
     "--zones",
     type=click.IntRange(0, 8),
@@ -99,6 +100,7 @@ def add_simulated(
     cpu: str,
     memory: str,
     product: str,
+    devices: str,
     cards: str,
     labels: tuple[str, ...],
     taints: tuple[str, ...],
@@ -122,7 +124,7 @@ def add_simulated(
         cpu=cpu,
         memory=memory,
         product=product,
-        cards=cards,
+        devices=devices or cards,
         labels=dict(parse_label(text) for text in labels),
         taints=tuple(parse_taint(text) for text in taints),
         resources=dict(parse_resource(text) for text in resources),

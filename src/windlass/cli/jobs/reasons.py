@@ -37,7 +37,7 @@ SHORT: dict[Reason, str] = {
     Reason.BEHIND_IN_QUEUE: "behind others",
     Reason.WAITING_FOR_VICTIMS: "room being vacated",
     Reason.DISRUPTION_BUDGETS: "disruption budgets",
-    Reason.RESERVING_CARD: "shared card being held",
+    Reason.RESERVING_DEVICE: "shared card being held",
     Reason.AWAITING_VOLUME: "volume being made",
     Reason.AWAITING_DEVICE: "device being made ready",
     Reason.AWAITING_NODE_LOCK: "other pod gets its cards",

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from windlass.api import quantities
+from windlass.api import annotations, quantities
 from windlass.api.devices import node_annotation, numa_annotations
 from windlass.api.devices.models import find_model
 from windlass.api.errors import WindlassError
@@ -28,8 +28,8 @@ class SimulatedNodeShape:
     cpu: str = "64"
     memory: str = "256Gi"
     product: str = "Simulated-GPU"
-    cards: str = ""
-    """Cards one by one, ``4xA100-40GB+mig,1xT4``; then ``gpus`` and ``product`` count for nothing."""
+    devices: str = ""
+    """Devices one by one, ``4xA100-40GB+mig,1xT4``. If set, ``gpus`` and ``product`` are ignored."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[dict[str, str], ...] = ()
     resources: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
     for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
         _check(resource, amount)
-    words = shape.cards or (str(shape.gpus) if shape.zones and shape.gpus else "")
+    words = shape.devices or (str(shape.gpus) if shape.zones and shape.gpus else "")
     listed = _in_zones(_cards(name, words), shape.zones) if words else ()
     amounts = {resource: str(count) for resource, count in labels.amounts(listed).items()}
     model = find_model(shape.product)
@@ -59,7 +59,7 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
         taints=shape.taints,
         resources={**amounts, **shape.resources},
     )
-    notes = {node_annotation.NODE_DEVICES: node_annotation.write(listed)} if listed else {}
+    notes = annotations.both(annotations.NODE_DEVICES, node_annotation.write(listed)) if listed else {}
     if shape.zones:
         notes[numa_annotations.NUMA] = numa_annotations.write(_record(shape))
     if notes:
@@ -107,8 +107,8 @@ def _cards(name: str, words: str) -> tuple[node_annotation.DeviceRecord, ...]:
     except SimulationError as error:
         raise WindlassError(
             "WL-USE-400",
-            f"--cards {words!r}: {str(error).replace('simulated:', '')}",
-            remedies=("--cards 8xH100-80GB", "--cards 2xA100-40GB+mig", "--cards 2xMODEL:24GiB"),
+            f"--devices {words!r}: {str(error).replace('simulated:', '')}",
+            remedies=("--devices 8xH100-80GB", "--devices 2xA100-40GB+mig", "--devices 2xMODEL:24GiB"),
         ) from error
 
 

@@ -361,4 +361,6 @@ def _ranked(part: MissingSubGroup, rank: dict[int, int]) -> MissingSubGroup:
         children.sort(
             key=lambda child: min((rank[batch.cls.number] for batch in child.batches), default=len(rank))
         )
-    return replace(part, batches=sorted(part.batches, key=lambda batch: rank[batch.cls.number]), parts=children)
+    return replace(
+        part, batches=sorted(part.batches, key=lambda batch: rank[batch.cls.number]), parts=children
+    )

@@ -275,7 +275,9 @@ def decide(
     mine = [one for one in seen if any(found.uid == owner for found in one.owners)]
     last = last_of(mine) if want is not None else None
     fits = (
-        last is not None and want is not None and last.annotations.get(names.PROVISIONING_FOR) == want.digest
+        last is not None
+        and want is not None
+        and names.read(last.annotations, names.PROVISIONING_FOR) == want.digest
     )
     others = tuple(one for one in seen if not one.deleted and not (fits and one is last))
     if want is None:
@@ -294,7 +296,7 @@ def decide(
 
 def group_of(request: views.ProvisioningRequest) -> str:
     """The key of the group that it was made for; ``""`` of one that Windlass has not made."""
-    if names.PROVISIONING_FOR not in request.annotations:
+    if names.read(request.annotations, names.PROVISIONING_FOR) is None:
         return ""
     for owner in request.owners:
         prefix = _OWNERS.get(owner.api_version.partition("/")[0])

@@ -116,7 +116,7 @@ def request_of(owner: OwningGroup, want: WantedRequest, templates: Sequence[str]
             "name": owner.request_name(attempt),
             "namespace": owner.namespace,
             "labels": MANAGED_BY,
-            "annotations": {names.PROVISIONING_FOR: want.digest, names.ATTEMPT: str(attempt)},
+            "annotations": names.both(names.PROVISIONING_FOR, want.digest) | {names.ATTEMPT: str(attempt)},
             "ownerReferences": [owner.reference(controller=True)],
         },
         "spec": {

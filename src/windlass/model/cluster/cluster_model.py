@@ -163,7 +163,7 @@ class ClusterModel(DeltaBuilder):
         self._dirty_pods.update(dict.fromkeys(self._card_words))
 
     def awaits(self, pod: str, reason: Reason, what: str) -> None:
-        """What has to be there before a pod that has its place is bound (``RESERVING_CARD``, ``AWAITING_VOLUME``,
+        """What has to be there before a pod that has its place is bound (``RESERVING_DEVICE``, ``AWAITING_VOLUME``,
         ``AWAITING_DEVICE``, ``AWAITING_NODE_LOCK``); ``""``: nothing of that kind any more."""
         waiting = self.awaited.get(pod, {})
         if waiting.get(reason, "") == what:

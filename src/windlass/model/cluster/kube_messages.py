@@ -60,7 +60,7 @@ for nodes as well."""
 
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 PLACED = frozenset(
-    (Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_DEVICE, Reason.AWAITING_NODE_LOCK)
+    (Reason.RESERVING_DEVICE, Reason.AWAITING_VOLUME, Reason.AWAITING_DEVICE, Reason.AWAITING_NODE_LOCK)
 )
 """Who waits for one of these has his node: it is no failure to schedule him."""
 

@@ -122,7 +122,7 @@ def devices_rejected(told: Explanation, refusing: Mapping[str, str]) -> Explanat
 
 
 _AWAITED = {
-    Reason.RESERVING_CARD: (
+    Reason.RESERVING_DEVICE: (
         "waits for the kubelet to name the shared card",
         f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",
     ),

@@ -1,12 +1,17 @@
-"""The cards of a node, from what it says of itself: the agent's record, Volcano's registration, or labels.
+"""Devices of a node, from the agent's record, Volcano's or HAMi's registration, or labels.
 
-The most exact word counts: :mod:`windlass.api.devices.node_annotation` (annotation ``windlass.dev/cards``) tells cards
-apart; Volcano's ``volcano.sh/node-vgpu-register`` and HAMi's ``hami.io/node-nvidia-register`` tell UUID, memory and
-health; the labels of feature discovery tell of all cards of a resource together (``<resource>.product``,
-``<resource>.memory``; AMD's node labeller says ``amd.com/gpu.product-name`` and ``amd.com/gpu.vram``).
+The most exact source is used:
 
-Replicas of a card (time-slicing, MPS) and the slices of strategy ``single`` are units that the device plug-in
-hands out by itself: each is a device of its own and is given whole only.
+* annotation ``windlass.dev/node-devices`` (:mod:`windlass.api.devices.node_annotation`)
+  describes each device;
+* ``volcano.sh/node-vgpu-register`` and ``hami.io/node-nvidia-register`` give UUID, memory
+  and health of each;
+* labels of feature discovery describe all devices of a resource together
+  (``<resource>.product``, ``<resource>.memory``; AMD's node labeller writes
+  ``amd.com/gpu.product-name`` and ``amd.com/gpu.vram``).
+
+Replicas of a device (time-slicing, MPS) and slices of strategy ``single`` are allocated by
+the device plugin. Each counts as one device and is allocated as a whole.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 NAMESPACE = assignment_annotations.RESERVATIONS
 """Who may make pods here says which cards are held: nobody but the scheduler should."""
 NAMESPACE_KAI = assignment_annotations.RESERVATIONS_KAI
-BY_PLUGIN = "engine.windlass.dev/cards-by-plugin"
+BY_PLUGIN = "engine.windlass.dev/node-devices-by-plugin"
 """A label that nodes carry inside the engine where whole cards are all that is handed out."""
 CDI_PREFIX = "k8s.device-plugin.nvidia.com/gpu="
 """Before a card's name where the device plug-in names cards by CDI."""

@@ -3,8 +3,8 @@
 Both come to tokens that a part of a card carries and avoids: a card never holds two parts of which one carries
 what the other avoids (:class:`~windlass.spi.devices.DeviceNeed`).
 
-* ``windlass.dev/card-role`` says what a pod is, ``windlass.dev/card-avoids`` which roles it shares no card
-  with; either side's word is enough.
+* ``windlass.dev/device-sharing-label`` says what a pod is, ``windlass.dev/device-sharing-exclude`` which
+  of these labels it shares no device with; either side's word is enough.
 * ``deviceshare.GPUExclusiveRules``: a list of label sets. Pods that carry all labels of any of them share no
   card with one another, but with others they may. (Volcano leaves cards in MIG mode out, whose slices are
   isolated; here the rule holds for them as well.)
@@ -27,8 +27,12 @@ Rules = tuple[Labels, ...]
 
 def of_pod(pod: Pod, rules: Rules) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the pod carries, and what it avoids; sorted."""
-    carries = {f"role:{word}" for word in _words(pod.annotations.get(names.DEVICE_SHARING_LABEL, ""))}
-    avoids = {f"role:{word}" for word in _words(pod.annotations.get(names.DEVICE_SHARING_EXCLUDE, ""))}
+    carries = {
+        f"role:{word}" for word in _words(names.read(pod.annotations, names.DEVICE_SHARING_LABEL) or "")
+    }
+    avoids = {
+        f"role:{word}" for word in _words(names.read(pod.annotations, names.DEVICE_SHARING_EXCLUDE) or "")
+    }
     if any(_matches(pod.labels, rule) for rule in rules):
         carries.add(EXCLUSIVE)
         avoids.add(EXCLUSIVE)

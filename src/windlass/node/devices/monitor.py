@@ -67,10 +67,10 @@ def published_of(device_manager: DeviceManager, findings: Sequence[UsageFinding]
         notes.append(f"shares are enforced by MPS ({device_manager.daemon.directory})")
     words = {
         annotations.DEVICES_NOTE: "; ".join(notes),
-        node_annotation.NODE_DEVICES: node_annotation.write(found.cards),
+        **annotations.both(
+            annotations.NODE_DEVICES, node_annotation.write(found.cards) if found.cards else ""
+        ),
     }
-    if not found.cards:
-        words[node_annotation.NODE_DEVICES] = ""
     sick = [card for card in found.cards if not card.healthy]
     health = _condition(
         HEALTHY,

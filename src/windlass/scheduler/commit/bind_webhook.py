@@ -178,7 +178,7 @@ class Mark:
                 await self._clock.sleep(backoff.next())
 
     async def _patch(self, leads: bool) -> None:
-        patch = {"metadata": {"labels": {names.LEADS: "true" if leads else None}}}
+        patch = {"metadata": {"labels": names.both(names.LEADER, "true" if leads else None)}}
         await self._client.patch(resources.PODS, self._pod, patch, self._namespace)
 
 

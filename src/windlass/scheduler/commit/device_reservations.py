@@ -256,7 +256,7 @@ class _Awaited:
             problem, late = self._cards()
         for bind, slots in self._wanted:
             waits = [slot for slot in slots if slot in late and not problem]
-            self._model.awaits(bind.task, Reason.RESERVING_CARD, _said(waits[0]) if waits else "")
+            self._model.awaits(bind.task, Reason.RESERVING_DEVICE, _said(waits[0]) if waits else "")
         return problem or (None if late else "")
 
     def _gone(self) -> str:

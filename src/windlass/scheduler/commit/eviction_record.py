@@ -16,7 +16,7 @@ from windlass.engine.actions.timeshare import ACTION as SUSPENSION
 from windlass.engine.decision import Eviction
 from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.object_cache import coscheduling_key, kai_key
-from windlass.model.records import attained_service, eviction_record
+from windlass.model.records import attained_service, eviction_record, packed_text
 from windlass.observe import logs
 from windlass.scheduler.commit.binder import PreBindWrite
 from windlass.scheduler.commit.evictor import EvictionOrder, order_for
@@ -60,7 +60,9 @@ class EvictionRecords:
             len(evictions) > 1
             and (text := eviction_record.encode(_departure(evictions, self._now()))) is not None
         ):
-            notes[names.EVICTING] = text
+            notes |= names.both(names.EVICTION, text)
+            if 2 * len(text) > packed_text.MOST_BYTES:  # both together exceed what an object may hold
+                notes[names.FORMER_NAMES[names.EVICTION]] = None
         if not notes:
             return None
         body = {"metadata": {"uid": view.uid, "annotations": notes}}
@@ -93,7 +95,7 @@ class EvictionRecords:
             *((coscheduling_key(one), one) for one in model.coscheduling_groups.values()),
         ]
         for group, view in views:
-            text = view.annotations.get(names.EVICTING)
+            text = names.read(view.annotations, names.EVICTION)
             if text:
                 yield group, text
 

@@ -69,7 +69,7 @@ def _container(what: str, options: ReservationPodOptions) -> dict[str, Any]:
         "name": what,
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
-        "args": ["reserve-card", f"--{what}"],
+        "args": ["reserve-device", f"--{what}"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {**_SMALL, GPU: "1"}, "limits": {"memory": "128Mi", GPU: "1"}},
         "securityContext": {

@@ -1,4 +1,4 @@
-"""``windlass reserve-card``: what runs in the pods that hold cards for those who share them."""
+"""``windlass reserve-device``: the process of reservation pods, which hold GPUs for pods that share them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import click
 
 from windlass.api.errors import WindlassError
 
-TOLD = Path("/dev/termination-log")
+TERMINATION_LOG = Path("/dev/termination-log")
 
 
-@click.command("reserve-card")
-@click.option("--tell", is_flag=True, help="Write which card the kubelet has given, and end.")
-@click.option("--hold", is_flag=True, help="Keep the card until told to end.")
+@click.command("reserve-device")
+@click.option("--tell", is_flag=True, help="Write the id of the GPU that the kubelet allocated, and end.")
+@click.option("--hold", is_flag=True, help="Keep the GPU until SIGTERM.")
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
-    default=TOLD,
+    default=TERMINATION_LOG,
     metavar="FILE",
     show_default=True,
     help="Where --tell writes: what the kubelet shows as the container's termination message.",
@@ -28,21 +28,23 @@ def command(tell: bool, hold: bool, to: Path) -> int:
     """Hold a GPU for pods that share it (in a reservation pod)."""
     if tell == hold:
         raise WindlassError(
-            "WL-USE-400", "reserve-card takes --tell or --hold", remedies=("windlass reserve-card --help",)
+            "WL-USE-400",
+            "reserve-device takes --tell or --hold",
+            remedies=("windlass reserve-device --help",),
         )
     if hold:
         ends = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        click.echo("the card is held")
+        click.echo("the GPU is held")
         signal.sigwait(ends)
         return 0
     from windlass.node.devices.assigned_device import find_assigned_device
 
     try:
-        card = find_assigned_device(os.environ)
+        device = find_assigned_device(os.environ)
     except WindlassError as error:
         to.write_text(f"{error}\n")
         raise
-    to.write_text(f"{card}\n")
-    click.echo(card)
+    to.write_text(f"{device}\n")
+    click.echo(device)
     return 0
