@@ -511,7 +511,7 @@ async def test_unix_socket(tmp_path: Path) -> None:
         assert (await transport.request(GET)).status == 200
         await transport.close()
     transport = HttpTransport(over_socket(path))
-    with pytest.raises(Unreachable, match="nobody listens on the socket"):
+    with pytest.raises(Unreachable, match="no process listens on the socket"):
         await transport.request(GET)
 
 

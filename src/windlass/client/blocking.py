@@ -66,7 +66,7 @@ class _Channel:
         self.chunks = []
 
     def stale(self) -> bool:
-        """Whether the peer has closed, or sent what nobody asked for, while the connection was idle."""
+        """True if the peer has closed, or has sent unrequested data, while the connection was idle."""
         readable, _, _ = select.select([self.sock], [], [], 0)
         return bool(readable)
 
@@ -86,7 +86,7 @@ class _Channel:
 
 
 def _answered(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClient, P], dict[str, Any]]:
-    """The verb that ``verbs`` builds: sent, and its answer decoded."""
+    """Return a method that sends the request of ``build`` and decodes the response."""
 
     @wraps(build)
     def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _answered(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClien
 
 
 def _done(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClient, P], None]:
-    """The same for a verb whose answer says nothing more."""
+    """Return a method that sends the request of ``build`` and ignores the response body."""
 
     @wraps(build)
     def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> None:
@@ -172,7 +172,7 @@ class BlockingClient:
     def stream(
         self, path: str, query: str = "", *, accept: str = "*/*", silence_seconds: float | None = None
     ) -> Iterator[bytes]:
-        """GET whose answer keeps coming (logs, watches): chunks as they arrive, without a time limit.
+        """Send a GET with an open-ended response (logs, watches) and yield its chunks, without a time limit.
 
         With ``silence_seconds`` it yields ``b""`` whenever nothing came for so long.
         The request is sent at the first ``next``. Closing the generator closes the connection. Raises
@@ -395,7 +395,7 @@ class BlockingClient:
         limit: int = 0,
         type: type[Any] = dict,
     ) -> ListResult[Any]:
-        """All objects (in pages, begun anew when a page's snapshot has expired), or the first ``limit``."""
+        """Return all objects (in pages, restarted when a page's snapshot has expired), or the first ``limit``."""
         restarts = 0
         while True:
             items = []

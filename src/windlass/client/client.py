@@ -37,7 +37,7 @@ _EXPIRED_RESTARTS = 3
 def _answered(
     build: Callable[P, Request],
 ) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, dict[str, Any]]]:
-    """The verb that ``verbs`` builds: sent, and its answer decoded."""
+    """Return a method that sends the request of ``build`` and decodes the response."""
 
     @wraps(build)
     async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _answered(
 
 
 def _done(build: Callable[P, Request]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, None]]:
-    """The same for a verb whose answer says nothing more."""
+    """Return a method that sends the request of ``build`` and ignores the response body."""
 
     @wraps(build)
     async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> None:
@@ -217,7 +217,7 @@ class Client:
         limit: int = 0,
         type: type[Any] = dict,
     ) -> ListResult[Any]:
-        """All objects, newest state, in pages of 5 000; begun anew when a page's snapshot has expired.
+        """Return all objects at the newest state, in pages of 5 000, restarted when a page's snapshot expires.
 
         With ``limit``, the first so many; ``continue_token`` of the result goes into :meth:`list_page`.
         """
@@ -286,8 +286,10 @@ class Client:
         continue_token: str = "",
         resource_version: str = "",
     ) -> Listing:
-        """The same as :meth:`list_page`, whose objects come while the answer does. The caller must exhaust or
-        ``aclose`` it."""
+        """Like :meth:`list_page`, but yields objects while the response is still arriving.
+
+        The caller must exhaust the result or call its ``aclose``.
+        """
         request = verbs.list_(
             resource,
             namespace,

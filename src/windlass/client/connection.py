@@ -1,4 +1,4 @@
-"""Where a server is and as whom to speak to it: what a kubeconfig's context comes down to."""
+"""Address and credentials of one API server: the resolved form of a kubeconfig context."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Connection:
     client_cert: bytes = b""
     client_key: bytes = field(default=b"", repr=False)
     client_files: tuple[str, str] | None = None
-    """Where these two came from, if from files: they may be renewed there."""
+    """Files that the certificate and the key were read from, if any: they may be renewed there."""
     username: str = ""
     password: str = field(default="", repr=False)
     exec_plugin: ExecPlugin | None = None
@@ -65,14 +65,14 @@ class Connection:
     insecure: bool = False
     tls_server_name: str = ""
     impersonate: tuple[tuple[str, str], ...] = ()
-    """Headers that ask the server to act as somebody else (``as`` of the user in a kubeconfig)."""
+    """Impersonation headers (``as`` of the user in a kubeconfig)."""
     context: str = ""
     source: str = ""
     """The file that it came from; empty when made by hand."""
 
     @property
     def secure(self) -> bool:
-        """Whether TLS is spoken."""
+        """True if the connection uses TLS."""
         return not self.unix_socket and self.server.startswith("https://")
 
     @property
@@ -100,7 +100,7 @@ class Connection:
 
     @property
     def where(self) -> str:
-        """How messages name the server."""
+        """Name of the server in messages."""
         return self.unix_socket or self.server
 
     @property
@@ -121,7 +121,10 @@ class Connection:
 
 
 def over_socket(path: str | Path) -> Connection:
-    """The control plane of this box over its Unix socket: whoever may open it is admin."""
+    """Return the connection to this machine's control plane over its Unix socket.
+
+    Every user with permission to open the socket is an administrator.
+    """
     return Connection(unix_socket=str(path))
 
 
@@ -154,7 +157,7 @@ def ssl_context(connection: Connection, client_cert: bytes = b"", client_key: by
 
 
 def belong_together(cert: bytes, key: bytes) -> bool:
-    """Whether these are a client certificate and its key."""
+    """Return whether the key belongs to the client certificate."""
     import ssl
 
     try:
@@ -188,5 +191,5 @@ def _bad_pem(connection: Connection, what: str, error: Exception) -> WindlassErr
         errors.KUBECONFIG,
         f"{what}{where}{context} is not usable PEM",
         evidence=str(error),
-        remedies=("write the kubeconfig anew (for a control plane of this box: windlass up)",),
+        remedies=("recreate the kubeconfig (for the control plane of this machine: windlass up)",),
     )

@@ -33,7 +33,7 @@ class Credentials:
         self._expires = float("inf")
         self.client_cert = b""
         self.client_key = b""
-        """What goes before the connection's own; empty where that holds."""
+        """Certificate and key that override the connection's own; empty if there are none."""
         self._stale = connection.may_send_secrets and bool(connection.token_file or connection.exec_plugin)
         self._renews_token = self._stale
         self._files = connection.client_files if connection.secure else None
@@ -69,7 +69,9 @@ class Credentials:
         return self.renewable
 
     def refresh(self) -> bool:
-        """Read the files or run the plugin. Returns whether connections are to be made anew, with another certificate.
+        """Read the files or run the plugin.
+
+        Returns whether the client certificate changed, so that connections must be reopened.
         Raises :class:`Unreachable`."""
         before = (self.client_cert, self.client_key)
         self._expires = float("inf")

@@ -26,7 +26,7 @@ _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
 class Unreachable(WindlassError):
     """No answer can be had.
 
-    ``refused``: nobody listens (the request was certainly not processed).
+    ``refused``: no process listens there (the request was certainly not processed).
     ``processed``: the request may have been carried out although no answer came.
     """
 
@@ -46,11 +46,11 @@ class Unreachable(WindlassError):
 
 
 def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
-    """Why a connection to ``where`` could not be made, in words, with what to do about it."""
+    """Return the error for a failed connection to ``where``, with its cause and a remedy."""
     evidence = f"{where}: {error.strerror or error}"
     number = error.errno
     if unix and number in (errno.ENOENT, errno.ECONNREFUSED):
-        what = "there is no socket" if number == errno.ENOENT else "nobody listens on the socket"
+        what = "there is no socket" if number == errno.ENOENT else "no process listens on the socket"
         return Unreachable(
             NOT_RUNNING,
             f"the control plane is not running: {what} {where}",
@@ -100,7 +100,7 @@ def tls_failed(error: Exception, where: str) -> Unreachable:
         remedies = ("renew the certificate", "check this machine's clock: date")
     elif "CERTIFICATE_VERIFY_FAILED" in text:
         why = "the server's certificate is not signed by the authority in the kubeconfig"
-        remedies = (*remedies, "if the control plane was set up anew, use its new kubeconfig")
+        remedies = (*remedies, "if the control plane was set up again, use its new kubeconfig")
     elif "alert" in text.lower():
         why = "the server refused the TLS handshake (a client certificate that it does not accept?)"
         remedies = ("check client-certificate-data of the user in the kubeconfig",)

@@ -31,7 +31,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """What an event is about."""
+    """Reference to the object of an event."""
 
     api_version: str
     kind: str

@@ -4,11 +4,11 @@ Why an own one: at 32 bindings in flight a general client costs 160-460 µs of C
 about 55; and watches need exact control of back-pressure and of what a cancelled request leaves behind.
 
 Invariants:
-- a connection is idle, or serves exactly one exchange; one whose exchange was cancelled, broke or was not
-  read to its end is closed, never reused;
+- a connection is idle, or serves exactly one exchange; after an exchange that was cancelled, broke or was
+  not read to its end, it is closed and never reused;
 - at most ``limit`` exchanges run at once (watches and followed logs do not count once their head is there);
-- who watches reads news that come thick many at a time: after each piece nothing is read for a moment. What comes
-  alone, or among a few, is read at once;
+- a watch reads frequent events in batches: after each piece, reading pauses briefly. A single event, or one of
+  a few, is read at once;
 - a request is sent a second time only when nothing of it can have been processed, or when its method is
   idempotent and a reused connection broke before the first byte of the answer.
 """
@@ -45,7 +45,7 @@ class HttpOptions:
     response_seconds: float = 60.0
     idle_seconds: float = 50.0
     sweep_seconds: float = 1.0
-    """How often the times above are looked at."""
+    """Interval between checks of the time limits above, in seconds."""
     breath_seconds: float = 0.05
     """At most so long a watch is not read after each piece where they come thick: some (``breath.FEW_PIECES``), none
     later than twice this after the one before. 0: it always is."""
@@ -139,7 +139,7 @@ class _HttpConnection(asyncio.Protocol):
         self.closed = False
         self.progress = True
         self.patient = False
-        """Whether a streamed answer may be silent for long (a watch, a followed log)."""
+        """True if a streamed response may be silent for long (a watch, a followed log)."""
         self.deadline = 0.0
         self.idle_since = 0.0
 
@@ -165,7 +165,7 @@ class _HttpConnection(asyncio.Protocol):
 
     @property
     def hurried(self) -> bool:
-        """Whether bytes are due: an answer is outstanding, and it is not held back on this side."""
+        """True if bytes are due: a response is outstanding, and reading is not paused on this side."""
         if self._future is not None:
             return True
         return self._stream is not None and not self.patient and not self._held
@@ -218,7 +218,7 @@ class _HttpConnection(asyncio.Protocol):
         self.abort()
 
     def stale(self) -> bool:
-        """Whether the peer has closed (or spoken unasked) and the loop has not come round to see it yet."""
+        """True if the peer has closed or sent unrequested data, and the loop has not processed it yet."""
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
         if sock is None or sock.fileno() < 0:
             return True
@@ -282,7 +282,7 @@ class _HttpConnection(asyncio.Protocol):
         self._read_or_not()
 
     def _breathe(self, size: int) -> None:
-        """Where news come thick, read no more for a moment."""
+        """Pause reading briefly while events arrive frequently."""
         loop = asyncio.get_running_loop()
         seconds = self._breath.after(loop.time(), size)
         if seconds and self._breathing is None:
@@ -361,7 +361,7 @@ class HttpTransport:
 
     @property
     def connections(self) -> int:
-        """How many are open now, idle ones and streams included."""
+        """Number of open connections, idle ones and streams included."""
         return len(self._open)
 
     # Sending.

@@ -78,7 +78,7 @@ class ResponseParser:
         self._interim = False
         self.complete = False
         self.framed = True
-        """Whether length or chunks tell where the body ends, rather than the end of the connection."""
+        """True if a length or chunks delimit the body; False if the end of the connection does."""
         self.keep_alive = False
 
     def feed(self, data: bytes) -> None:

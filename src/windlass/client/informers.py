@@ -8,10 +8,10 @@ Invariants:
 - ``items`` shows a state the server had: nothing before the first sync, a relist is swapped in at once; but an
   *early* informer shows the first state while it comes in, and its handlers are told of each object as it comes;
 - handlers are called in the order of the changes, after all informers of the stream show the change;
-- an object that was deleted and made anew under the same name between two looks is a delete and an add;
+- an object that was deleted and recreated under the same name between two observations is a delete and an add;
 - an object never goes back to an older version: an event that comes again, or later than a newer one of the
-  same object, changes nothing (until a list shows the whole state anew);
-- a deletion nobody saw (found by a relist) is a delete with the last record known.
+  same object, changes nothing (until a list shows the whole state again);
+- a deletion that was missed (detected by a relist) is a delete with the last record known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ A WatchList of 150 000 pods costs the API server twice as much (median 9.2 s of 
 INACTIVITY_SECONDS = 70.0
 """A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
 REST_SECONDS = 1.0
-"""Who failed waits so long at least, even if others are served again meanwhile."""
+"""Minimum pause of a stream after a failure (seconds), even if the server answers other streams."""
 
 Decode = Callable[[msgspec.Raw], Any]
 
@@ -121,7 +121,7 @@ class Informer(Generic[T]):
         return old
 
     def fill(self, records: Mapping[str, T]) -> None:
-        """The first state, when nobody listens yet."""
+        """Store the first state, before any handler is registered."""
         self._items.update(records)
 
     def tell(self, old: T | None, new: T | None) -> None:
@@ -160,7 +160,7 @@ class _Stream:
         self._gone: dict[str, int] = {}
         self._heard_at = 0.0
         self._fails = self._unheard = False
-        """Whether it was not served when it asked last, or what was said broke off; whether since nobody answered."""
+        """True if the last request failed or its stream broke; true if the server did not answer since."""
 
     # The sink.
 
@@ -453,8 +453,8 @@ class SharedInformers:
         ``None`` (not kept); a ``ValueError`` in it is reported, and passed over. Equal arguments give
         the same informer. One added after its stream has started gets a stream of its own.
 
-        ``early``: show the first state while it comes in, where everybody who shares the stream wants that. It may
-        begin anew before it is complete: what has come meanwhile and gone again is then a delete.
+        ``early``: show the first state while it arrives, if all informers of the stream are early. The state
+        may restart before it is complete: objects that vanish by this are then deletes.
         """
         decoder: Decode = responses.decoder(decode) if isinstance(decode, type) else decode
         scope = (namespace or "", labels, fields)
@@ -499,7 +499,7 @@ class SharedInformers:
 
     @property
     def synced(self) -> bool:
-        """Whether every informer made so far is synced."""
+        """True if every informer made so far is synced."""
         return all(informer.synced for informer in self._informers)
 
     def unsynced(self) -> list[str]:
@@ -541,8 +541,10 @@ def _same_object(left: int, right: int) -> bool:
 
 
 def _older(stamp: int, known: int) -> bool:
-    """Whether the version in ``stamp`` lies before the one known. The versions of all objects of a server are
-    one sequence."""
+    """Return whether the version in ``stamp`` precedes the known one.
+
+    The versions of all objects of a server are one sequence.
+    """
     mask = (1 << _VERSION_BITS) - 1
     left, right = stamp & mask, known & mask
     return left < right and not (left | right) & _OPAQUE

@@ -296,8 +296,10 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
 
 
 def _impersonation(user: _Entry) -> Iterator[tuple[str, str]]:
-    """The headers of who is to be acted as; none where nobody is named. Without them the user's own rights, mostly more
-    than those, would be used."""
+    """Yield the impersonation headers of a user entry, if it names an identity.
+
+    Without them, the user's own rights would be used, which are mostly wider.
+    """
     name, uid = user.text("as"), user.text("as-uid")
     groups, extra = user.body.get("as-groups") or [], user.body.get("as-user-extra") or {}
     if not isinstance(groups, list) or not isinstance(extra, dict):

@@ -1,10 +1,9 @@
-"""The objects of a list while it still comes in: whoever reads a large one never holds the whole of it.
+"""Objects of a list response while it is still arriving, so that a large list is never held in memory as a whole.
 
-API servers write a list object by object (``StreamingCollectionEncodingToJSON``, on since Kubernetes 1.33). Where its
-items begin is known early, but not where each ends: nothing stands between two that could not stand within one as
-well. So a cut is only tried, at what looks like the end of an object, and it counts where what lies before it is whole
-JSON: then it is neither within an object nor within a string. A body that begins otherwise is read once it is there as
-a whole.
+API servers write a list object by object (``StreamingCollectionEncodingToJSON``, on since Kubernetes 1.33). The start
+of its items is known early, but not the end of each: the separator between two items may also occur within one. So a
+cut is tried at the likely end of an object. It is valid if the bytes before it are complete JSON: then the cut lies
+neither within an object nor within a string. A body that begins otherwise is decoded as a whole at its end.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from windlass.client.responses import ListMeta
 
 _ITEMS = b'"items":['
 _HEAD_BYTES = 64 * 1024
-"""Behind so many bytes ``items`` is not looked for any more."""
+"""Maximum number of bytes before ``items``; beyond it, the body is decoded as a whole."""
 PIECE_BYTES = 256 * 1024
-"""So much is collected before a cut is tried."""
+"""Minimum number of bytes to collect before a cut is tried."""
 _TRIES = 4
-"""So many places are tried for one cut; then more is waited for."""
+"""Maximum number of places tried for one cut before waiting for more bytes."""
 
 
 class _Part(msgspec.Struct):
-    """Of a list: ``metadata`` stands before the items or after them."""
+    """Head or tail of a list: ``metadata`` comes before the items or after them."""
 
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
@@ -37,8 +36,10 @@ _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class ListSplitter:
-    """Feeds on the bytes of a list and gives its objects as they come, undecoded; ``metadata`` counts once
-    :meth:`finish` has been called."""
+    """Splitter of a list response into undecoded objects, as its bytes arrive.
+
+    ``metadata`` is valid once :meth:`finish` has been called.
+    """
 
     __slots__ = (
         "_begun",

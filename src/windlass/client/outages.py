@@ -1,11 +1,11 @@
-"""When a server serves again that did not: told by the answers of one client, heard by whoever backs off meanwhile.
+"""Detection of the end of an API server outage, from the responses to one client.
 
-Who tries in vain waits ever longer, each for himself; after an outage of a minute the last would go on a minute after
-the server does. So all of them are called once it has done something again. Reading and writing are counted apart, as
-an API server without its etcd still serves what it has read.
+Each component backs off on its own, with growing pauses. After an outage of a minute, the last one would resume a
+minute after the server does. So all subscribers are called as soon as a request succeeds again. Reads and writes are
+counted separately, because an API server without its etcd still serves reads from its cache.
 
-It is an outage if nothing at all succeeded for a while, not if some requests fail: a server that is overloaded, or
-refuses one object for good, calls nobody.
+An outage means that no request at all succeeded for a while. Failures of some requests are not an outage: an
+overloaded server, or one that rejects a single object, triggers no call.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from dataclasses import dataclass
 from windlass.kits.clock import Clock
 
 OUTAGE_SECONDS = 1.0
-"""For so long at least nothing succeeded, from the first to the last that failed."""
+"""Minimum duration of an outage (seconds), from the first to the last failed request."""
 SPREAD_SECONDS = 1.0
-"""Over so long those who were called spread what they do."""
+"""Interval (seconds) over which subscribers spread their retries."""
 
 
 @dataclass(slots=True)
 class _Spell:
-    """Since when, and until when, all has failed. Monotonic seconds."""
+    """Start and end of a period in which every request failed, in monotonic seconds."""
 
     since: float
     last: float
 
 
 class Outages:
-    """What a client sees of its server."""
+    """Outage detector of one client."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._spells: dict[bool, _Spell] = {}
-        """By whether something was to be written."""
+        """Current outages, keyed by whether the requests were writes."""
         self._calls: dict[object, Callable[[], None]] = {}
 
     @contextmanager
     def followed(self, call: Callable[[], None]) -> Iterator[None]:
-        """``call`` is called, inside, whenever an outage has ended."""
+        """Call ``call`` at the end of each outage, while the context is open."""
         mark = object()
         self._calls[mark] = call
         try:
@@ -50,7 +50,7 @@ class Outages:
             del self._calls[mark]
 
     def answered(self, method: str, status: int) -> None:
-        """A request was answered. What its sender did wrong says nothing of the server."""
+        """Record a response. Errors of the client (4xx) do not count as failures of the server."""
         if status >= 500:
             self.failed(method)
         elif status < 300:
@@ -60,7 +60,7 @@ class Outages:
                     call()
 
     def failed(self, method: str) -> None:
-        """Nobody answered a request."""
+        """Record a request without a response."""
         now = self._clock.monotonic()
         self._spells.setdefault(_writes(method), _Spell(now, now)).last = now
 

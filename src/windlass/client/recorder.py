@@ -1,4 +1,4 @@
-"""Writing events: never waits for the caller, never fails him, never floods the server.
+"""Event recorder: never blocks its caller, never raises to it, never floods the server.
 
 :meth:`EventRecorder.event` correlates (``client.event_correlator``) and queues; :meth:`EventRecorder.run` writes. A
 repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
@@ -32,9 +32,11 @@ TRIES = 12
 RETRY_SECONDS = 10.0
 LEAST_PAUSE_SECONDS = 1.0
 SET_ASIDE_AFTER, MOST_ASIDE = 3, 64
-"""So many failures, and so many objects: if it is more, the server fails at everything, and is waited for."""
+"""Maximum number of failures per event before it is set aside, and of objects set aside.
+
+Beyond the second limit the server is considered down, and the recorder waits for it."""
 KEPT_SECONDS = 3600.0
-"""So long are events kept by a server."""
+"""Retention time of events on a server (seconds)."""
 LANES = 4
 """Writes in flight. An object's events always take the same lane."""
 
@@ -146,7 +148,10 @@ class EventRecorder:
         return True
 
     async def _try(self, pending: _Pending) -> bool:
-        """Whether it is over, well or not. Else returns when it may be tried again."""
+        """Try once to write; return True if the event is finished, written or dropped.
+
+        Otherwise return once the next attempt is due.
+        """
         try:
             await self._send(pending)
         except (StatusError, Unreachable) as problem:

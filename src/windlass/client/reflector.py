@@ -8,7 +8,7 @@ it; what it learns about objects goes into a :class:`Sink`. Time and chance are 
   falls back to one plain list;
 - a list asks for the newest state ("") at first and when the last version seen was refused as expired or unknown, in
   pages; else for at least that version, in one piece. (client-go's asks for "0" at first, whatever the server has in
-  its cache; since Kubernetes 1.31 servers give the newest state from there, too, and who decides by it should have it);
+  its cache; since Kubernetes 1.31 a server also returns the newest state for "", and a scheduler should decide by it);
 - a watch starts at the last version seen; after one started from ""/"0" synthetic ADDED events do not move
   that version, since they come in no order, until something else arrives;
 - 410 in a watch leads to a list; 429 and a server that cannot be reached keep the version and try the watch
@@ -40,7 +40,7 @@ WATCH_SECONDS = 300.0
 SHORT_WATCH_SECONDS = 1.0
 HEALTHY_SECONDS = 120.0
 INTERNAL_RETRY_SECONDS = 60.0
-"""How long a watch that fails with 500 is tried again before listing."""
+"""Maximum time (seconds) to retry a watch that fails with 500 before listing again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ Step = ListPage | OpenWatch | Pause
 
 
 class Sink(Protocol):
-    """Where objects go. Between ``begin`` and ``swap`` what is staged is invisible; ``begin`` drops it."""
+    """Destination of objects. Objects staged between ``begin`` and ``swap`` are invisible; ``begin`` drops them."""
 
     def begin(self) -> None: ...
 
@@ -179,7 +179,7 @@ class Reflector:
         return "" if self._rv_unavailable else self._last_rv
 
     def _start_over(self) -> None:
-        """Begin ListAndWatch anew."""
+        """Restart ListAndWatch."""
         self._continue = ""
         self._list_retried = False
         self._whole = False
@@ -198,7 +198,7 @@ class Reflector:
         self._wait = Pause(max(at_least, self._backoff.next()), at_least)
 
     def answered(self) -> None:
-        """Somebody is there again who was not, whatever he says: pauses begin small."""
+        """Reset the back-off: the server answers again, whatever the answer."""
         self._backoff.reset()
 
     # Lists.
@@ -370,12 +370,12 @@ def _bookmark(obj: msgspec.Raw) -> responses.Metadata:
 
 
 def _try_watch_again(problem: StatusError | Unreachable) -> bool:
-    """Whether the state may be kept and the same watch be asked for again."""
+    """Return whether to keep the state and retry the same watch."""
     return isinstance(problem, Unreachable) or problem.code == 429
 
 
 def _wrong_version(problem: StatusError | Unreachable) -> bool:
-    """Whether the server forgot the version asked for, or does not know it yet."""
+    """Return whether the server has forgotten the requested version, or does not know it yet."""
     if isinstance(problem, Unreachable):
         return False
     return responses.is_expired(problem) or responses.is_too_large(problem)

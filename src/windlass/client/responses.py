@@ -1,4 +1,4 @@
-"""What the server's answers mean: objects, Status errors, warnings, watch events. No I/O."""
+"""Interpretation of responses: objects, Status errors, warnings, watch events. No I/O."""
 
 from __future__ import annotations
 
@@ -170,8 +170,10 @@ def is_expired(problem: StatusError) -> bool:
 
 
 def is_missing(problem: StatusError) -> bool:
-    """Whether the server says that there is no such object. A 404 that names none is of a proxy that does not know the
-    way now, or of a server that does not serve the kind."""
+    """Return whether the server says that the object does not exist.
+
+    A 404 that names no object comes from a proxy without a route, or from a server that does not serve the kind.
+    """
     return problem.code == 404 and bool(problem.details.get("name"))
 
 
@@ -179,22 +181,27 @@ _PASSING = frozenset({401, 408, 409, 410, 425, 429})
 
 
 def may_pass(problem: StatusError) -> bool:
-    """Whether the same request may be answered otherwise later: what was said is not of the request itself, but of a
-    server or proxy that is overloaded, failing, behind or elsewhere, or of somebody who was faster."""
+    """Return whether the same request may succeed later.
+
+    The cause is then not the request, but a server or proxy that is overloaded, failing, outdated or unreachable,
+    or a concurrent write.
+    """
     if problem.code == 404:
         return not is_missing(problem)
     return not 400 <= problem.code < 500 or (problem.code in _PASSING and problem.reason != "AlreadyExists")
 
 
 def is_another(problem: StatusError) -> bool:
-    """Whether the object is there in another incarnation than the one that the request was for."""
+    """Return whether the object exists with another UID than the request was for."""
     named = "UID in" in problem.message or "metadata.uid" in problem.message
     return problem.code in (409, 422) and named
 
 
 def refusal_by_budget(problem: StatusError) -> str:
-    """What the Eviction API says where a PodDisruptionBudget refuses; empty where it is no refusal of a budget, but of
-    a server that is overloaded, say."""
+    """Return the message of the Eviction API if a PodDisruptionBudget rejected the eviction.
+
+    Returns ``""`` for any other rejection, such as that of an overloaded server.
+    """
     if problem.code != 429:
         return ""
     said = [

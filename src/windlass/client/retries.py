@@ -1,11 +1,11 @@
-"""When a request is sent again, and after how long. Pure; both clients follow it.
+"""Retry rules: whether a request is sent again, and after which pause. Pure; both clients follow them.
 
 Rules (those of client-go, with connection errors added):
 - 429 and 503 with ``Retry-After``: any method, after the time asked for;
 - 503 without it: idempotent methods, with back-off; a 429 without it is final;
-- a disruption budget's no is final, also when it says when to ask again (one that no controller has counted yet):
-  whoever evicts has other pods to ask for meanwhile, and a patience of his own;
-- nobody listened, or the connection broke before the request was sent: any method, with back-off;
+- a rejection by a disruption budget is final, also with ``Retry-After`` (the controller has not counted the budget
+  yet): the evicting component has other pods to evict meanwhile, and its own time limit;
+- no process listened, or the connection broke before the request was sent: any method, with back-off;
 - the connection broke later: idempotent methods only.
 """
 
@@ -38,7 +38,7 @@ NEVER = RetryPolicy(attempts=1)
 
 
 def idempotent(request: Request) -> bool:
-    """Whether sending the request twice has the effect of sending it once."""
+    """Return whether sending the request twice has the effect of sending it once."""
     if request.method == "PATCH":
         return "json-patch" not in request.headers.get("content-type", "")
     return request.method in _IDEMPOTENT

@@ -1,8 +1,8 @@
 """The TLS socket of the blocking client, which closes its descriptor whenever wrapping fails.
 
 ``SSLContext.wrap_socket`` takes the descriptor away from the socket it is given. When the peer has reset the
-connection by then, it reads from it to learn more, and what that raises leaves the new socket open, with nobody
-who could close it.
+connection by then, it reads from it to learn more, and what that raises leaves the new socket open without an
+owner that could close it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ClientSocket(ssl.SSLSocket):
     """To be set as ``SSLContext.sslsocket_class`` for sockets that are connected already."""
 
     def getpeername(self) -> Any:
-        """Raises ``OSError``; one whose peer is gone is closed, and told as reset."""
+        """Return the peer's address. Closes the socket and raises ``OSError`` if the peer is gone."""
         try:
             return super().getpeername()
         except OSError as error:

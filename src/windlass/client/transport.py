@@ -1,4 +1,4 @@
-"""What a request and an answer are, below any HTTP library.
+"""Requests and responses, independent of any HTTP library.
 
 Two transports implement :class:`Transport`: HTTP (``client.http``) and, for tests, the in-process one
 that ``server`` provides. The in-process transport enters the server after HTTP decoding, so it
@@ -24,7 +24,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ByteStream(Protocol):
-    """What async generators of bytes are. A stream that breaks raises ``client.errors.Unreachable``."""
+    """Async iterator of bytes. A stream that breaks raises ``client.errors.Unreachable``."""
 
     def __aiter__(self) -> Any: ...
 
@@ -36,7 +36,7 @@ class ByteStream(Protocol):
 class Response(msgspec.Struct):
     """Either a whole ``body`` or a ``stream`` of byte chunks (watch, followed log).
 
-    Whoever takes a stream must exhaust it or call its ``aclose``. Header names are lower case; the
+    The consumer of a stream must exhaust it or call its ``aclose``. Header names are lower case; the
     values of a repeated header are joined by ``", "``.
     """
 

@@ -1,6 +1,6 @@
 """Each verb of the Kubernetes API as a :class:`Request`: paths, query parameters, bodies. No I/O.
 
-Shared by the asyncio client and the blocking one, whose writing verbs take exactly these parameters.
+Shared by the asyncio client and the blocking one. Their writing verbs take exactly these parameters.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
-"""How long a watch is left unread where its news come thick: each piece wakes two processes, however small it is.
+"""Pauses of a watch while events arrive frequently: each piece wakes two processes, however small it is.
 
 Pure: the clock is the caller's.
 """
 
 FEW_PIECES = 8
-"""So many pieces are read at once however fast they come: of what somebody waits for there are not more."""
+"""Maximum number of pieces read without a pause. Responses to a waiting client have no more."""
 ENOUGH_BYTES = 1 << 15
-"""A breath is no longer than so much takes to come. A peer may have sent no more than twice as much when it has to
-wait for its reader, so whoever sends a lot is never held up for long: the next breaths are ever shorter, then none."""
+"""Maximum number of bytes that may arrive during a pause.
+
+A peer can send about twice this amount before it blocks. So a fast sender is never held up for long: its pauses
+shrink to none."""
 SHORTEST_SECONDS = 0.002
 
 
 class WatchBatching:
-    """Of one watch. ``longest``: seconds; 0 where nothing is ever left unread."""
+    """Pauses of one watch. ``longest``: maximum pause in seconds; 0 disables pauses."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
@@ -21,7 +23,7 @@ class WatchBatching:
         self._bytes = 0.0
 
     def after(self, now: float, size: int) -> float:
-        """Seconds for which to read nothing after a piece of so many bytes, which came at ``now``."""
+        """Return the pause (seconds) after a piece of ``size`` bytes that arrived at ``now``."""
         alone = now - self._heard_at >= 2 * self._longest
         self._heard_at = now
         if alone:
