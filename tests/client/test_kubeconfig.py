@@ -65,6 +65,11 @@ class TestGood:
         assert loaded.address == ("gpu-box", 6443)
         assert loaded.secure
 
+    def test_proxy_url(self, file: Path) -> None:
+        loaded = load(write(file, config(cluster={"proxy-url": "http://me:secret@proxy:3128"})))
+        assert loaded.proxy_url == "http://me:secret@proxy:3128"
+        assert "secret" not in repr(loaded)
+
     def test_json_is_yaml_too(self, file: Path) -> None:
         file.write_text(json.dumps(config()))
         assert load(file).token == "t"
@@ -208,7 +213,8 @@ class TestBad:
             ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider: was removed"),
             ({"user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}}, "exec.command: not set"),
             ({"user": {"exec": {"command": "x", "apiVersion": "v9"}}}, "'v9' is not supported"),
-            ({"cluster": {"proxy-url": "http://p:3128"}}, "proxy-url: proxies are not supported"),
+            ({"cluster": {"proxy-url": "socks5://p"}}, "proxy-url: socks5:// proxies are not supported"),
+            ({"cluster": {"proxy-url": "http://"}}, "proxy-url: there is no host in it"),
             ({"user": {"as-groups": ["a"]}}, 'user "u": as: not set'),
             ({"user": {"as": "a", "as-groups": "b"}}, "as-groups: must be a list"),
             ({"user": {"as": "a\r\nx: y"}}, "cannot stand in a request's header"),

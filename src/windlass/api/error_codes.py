@@ -428,6 +428,28 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "The kubeconfig names a file or a command that is to give the token or the certificate, and that "
         "failed. The message says how.",
     ),
+    (
+        "WL-PROXY-400",
+        "the address of the proxy is not valid",
+        "HTTPS_PROXY or HTTP_PROXY holds something else than http://[USER:PASSWORD@]HOST:PORT. Proxies that "
+        "are reached by https:// or socks5:// are not supported. Unset the variable where the server is "
+        "reached directly.",
+    ),
+    (
+        "WL-PROXY-403",
+        "the proxy refuses to connect to the server",
+        "The proxy answered, but not with a connection: it does not allow the server's host or port, wants "
+        "credentials (407), or is not a proxy. The message repeats its answer and says where the proxy's "
+        "address was read: proxy-url of the cluster in the kubeconfig, HTTPS_PROXY or HTTP_PROXY. Servers "
+        "that are reached directly belong into NO_PROXY.",
+    ),
+    (
+        "WL-PROXY-503",
+        "the proxy cannot be reached",
+        "No connection to the proxy was made, or the proxy could not make one to the server. The message "
+        "says where the proxy's address was read: proxy-url of the cluster in the kubeconfig, HTTPS_PROXY "
+        "or HTTP_PROXY. Servers that are reached directly belong into NO_PROXY.",
+    ),
     ("WL-KUBECONFIG-404", "there is no kubeconfig", "The file, or the context in it, does not exist."),
     (
         "WL-KUBECONFIG-422",

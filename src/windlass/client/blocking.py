@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
-from windlass.client import errors, http11, responses, verbs
+from windlass.client import errors, http11, proxies, responses, verbs
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.errors import Unreachable
@@ -125,7 +125,12 @@ class BlockingClient:
         self._timeout = timeout_seconds
         self._retries = retries or RetryPolicy(attempts=4, retry_refused=False)
         self._credentials = Credentials(connection, self._clock)
-        self._fixed = http11.fixed_headers(connection.host_header, connection.impersonate)
+        self._proxy = proxies.choose(connection)
+        more, self._prefix = connection.impersonate, connection.path_prefix
+        if self._proxy is not None and not connection.secure:
+            more = (*more, *proxies.headers(self._proxy))
+            self._prefix = proxies.absolute_prefix(connection) + self._prefix
+        self._fixed = http11.fixed_headers(connection.host_header, more)
         self._channel: _Channel | None = None
 
     def close(self) -> None:
@@ -274,13 +279,17 @@ class BlockingClient:
         if channel.status == 401 and self._credentials.reject():
             self.close()
             channel = self._exchange(request)
+        if channel.status == 407 and self._proxy is not None:
+            self.close()
+            where, detail = self.connection.where, "407 Proxy Authentication Required"
+            raise proxies.refused(self._proxy, where, detail, status="407")
         return channel
 
     def _exchange(self, request: Request) -> _Channel:
         if self._credentials.header() is None and self._credentials.refresh():
             self.close()
         headers = {**request.headers, "user-agent": self._user_agent}
-        path = self.connection.path_prefix + request.path
+        path = self._prefix + request.path
         data = http11.encode(
             replace(request, path=path, headers=headers), self._fixed, self._credentials.header() or ""
         )
@@ -332,15 +341,44 @@ class BlockingClient:
                     sock.close()
                     raise
             else:
-                sock = socket.create_connection(connection.address, min(10.0, self._timeout))
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for level, name, value in KEEP_ALIVE:
-                    sock.setsockopt(level, name, value)
+                sock = self._dial()
         except TimeoutError as error:
             raise errors.timed_out(connection.where, "connecting", 10.0, processed=False) from error
         except OSError as error:
             raise errors.connect_failed(error, connection.where, unix=unix) from error
         return _Channel(self._wrap(sock) if connection.secure else sock, connection.where)
+
+    def _dial(self) -> socket.socket:
+        """Return a TCP connection to the server, or to its proxy. Raises ``OSError`` and ``Unreachable``."""
+        connection, proxy = self.connection, self._proxy
+        address = connection.address if proxy is None else (proxy.host, proxy.port)
+        try:
+            sock = socket.create_connection(address, min(10.0, self._timeout))
+        except OSError as error:
+            if proxy is None:
+                raise
+            raise proxies.not_reached(proxy, connection.where, error) from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for level, name, value in KEEP_ALIVE:
+            sock.setsockopt(level, name, value)
+        if proxy is not None and connection.secure:
+            self._open_tunnel(sock, proxy)
+        return sock
+
+    def _open_tunnel(self, sock: socket.socket, proxy: proxies.Proxy) -> None:
+        """Have the proxy connect ``sock`` to the server. Raises :class:`Unreachable`, with ``sock`` closed."""
+        connection = self.connection
+        try:
+            sock.sendall(proxies.tunnel_request(proxy, *connection.address))
+            answer = proxies.TunnelAnswer(proxy, connection.where)
+            while not answer.feed(sock.recv(_READ)):
+                pass
+        except OSError as error:
+            sock.close()
+            raise proxies.refused(proxy, connection.where, error.strerror or str(error)) from error
+        except BaseException:
+            sock.close()
+            raise
 
     def _wrap(self, sock: socket.socket) -> socket.socket:
         import ssl

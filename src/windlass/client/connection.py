@@ -66,6 +66,8 @@ class Connection:
     tls_server_name: str = ""
     impersonate: tuple[tuple[str, str], ...] = ()
     """Impersonation headers (``as`` of the user in a kubeconfig)."""
+    proxy_url: str = field(default="", repr=False)
+    """``proxy-url`` of the cluster. Without it the environment names the proxy."""
     context: str = ""
     source: str = ""
     """The file that it came from; empty when made by hand."""

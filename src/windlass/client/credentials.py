@@ -173,6 +173,8 @@ class Credentials:
             info["insecure-skip-tls-verify"] = True
         if connection.tls_server_name:
             info["tls-server-name"] = connection.tls_server_name
+        if connection.proxy_url:
+            info["proxy-url"] = connection.proxy_url
         return info
 
     def _plugin_failed(self, plugin: ExecPlugin, why: str, hints: tuple[str, ...] = ()) -> Unreachable:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from windlass.client import errors, http11
+from windlass.client import errors, http11, proxies
 from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.transport import Request, Response
@@ -324,8 +325,12 @@ class HttpTransport:
         self.connection = connection
         self.where = connection.where
         self.options = options or HttpOptions()
-        self._fixed = http11.fixed_headers(connection.host_header, connection.impersonate)
-        self._prefix = connection.path_prefix
+        self._proxy = proxies.choose(connection)
+        more, self._prefix = connection.impersonate, connection.path_prefix
+        if self._proxy is not None and not connection.secure:
+            more = (*more, *proxies.headers(self._proxy))
+            self._prefix = proxies.absolute_prefix(connection) + self._prefix
+        self._fixed = http11.fixed_headers(connection.host_header, more)
         self._credentials = Credentials(connection, clock or SystemClock())
         self._refreshing = asyncio.Lock()
         self._tls: ssl.SSLContext | None = None
@@ -346,6 +351,8 @@ class HttpTransport:
             if response.stream is not None:
                 await response.stream.aclose()
             response = await self._send(request, await self._renew())
+        if response.status == 407 and self._proxy is not None:
+            raise proxies.refused(self._proxy, self.where, "407 Proxy Authentication Required", status="407")
         return response
 
     async def close(self) -> None:
@@ -447,13 +454,11 @@ class HttpTransport:
                         lambda: _HttpConnection(self), connection.unix_socket
                     )
                 else:
-                    host, port = connection.address
-                    tls = self._tls_context() if connection.secure else None
-                    name = (connection.tls_server_name or host) if tls else None
-                    _, made = await loop.create_connection(
-                        lambda: _HttpConnection(self), host, port, ssl=tls, server_hostname=name
-                    )
+                    made = await self._connect_tcp()
         except TimeoutError as error:
+            if self._proxy is not None:
+                late = TimeoutError(0, f"no answer within {options.connect_seconds:g} s")
+                raise proxies.not_reached(self._proxy, self.where, late) from error
             raise errors.timed_out(
                 self.where, "connecting", options.connect_seconds, processed=False
             ) from error
@@ -466,6 +471,48 @@ class HttpTransport:
             made.abort()
             raise errors.disconnected(self.where, "the client was closed", processed=False)
         return made
+
+    async def _connect_tcp(self) -> _HttpConnection:
+        """Raises ``OSError``, ``TimeoutError`` and :class:`Unreachable`."""
+        loop, connection, proxy = asyncio.get_running_loop(), self.connection, self._proxy
+        host, port = connection.address
+        tls = self._tls_context() if connection.secure else None
+        name = (connection.tls_server_name or host) if tls else None
+
+        def make() -> _HttpConnection:
+            return _HttpConnection(self)
+
+        if proxy is None:
+            _, made = await loop.create_connection(make, host, port, ssl=tls, server_hostname=name)
+        elif tls is None:
+            try:
+                _, made = await loop.create_connection(make, proxy.host, proxy.port)
+            except OSError as error:
+                raise proxies.not_reached(proxy, self.where, error) from error
+        else:
+            tunnel = await self._tunnel(proxy)
+            _, made = await loop.create_connection(make, sock=tunnel, ssl=tls, server_hostname=name)
+        return made
+
+    async def _tunnel(self, proxy: proxies.Proxy) -> socket.socket:
+        """Return a socket that the proxy has connected to the server. Raises :class:`Unreachable`."""
+        loop = asyncio.get_running_loop()
+        try:
+            tunnel = await _dial(proxy.host, proxy.port)
+        except OSError as error:
+            raise proxies.not_reached(proxy, self.where, error) from error
+        try:
+            await loop.sock_sendall(tunnel, proxies.tunnel_request(proxy, *self.connection.address))
+            answer = proxies.TunnelAnswer(proxy, self.where)
+            while not answer.feed(await loop.sock_recv(tunnel, 1 << 16)):
+                pass
+        except OSError as error:
+            tunnel.close()
+            raise proxies.refused(proxy, self.where, error.strerror or str(error)) from error
+        except BaseException:
+            tunnel.close()
+            raise
+        return tunnel
 
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -515,3 +562,23 @@ class HttpTransport:
                 connection.abort()
         self._idle = [connection for connection in self._idle if not connection.closed]
         self._sweeper = loop.call_later(self.options.sweep_seconds, self._sweep) if self._open else None
+
+
+async def _dial(host: str, port: int) -> socket.socket:
+    """Return a socket connected to the first address of ``host`` that accepts. Raises ``OSError``."""
+    loop = asyncio.get_running_loop()
+    failure = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connected = socket.socket(family, kind, protocol)
+        connected.setblocking(False)
+        try:
+            await loop.sock_connect(connected, address)
+        except OSError as error:
+            connected.close()
+            failure = error
+        except BaseException:
+            connected.close()
+            raise
+        else:
+            return connected
+    raise failure

@@ -16,14 +16,11 @@ from typing import Any
 from urllib.parse import quote
 
 from windlass.api.errors import WindlassError
-from windlass.client import errors, incluster
+from windlass.client import errors, incluster, proxies
 from windlass.client.connection import Connection, ExecPlugin, over_socket, ssl_context
 
 __all__ = ["Connection", "load", "over_socket", "search_path", "ssl_context"]
 
-_WITHOUT_PROXY = (
-    "reach the server without one, for instance by ssh -L PORT:SERVER:6443 and a context with that address",
-)
 _SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
 
@@ -255,8 +252,6 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
     server = cluster.text("server")
     if not server:
         raise cluster.refuse("server", "not set")
-    if cluster.text("proxy-url"):
-        raise cluster.refuse("proxy-url", "proxies are not supported", *_WITHOUT_PROXY)
     insecure = cluster.flag("insecure-skip-tls-verify")
     ca_data = cluster.material("certificate-authority")
     if insecure and ca_data:
@@ -288,11 +283,22 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
         insecure=insecure,
         tls_server_name=cluster.text("tls-server-name"),
         impersonate=tuple(_impersonation(user)),
+        proxy_url=_proxy(cluster),
         context=context.name,
         source=str(cluster.file),
     )
     _ = connection.address  # refuses what is no address, naming the file
     return connection
+
+
+def _proxy(cluster: _Entry) -> str:
+    address = cluster.text("proxy-url")
+    if address:
+        try:
+            proxies.parse(address, "proxy-url")
+        except ValueError as error:
+            raise cluster.refuse("proxy-url", str(error), "set proxy-url to http://HOST:PORT") from error
+    return address
 
 
 def _impersonation(user: _Entry) -> Iterator[tuple[str, str]]:

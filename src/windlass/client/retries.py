@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError
-from windlass.client.errors import NOT_RUNNING, UNREACHABLE, Unreachable
+from windlass.client.errors import NOT_RUNNING, PROXY_UNREACHABLE, UNREACHABLE, Unreachable
 from windlass.client.responses import refusal_by_budget, retry_after
 from windlass.client.transport import Request
 from windlass.kits.backoff import Backoff
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_TRANSIENT = frozenset({UNREACHABLE, NOT_RUNNING})
+_TRANSIENT = frozenset({UNREACHABLE, NOT_RUNNING, PROXY_UNREACHABLE})
 
 
 @dataclass(frozen=True, slots=True)
