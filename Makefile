@@ -75,22 +75,22 @@ docs: $(STAMP)  ## write the generated reference pages anew
 
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2, KEEP=FOLDER; hours)
 	@$(call needs,OPENB)
-	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
+	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/benchmarks/packing.md
 
 sim-moves: $(STAMP)  ## the table of moves of the docs, likewise (one seed; KEEP=FOLDER; half an hour)
 	@$(call needs,OPENB)
-	@$(VENV)/bin/python -m benchmarks.packing_moves "$(OPENB)" --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
+	@$(VENV)/bin/python -m benchmarks.packing_moves "$(OPENB)" --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/benchmarks/packing.md
 
 sim-sensitivity: $(STAMP)  ## the tables of parameters of the docs: packing and time-sharing (TRACES=FOLDER; half an hour)
 	@$(call needs,TRACES)
-	@$(VENV)/bin/python -m benchmarks.packing_sensitivity "$(OPENB)" --out docs/operations/packing.md
-	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/muri/trace3.csv.gz" 8x8 --out docs/concepts/time-sharing.md
-	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/philly/philly_oct.csv.gz" 60x8 --out docs/concepts/time-sharing.md
+	@$(VENV)/bin/python -m benchmarks.packing_sensitivity "$(OPENB)" --out docs/operations/benchmarks/packing.md
+	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/muri/trace3.csv.gz" 8x8 --out docs/operations/benchmarks/time-sharing.md
+	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/philly/philly_oct.csv.gz" 60x8 --out docs/operations/benchmarks/time-sharing.md
 
 sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds, memory, do all end (PHILLY=FILE or generated, POLICIES=easy,…)
 	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))
 
-claims: $(STAMP)  ## docs/operations/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
+claims: $(STAMP)  ## docs/operations/benchmarks/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
 	@$(call needs,TRACES)
 	@$(BIN)/python tools/claims.py "$(TRACES)" --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 

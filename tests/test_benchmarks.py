@@ -84,7 +84,7 @@ def test_what_gangs_held_before_they_were_whole_is_counted() -> None:
 
 def test_the_versions_that_are_told_of_peers_are_those_that_are_built() -> None:
     tools, told = _FOLDER.parent / "tools" / "kubernetes", " ".join(peer.title for peer in PEERS.values())
-    documented = (_FOLDER.parent / "docs" / "operations" / "benchmarks.md").read_text()
+    documented = (_FOLDER.parent / "docs" / "operations" / "benchmarks" / "peers.md").read_text()
     modules = {
         "volcano": ("Volcano", "volcano.sh/volcano"),
         "kai": ("KAI", "github.com/NVIDIA/KAI-scheduler"),

@@ -104,6 +104,29 @@ def test_glossary_defines_each_term_once() -> None:
     assert sorted(set(terms)) == sorted(terms)
 
 
+def test_architecture_names_places_that_exist() -> None:
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    table = page.partition("## Where to change something")[2].partition("|---")[2]
+    places = re.findall(r"`([a-z_]+/[\w/]+(?:\.py)?)`", table)
+    assert len(places) > 15
+    assert [place for place in places if not (ROOT / "src" / "windlass" / place).exists()] == []
+
+
+def test_architecture_lists_all_packages() -> None:
+    page = (ROOT / "docs" / "concepts" / "architecture.md").read_text()
+    rows = {row[1]: row[2] for row in re.finditer(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE)}
+    source = ROOT / "src" / "windlass"
+
+    def packages(folder: Path) -> set[str]:
+        return {path.parent.name for path in folder.glob("*/__init__.py")}
+
+    assert packages(source) == rows.keys()
+    listed = {name: set(re.findall(r"`(\w+)`", cell)) for name, cell in rows.items()}
+    assert {name: packages(source / name) for name, inner in listed.items() if inner} == {
+        name: inner for name, inner in listed.items() if inner
+    }
+
+
 def test_glossary_names_places_that_exist() -> None:
     places = [place for cells in glossary() for place in re.findall(r"`(.+?)`", cells[3])]
     assert len(places) > 60

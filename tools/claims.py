@@ -1,11 +1,12 @@
-"""docs/operations/claims.md: the claims of the field, tried by ``windlass sim claims`` on published traces.
+"""Page docs/operations/benchmarks/claims.md: claims about schedulers, tried on published traces.
 
 ``python tools/claims.py FOLDER [--only E2,E5] [--jobs 2] [--from FILE.json …]``
 
-``FOLDER`` holds the traces as their sources lay them out (openb/, philly/, muri/, genai/, azure_llm/). The figures are
-kept in docs/operations/claims.json, the page is made from them. With ``--only`` the other experiments stay as they
-are; one that was never tried is told as not run yet. ``--from`` takes what ``windlass sim claims -o json`` has printed
-instead of trying anything.
+``FOLDER`` holds the traces as their sources lay them out (openb/, philly/, muri/, genai/,
+azure_llm/). Results are stored in docs/operations/benchmarks/claims.json, and the page is
+made from them. With ``--only`` the other experiments keep their results. An experiment
+without a result is listed as not run yet. ``--from`` takes the output of
+``windlass sim claims -o json`` instead of running anything.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ from windlass.sim.experiments.registry import EXPERIMENTS
 from windlass.sim.experiments.report import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE, FIGURES = ROOT / "docs/operations/claims.md", ROOT / "docs/operations/claims.json"
+PAGE, FIGURES = ROOT / "docs/operations/benchmarks/claims.md", ROOT / "docs/operations/benchmarks/claims.json"
 HEAD = """\
-# Claims, tried
+# Claims about schedulers
 
-What is claimed of schedulers, as experiments on published traces: what is claimed, what a stated baseline does, and
-what Windlass does. The figures of both come out of the scheduler's own engine under a virtual clock
-([the simulator](../guides/simulator.md)), but for E13, which needs no scheduler, and rows marked as published.
+Most claims about AI schedulers hold for Windlass on published traces, some in part. Each
+experiment on this page states the claim, the result of a baseline, and that of Windlass.
 
-*Holds* means that all goals of an experiment are met, *holds in part* some of them. Goals that were missed stay on the
-page. What cannot be simulated is said with each. N1 to N22 are the numbers of claims in the list of requirements:
+Both results come from the scheduler's own engine under a virtual clock
+([the simulator](../../guides/simulator.md)). Exceptions are E13, which needs no scheduler,
+and rows marked as published. *Holds* means that all goals of an experiment are met, *holds
+in part* that some are. Missed goals stay on the page. Each experiment says what cannot be
+simulated. N1 to N22 are the numbers of claims in the list of requirements:
 `windlass sim claims N14` tries that one.
 
-Made by `make claims`; `windlass sim claims --traces FOLDER` tries them again. The traces do not come with Windlass.
+Written by `make claims`; `windlass sim claims --traces FOLDER` repeats the experiments. The
+traces are not part of Windlass.
 
 """
 

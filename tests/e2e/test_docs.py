@@ -18,29 +18,43 @@ import pytest
 from box import ROOT, WINDLASS, processes_naming
 from consoleblocks import PageError, Shell, Step, check, matches, normal, steps
 
-FOLDERS = ("start", "guides", "concepts", "operations")
+FOLDERS = ("start", "guides", "concepts", "operations", "operations/benchmarks")
 PROSE = {
     "docs/concepts/architecture.md",
     "docs/concepts/backfill.md",
     "docs/concepts/box.md",
     "docs/concepts/devices.md",
+    "docs/concepts/eviction-protection.md",
     "docs/concepts/evictions.md",
+    "docs/concepts/fair-share.md",
     "docs/concepts/gangs.md",
     "docs/concepts/glossary.md",
     "docs/concepts/placement.md",
     "docs/concepts/queues.md",
+    "docs/concepts/quota-by-model.md",
     "docs/concepts/reasons.md",
+    "docs/concepts/reservations.md",
     "docs/concepts/run-times.md",
+    "docs/concepts/scheduler-restart.md",
     "docs/concepts/time-sharing.md",
     "docs/concepts/volcano-differences.md",
     "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
     "docs/guides/autoscaling.md",  # ``test_autoscaler.py`` plays it
     "docs/guides/extender.md",
+    "docs/guides/load-rescheduling.md",
     "docs/guides/scheduler-configuration.md",
     "docs/guides/volcano.md",
     "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
+    "docs/operations/benchmarks/api-server.md",
+    "docs/operations/benchmarks/claims.md",  # written by `make claims`
+    "docs/operations/benchmarks/engine.md",
+    "docs/operations/benchmarks/packing.md",  # `make sim-tables` plays it
+    "docs/operations/benchmarks/peers.md",
+    "docs/operations/benchmarks/run-times.md",
+    "docs/operations/benchmarks/slurm.md",
+    "docs/operations/benchmarks/time-sharing.md",
     "docs/operations/performance.md",
     "docs/operations/gpus.md",
     "docs/operations/fuzzing.md",
@@ -48,8 +62,6 @@ PROSE = {
     "docs/operations/metrics.md",
     "docs/operations/tracing.md",
     "docs/operations/upgrades.md",  # ``test_upgrade.py`` plays it
-    "docs/operations/claims.md",  # written by `make claims`
-    "docs/operations/packing.md",  # `make sim-tables` plays it
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`
 }

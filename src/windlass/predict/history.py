@@ -8,7 +8,7 @@ of each count, so that what has changed is forgotten; of :data:`KEYS` kinds of w
 
 What to reckon with is the 0.9-quantile (of few runs, the longest): to be wrong by too much costs an idle
 moment, to be wrong by too little delays somebody. How good it is, beside gradient-boosted trees, is told in
-``docs/concepts/run-times.md`` and measured by ``benchmarks/runtimes.py``.
+``docs/operations/benchmarks/run-times.md`` and measured by ``benchmarks/runtimes.py``.
 
 Invariants: a piece of work counts once, by its longest pod; equal observations in equal order give an equal
 state; ``as_record`` and ``of_record`` lose nothing but which work was seen last.

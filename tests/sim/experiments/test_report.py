@@ -14,7 +14,7 @@ from windlass.cli.simulate.sim_claims import laboratory, missing, one
 from windlass.sim.experiments.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[3]
-FIGURES = ROOT / "docs/operations/claims.json"
+FIGURES = ROOT / "docs/operations/benchmarks/claims.json"
 SPREAD = {"E4": 0.5, "E5": 0.02}
 """By how much figures may be off where more than rounding moves them: one seed stands for the mean of several (E4),
 and another order of equal decisions moves a few preemptions (E5)."""
@@ -26,7 +26,7 @@ def known() -> dict[str, dict[str, Any]]:
 
 def test_the_page_says_what_the_figures_say() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "claims.py"))
-    assert (ROOT / "docs/operations/claims.md").read_text() == tool["text"](list(known().values()))
+    assert (ROOT / "docs/operations/benchmarks/claims.md").read_text() == tool["text"](list(known().values()))
     assert list(known()) == list(EXPERIMENTS)
 
 

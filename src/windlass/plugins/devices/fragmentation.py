@@ -21,7 +21,7 @@ tables over (free CPU, free share), so that a node costs its cards, not its card
 than it has left, some cards stay idle in the end although each usual pod still fits now. That part is the
 *shortage*: ``S = max(0, R − CPU left / CPU usually asked for beside a whole card)``. A :class:`WorkloadMix` with
 :attr:`WorkloadMix.short` counts ``F + short·S`` instead of ``F``, and rounds to even steps of ``step`` milli. Neither
-constant matters much (docs/operations/packing.md has both halved and doubled); that there is a step, and
+constant matters much (docs/operations/benchmarks/packing.md has both halved and doubled); that there is a step, and
 that it is larger than the differences between like nodes, does.
 """
 
