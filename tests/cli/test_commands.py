@@ -88,8 +88,11 @@ def test_help_lists_every_command(windlass):
         (["logs", "train", "--since", "foo"], "error[WL-USE-400]: --since foo: 'foo' is not a duration"),
         (["submit", "--gpus", "9" * 20, "--", "true"], "error[WL-USE-400]: --gpus 99999999999999999999: "),
         (["submit", "--time", "soon", "--", "true"], "error[WL-USE-400]: --time soon: 'soon' is not a"),
-        (["submit", "--time", "0s", "--", "true"], "error[WL-USE-400]: --time 0s: it is from 1s to"),
-        (["submit", "--time", "99999d", "--", "true"], "error[WL-USE-400]: --time 99999d: it is from 1s to"),
+        (["submit", "--time", "0s", "--", "true"], "error[WL-USE-400]: --time 0s is not between 1s and"),
+        (
+            ["submit", "--time", "99999d", "--", "true"],
+            "error[WL-USE-400]: --time 99999d is not between 1s and",
+        ),
         (["cancel", "--all", "-q", "reseach"], 'error[WL-QUEUE-404]: queue "reseach" does not exist'),
         (["cancel", "train", "-q", "research"], "error[WL-USE-400]: -q research goes with --all"),
         (["queue", "set", "research", "wieght=2"], "error[WL-USE-400]: the setting"),
@@ -486,7 +489,7 @@ def test_cancel_of_a_bare_pod_deletes_it(windlass, cluster):
 
 
 def test_cancel_what_has_ended(windlass):
-    assert windlass("cancel", "hello").out == "hello has ended already\n"
+    assert windlass("cancel", "hello").out == "hello has already ended\n"
 
 
 def test_cancel_all_of_a_queue(windlass, cluster):

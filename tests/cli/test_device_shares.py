@@ -97,7 +97,7 @@ def test_what_a_job_asks_of_cards_in_words() -> None:
     assert resources.shares_text(pod()) == ""
     assert resources.shares_text(pod(**{"aliyun.com/gpu-mem": "10"})) == "10240 MiB of a GPU"
     job = Job("Pod", pod({"gpu-fraction": "0.5"}), [])
-    assert job.parts == "0.5 of a GPU"
+    assert job.shares == "0.5 of a GPU"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_pod_that_waits_for_somebody_else_says_for_whom(
     assert "whoever set them takes them away" in windlass("explain", "p").out
     held["spec"] = {**pod()["spec"], "schedulerName": "default-scheduler"}
     cluster.add(PODS, held)
-    assert windlass("ps").out.rstrip().endswith("not looked at yet by default-scheduler")
+    assert windlass("ps").out.rstrip().endswith("not evaluated yet by default-scheduler")
     told = windlass("--context", "gpu", "explain", "p").out
     assert "PendingEvaluation: default-scheduler has not looked at it yet" in told
     assert "what helps" not in told

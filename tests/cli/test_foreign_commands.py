@@ -42,7 +42,7 @@ def test_every_option_that_is_named_instead_exists(windlass, command):
         (("--gpus", "all"), "--gpus N, as many as windlass node ls shows for one node"),
         (("-o", "slurm-%j.out"), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
         (("--output=logs/a.out",), "> FILE keeps what is printed here, windlass logs JOB what a job prints"),
-        (("-e", "train.err"), "windlass logs JOB has its errors, too"),
+        (("-e", "train.err"), "windlass logs JOB   (also shows standard error)"),
     ],
 )
 def test_values_as_slurm_has_them_are_answered_with_what_to_type(windlass, typed, instead):

@@ -71,7 +71,7 @@ def test_queues_are_as_the_scheduler_tells_them(invoked: Callable[[Refusing], In
 
 
 def test_a_job_is_submitted_though_nobody_may_look(invoked: Callable[[Refusing], Invocation]) -> None:
-    request = JobRequest(("true",), gpus=8, queue="team", priority="high")
+    request = JobRequest(("true",), time_seconds=0, gpus=8, queue="team", priority="high")
     check_capacity(invoked(Refusing()), request)
     known = Refusing(**{QUEUES.qualified: [], PRIORITY_CLASSES.qualified: []})
     with pytest.raises(WindlassError, match='queue "team" does not exist'):
@@ -85,13 +85,13 @@ def test_a_cluster_may_get_the_nodes_that_it_lacks(
     amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": amounts}}
     client = Refusing(**{NODES.qualified: [node]})
-    check_capacity(invoked(client), JobRequest(("true",), gpus=8))
+    check_capacity(invoked(client), JobRequest(("true",), time_seconds=0, gpus=8))
     told = capsys.readouterr().err
-    assert told == "note: 8 GPUs were asked for, and this cluster has none; it waits for nodes that have it\n"
+    assert told == "note: 8 GPUs were requested, and this cluster has none; the job waits for such nodes\n"
     box = invoked(client)
     box.target.context = None
     with pytest.raises(WindlassError) as caught:
-        check_capacity(box, JobRequest(("true",), gpus=8))
+        check_capacity(box, JobRequest(("true",), time_seconds=0, gpus=8))
     assert caught.value.code == "WL-GPU-413"
 
 

@@ -159,14 +159,18 @@ def test_cancel_says_who_makes_the_pods_anew(windlass: Run, cluster: FakeCluster
         del cluster.objects[(BATCH_JOBS, "default", "batch")]
     done = windlass("cancel", "batch")
     assert done.out == "batch 2 pods deleted\n"
-    assert "Job batch may make such pods anew: kubectl -n default delete job.batch batch" in done.err
+    assert (
+        "Job batch may recreate these pods; to end it: kubectl -n default delete job.batch batch" in done.err
+    )
 
 
 def test_cancel_of_one_pod_of_a_job_says_that_another_comes(windlass: Run, cluster: FakeCluster) -> None:
     cluster.add(PODS, pod("plain-0", metadata={"ownerReferences": [batch_owner("plain")]}))
     done = windlass("cancel", "plain-0")
     assert (done.code, done.out) == (0, "plain-0 deleted\n")
-    assert "Job plain may make such pods anew: kubectl -n default delete job.batch plain" in done.err
+    assert (
+        "Job plain may recreate these pods; to end it: kubectl -n default delete job.batch plain" in done.err
+    )
     assert windlass("cancel", "alone").err == ""
 
 

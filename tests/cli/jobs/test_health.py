@@ -34,9 +34,9 @@ def test_a_node_that_is_not_ready_is_told(windlass, cluster) -> None:
         one for one in cluster.objects[(NODES, "", "box")]["status"]["conditions"] if one["type"] == "Ready"
     ]
     ready |= {"status": "Unknown", "lastTransitionTime": rfc3339(NOW - 240)}
-    assert trouble(windlass) == ["box is not ready for 4m: what is said of its 2 pods may be old"]
+    assert trouble(windlass) == ["box is not ready for 4m: the status of its 2 pods may be out of date"]
     del cluster.objects[(NODES, "", "box")]
-    assert trouble(windlass) == ["box is gone: what is said of its 2 pods may be old"]
+    assert trouble(windlass) == ["box is gone: the status of its 2 pods may be out of date"]
 
 
 def test_a_node_that_holds_more_than_it_has_is_told(windlass, cluster) -> None:
@@ -44,7 +44,7 @@ def test_a_node_that_holds_more_than_it_has_is_told(windlass, cluster) -> None:
     for which in ("allocatable", "capacity"):
         status[which]["nvidia.com/gpu"] = "1"
     assert trouble(windlass) == [
-        "pods on box hold 1 GPU more than it has: not all of them have what they asked for"
+        "pods on box hold 1 GPU more than it has: not all of them have the capacity that they requested"
     ]
 
 
@@ -53,7 +53,7 @@ def test_pods_that_should_be_gone_are_told(windlass, cluster) -> None:
     metadata["deletionTimestamp"] = rfc3339(NOW - 10)
     assert trouble(windlass) == []
     metadata["deletionTimestamp"] = rfc3339(NOW - 300)
-    assert trouble(windlass) == ["1 pod on box should have been gone 5m ago: until then the room is held"]
+    assert trouble(windlass) == ["1 pod on box should have ended 5m ago; the capacity is still allocated"]
 
 
 def test_a_pod_that_runs_and_is_not_ready_is_told_with_what_its_probe_said(windlass, cluster) -> None:

@@ -172,7 +172,7 @@ def test_nodes_that_are_asked_for_are_told_with_how_that_stands_now(cluster, win
     asked = NodesRequested("4 x 8 GPUs", "accepted", now - 12, "not found yet", "windlass-big-1", "atomic", 1)
     told = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", position=2, asked=asked)
     clusterscenes.explain(cluster, "big", told)
-    assert "nodes asked for: 4 x 8 GPUs, accepted 12s ago, #2" in windlass("ps", "-o", "wide").out
+    assert "nodes requested: 4 x 8 GPUs, accepted 12s ago, #2" in windlass("ps", "-o", "wide").out
     text = " ".join(windlass("explain", "big").out.split())
     assert "4 x 8 GPUs, accepted 12s ago not found yet by ProvisioningRequest windlass-big-1, atomic" in text
     record = json.loads(windlass("explain", "big", "-o", "json").out)["explanation"]

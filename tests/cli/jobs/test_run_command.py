@@ -14,7 +14,7 @@ from fakecluster import FakeCluster, box, node, queue
 from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import bootstrap
 from windlass.cli.jobs import follow
-from windlass.cli.jobs.job_builder import JobRequest, base_name, job_of, literal
+from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, escape_expansion
 from windlass.cli.jobs.job_index import refresh
 from windlass.kits.state import StateFolder
 from windlass.node.devices import discovery
@@ -168,7 +168,7 @@ def test_everything_after_the_dashes_is_the_command(windlass, cluster):
     ("arguments", "code", "told"),
     [
         (["--gpus", "5"], 6, "error[WL-JOB-413]: no node has 5 GPUs"),
-        (["--gpus", "2", "--nodes", "3"], 6, "can never hold 3 ranks"),
+        (["--gpus", "2", "--nodes", "3"], 6, "3 ranks of this size do not fit"),
         (["--cpus", "64"], 6, "no node has 64 CPUs"),
         (["--memory", "1Ti"], 6, "no node has 1Ti memory"),
         (["--queue", "defualt"], 3, 'error[WL-QUEUE-404]: queue "defualt" does not exist'),
@@ -183,11 +183,11 @@ def test_everything_after_the_dashes_is_the_command(windlass, cluster):
         (
             ["--memory", "16"],
             2,
-            "--memory 16 is 16 bytes\nwhy: an amount of memory has a unit: 512Mi, 16Gi\n",
+            "--memory 16 is 16 bytes\nwhy: an amount of memory needs a unit: 512Mi, 16Gi\n",
         ),
         (["--gpu-memory", "500k"], 2, "--gpu-memory 500k is less than 1Mi"),
-        (["--env", "9=x"], 2, "does not begin with a variable's name"),
-        (["--env", "SURELY_NOT_SET"], 2, "the variable is not set here"),
+        (["--env", "9=x"], 2, "does not begin with the name of a variable"),
+        (["--env", "SURELY_NOT_SET"], 2, "this variable is not set"),
         (["--workdir", "/nowhere"], 3, "the working directory /nowhere does not exist"),
         (["--nodes", "0"], 2, "error[WL-USE-400]"),
         (["--gpus", "abc"], 2, "'abc' is not a whole number\n"),
@@ -213,7 +213,7 @@ def test_a_name_that_is_taken_is_told_with_both_ways_out(windlass, cluster):
     assert (done.code, done.out) == (5, "")
     assert 'error[WL-JOB-409]: job "mine" already exists\n' in done.err
     assert "try: windlass delete vcjob mine\n" in done.err
-    assert "try: leave --name out: then it is train-…, a new one each time\n" in done.err
+    assert "try: omit --name: each job then gets a new name, train-…\n" in done.err
 
 
 def test_lines_for_sbatch_are_not_passed_over_in_silence(windlass, cluster, tmp_path):
@@ -222,7 +222,7 @@ def test_lines_for_sbatch_are_not_passed_over_in_silence(windlass, cluster, tmp_
     done = windlass("submit", "--workdir", str(tmp_path), "--", "sh", "job.sh")
     assert done.code == 0
     assert done.err == (
-        "note: nobody reads the #SBATCH lines of job.sh; give here what they say: --gres (--gpus), --time\n"
+        "note: the #SBATCH lines of job.sh are ignored; use these options instead: --gres (--gpus), --time\n"
     )
 
 
@@ -234,7 +234,7 @@ def test_no_node_has_both(windlass, cluster):
     cluster.add(NODES, node("fat", gpus=0, cpu="128"))
     done = windlass("run", "--gpus", "1", "--cpus", "100", "--", "true")
     assert done.code == 6
-    assert "no node has all that one rank needs" in done.err
+    assert "no node is large enough for one rank" in done.err
 
 
 class TestWithoutGpus:
@@ -245,14 +245,16 @@ class TestWithoutGpus:
     def test_the_remedy_is_told(self, windlass, cluster):
         done = windlass("run", "--gpus", "2", "--", "true")
         assert done.code == 6
-        assert done.err.startswith("error[WL-GPU-413]: 2 GPUs were asked for, and this box has none\nwhy: ")
+        assert done.err.startswith(
+            "error[WL-GPU-413]: 2 GPUs were requested, and this machine has none\nwhy: "
+        )
         assert "windlass up --detach --gpus simulated:2\n" in done.err
         assert not cluster.requests
 
     def test_a_part_of_a_gpu_is_no_other(self, windlass):
         done = windlass("submit", "--gpu-memory", "10Gi", "--", "true")
         assert done.code == 6
-        assert "1 GPU was asked for, and this box has none" in done.err
+        assert "1 GPU was requested, and this machine has none" in done.err
 
     def test_nothing_is_started_for_it(self, windlass, monkeypatch):
         monkeypatch.setattr(bootstrap, "is_running", lambda _state: False)
@@ -352,7 +354,7 @@ def test_a_class_that_is_not_there_is_told_before(windlass, cluster):
     cluster.add(PRIORITY_CLASSES, {"metadata": {"name": "high-priority"}, "value": 1})
     done = windlass("run", "--priority", "high-prio", "--", "true")
     assert done.code == 3
-    assert done.err.startswith('error[WL-PRIORITY-404]: there is no priority class "high-prio"\n')
+    assert done.err.startswith('error[WL-PRIORITY-404]: priority class "high-prio" does not exist\n')
     assert "try: did you mean high-priority?\n" in done.err
     assert not cluster.requests
 
@@ -360,8 +362,8 @@ def test_a_class_that_is_not_there_is_told_before(windlass, cluster):
 def test_more_ranks_than_all_nodes_have_places_for(windlass):
     done = windlass("run", "--nodes", "251", "--", "true")
     assert done.code == 6
-    assert "the cluster can never hold 251 ranks of this size at once" in done.err
-    assert "all nodes together, empty, hold 250" in done.err
+    assert "251 ranks of this size do not fit in the cluster, even if it is empty" in done.err
+    assert "all nodes together can hold 250 ranks" in done.err
 
 
 class TestSimulatedNodes:
@@ -448,15 +450,19 @@ def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypa
         cluster.add(VOLCANO_JOBS, {**job("true"), "metadata": {"name": "train", "namespace": "default"}})
     done = windlass(*words)
     assert done.code == 130
-    assert f"detached; {name} goes on\ncome back: windlass logs -f {name}\n" in done.err
+    assert f"detached; {name} keeps running\ncome back: windlass logs -f {name}\n" in done.err
 
 
 # The object.
 
 
 def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict[str, Any]:
-    return job_of(
-        JobRequest(words or ("true",), **wish), "n", namespace="default", on_box=True, environ=environ or {}
+    return build_job(
+        JobRequest(words or ("true",), **{"time_seconds": 0, **wish}),
+        "n",
+        namespace="default",
+        embedded=True,
+        environ=environ or {},
     )
 
 
@@ -498,7 +504,7 @@ T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
             ("--gpus", "1", "--gpu-model", "A100"),
             [
                 "error[WL-GPU-413]: no node has a GPU of model A100",
-                "why: GPUs there are: Tesla-T4 (8), NVIDIA-H100-80GB-HBM3 (4); a part of a model's name will do; "
+                "why: existing GPUs: Tesla-T4 (8), NVIDIA-H100-80GB-HBM3 (4); part of a name is sufficient; "
                 "the job was not submitted",
                 "try: windlass gpu",
             ],
@@ -511,14 +517,14 @@ T4 = {"nvidia.com/gpu.product": "Tesla-T4"}
             ("--gpus", "8", "--gpu-model", "h100"),
             [
                 "error[WL-JOB-413]: no node has 8 GPUs of model h100",
-                "try: ask for at most 4 GPUs of model h100 a node",
+                "try: request at most 4 GPUs of model h100 per rank",
             ],
         ),
         (
             ("--gpus", "3", "--nodes", "2", "--gpu-model", "H100"),
             [
-                "error[WL-JOB-413]: the cluster can never hold 2 ranks of this size at once",
-                "why: each needs 3 GPUs of model H100; all nodes together, empty, hold 1",
+                "error[WL-JOB-413]: 2 ranks of this size do not fit in the cluster, even if it is empty",
+                "why: each rank needs 3 GPUs of model H100; all nodes together can hold 1 rank",
                 "try: windlass COMMAND --nodes 1 …",
             ],
         ),
@@ -560,7 +566,7 @@ def test_a_cluster_may_get_cards_of_a_model_that_it_does_not_have_yet(windlass, 
     done = windlass("submit", *words)
     assert (done.code, done.err) == (
         0,
-        "note: no node has a GPU of model A100; it waits for nodes that have it\n",
+        "note: no node has a GPU of model A100; the job waits for such nodes\n",
     )
 
 
@@ -569,11 +575,11 @@ def test_a_cluster_may_get_cards_of_a_model_that_it_does_not_have_yet(windlass, 
     [
         (
             "rak",
-            ["error[WL-JOB-413]: no node carries the label rak,", "try: --near topology.example.com/rack\n"],
+            ["error[WL-JOB-413]: no node has the label rak,", "try: --near topology.example.com/rack\n"],
         ),
         ("topology.example.com/rock", ["try: --near topology.example.com/rack\n"]),
         ("shelf", ["try: kubectl label node NODE shelf=VALUE\n"]),
-        ("a b", ["error[WL-USE-400]: --near 'a b' is no label of nodes: name part must consist of"]),
+        ("a b", ["error[WL-USE-400]: --near 'a b' is not a valid label: name part must consist of"]),
     ],
 )
 def test_a_domain_that_no_node_tells_of_is_refused_before(windlass, cluster, near, told):
@@ -616,8 +622,8 @@ def test_remedies_name_the_command_that_was_given(windlass, command):
     ("flags", "word"),
     [
         (("--gpu-memory", "many"), "--gpu-memory many"),
-        (("--gpu-memory", "0"), "not more than nothing"),
-        (("--gpu-model", "H100"), "--gpu-model H100 without a GPU"),
+        (("--gpu-memory", "0"), "not greater than 0"),
+        (("--gpu-model", "H100"), "--gpu-model H100 needs --gpus or --gpu-memory"),
     ],
 )
 def test_parts_of_gpus_that_cannot_be_meant_are_refused(windlass, flags, word):
@@ -695,7 +701,7 @@ def test_names_from_commands(command: tuple[str, ...], name: str):
 
 
 def test_dollar_signs_are_left_alone():
-    assert literal("$$ $(A) ${B}") == "$$$$ $$(A) $${B}"
+    assert escape_expansion("$$ $(A) ${B}") == "$$$$ $$(A) $${B}"
 
 
 def test_the_pods_of_the_box_are_found():

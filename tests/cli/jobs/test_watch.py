@@ -83,4 +83,4 @@ def test_a_watch_that_fails_is_tried_again_and_not_at_once() -> None:
     changes.close()
     server.give("end")
     assert server.closed.wait(60)
-    assert changes.bells.qsize() == 4  # at the start and at the end of each watch
+    assert changes.items.qsize() == 4  # at the start and at the end of each watch

@@ -7,7 +7,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.cancel import end
+from windlass.cli.jobs.cancel import end_job
 from windlass.cli.jobs.job_index import fetch, find
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.options import completer, queue_flag, standard, yes_flag
@@ -48,7 +48,7 @@ def command(
     chosen = _all(invocation, queue, yes) if everything else [find(invocation, name) for name in named]
     records = []
     for job in chosen:
-        done = end(invocation, job, reason)
+        done = end_job(invocation, job, reason)
         records.append({"name": job.name, "namespace": job.namespace, "result": done})
         if not invocation.structured:
             invocation.out.line(f"{job.name} {done}")

@@ -80,7 +80,7 @@ def text(invocation: Invocation, resource: Resource, obj: Mapping[str, Any]) -> 
     if resource.plural == "secrets":
         body = _without_secrets(body)
     lines = list(_tree(body, ""))
-    told = events.lines(invocation, [obj], indent="  ")
+    told = events.render(invocation, [obj], indent="  ")
     return (
         head + "".join(f"{line}\n" for line in lines) + (f"Events:\n{told}" if told else "Events:  <none>\n")
     )

@@ -13,11 +13,11 @@ from windlass.cli import resources
 from windlass.cli.errors import remedy_with_target, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import events
-from windlass.cli.jobs.health import ailing
+from windlass.cli.jobs.health import problems_of
 from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, pod_phase
 from windlass.cli.jobs.reasons import (
-    ahead,
+    ahead_text,
     blocker_line,
     brief,
     group_title,
@@ -55,7 +55,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     out = invocation.out
     gpus = found.gpus
     asked = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
-    asked = found.parts or (f"no GPU but by {found.claims}" if gpus == "-" and found.claims else asked)
+    asked = found.shares or (f"no GPU but by {found.claims}" if gpus == "-" and found.claims else asked)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
     if record is not None:
         out.write(waiting_text(found, record, not_made))
@@ -65,7 +65,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", nodes_text(found.nodes, most=20))], indent="  "))
     else:
-        out.write(_running(found, ailing(invocation, found), remote=invocation.target.remote))
+        out.write(_running(found, problems_of(invocation, found), remote=invocation.target.remote))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
@@ -76,7 +76,11 @@ def _not_made(invocation: Invocation, job: Job) -> str:
     owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
     makers = [job.obj, *({"kind": o["kind"], "metadata": {**o, "namespace": job.namespace}} for o in owners)]
     try:
-        found = [event for event in events.of(invocation, makers) if event.get("reason") == "FailedCreate"]
+        found = [
+            event
+            for event in events.about_objects(invocation, makers)
+            if event.get("reason") == "FailedCreate"
+        ]
     except StatusError:
         return ""  # who may not see events is told the rest
     return str(found[-1].get("message") or "") if found else ""
@@ -181,7 +185,7 @@ def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
             ("will it run", verdict(record)),
             ("position", ", ".join(part for part in (place, estimate) if part)),
             ("nodes asked for", _asked(record.asked, job.seen) if record.asked else ""),
-            ("ahead of it", ahead(record)),
+            ("ahead of it", ahead_text(record)),
             (f"blockers{considered}", blockers),
             (f"nearest {'domain' if record.code in _OF_DOMAINS else 'node'}", nearest),
             ("held by", join_words(map(group_title, record.holders))),
@@ -201,15 +205,15 @@ def _when_late(invocation: Invocation, job: Job) -> str:
     """What to do where nobody has looked at it for long."""
     doctor = remedy_with_target("windlass doctor", invocation.surroundings.aim)
     found = f"{doctor} says whether anybody decides"
-    if not job.asked:
+    if not job.scheduler_name:
         return found
     install = remedy_with_target("windlass install", invocation.surroundings.aim)
     if kinds := _besides(invocation):
-        whose = f"{job.asked} decides what was not handed over to Windlass, which stands beside it"
+        whose = f"{job.scheduler_name} decides what was not handed over to Windlass, which stands beside it"
         return f"{whose}\n{install} --adopt {kinds[0]} -q {job.queue}, if Windlass is to decide\n{found}"
-    serve = f"--scheduler-name windlass --scheduler-name {job.asked}"
+    serve = f"--scheduler-name windlass --scheduler-name {job.scheduler_name}"
     return (
-        f"schedulerName: windlass in its manifest, if nobody serves {job.asked} here\n"
+        f"schedulerName: windlass in its manifest, if nobody serves {job.scheduler_name} here\n"
         f"or have Windlass serve that name: {install} {serve} (of the chart: scheduler.names)\n{found}"
     )
 
@@ -231,7 +235,7 @@ def _besides(invocation: Invocation) -> list[str]:
 
 def _unexplained(job: Job, late: str) -> str:
     """``late``: what to do where nobody has looked at it for long."""
-    unseen = f"PendingEvaluation: {job.asked or 'the scheduler'} has not looked at it yet"
+    unseen = f"PendingEvaluation: {job.scheduler_name or 'the scheduler'} has not looked at it yet"
     gates = (
         f"scheduling gates ({join_words(job.gates)}): whoever set them takes them away" if job.gates else ""
     )

@@ -11,7 +11,7 @@ from windlass.api.errors import WindlassError
 from windlass.api.reasons import FACTS, Reason
 from windlass.cli.errors import nearest
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.reasons import ENDS
+from windlass.cli.jobs.reasons import END_CAUSES
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 from windlass.cli.tables import pairs
@@ -68,7 +68,7 @@ def _record(word: str) -> dict[str, Any]:
                 "text": _HELPS[facts.waiting_helps],
                 "words": {system: getattr(facts, field) for system, field in _SYSTEMS.items()},
             }
-    for end, text in ENDS.items():
+    for end, text in END_CAUSES.items():
         if end.lower() == word.lower():
             return {"code": end, "title": "what ended a pod", "text": text}
     for system, field in _SYSTEMS.items():
@@ -80,7 +80,7 @@ def _record(word: str) -> dict[str, Any]:
                 "text": "Told here as one of these:",
                 "words": {reason.value: FACTS[reason].meaning for reason in theirs},
             }
-    known = [*CODES, *(reason.value for reason in Reason), *ENDS]
+    known = [*CODES, *(reason.value for reason in Reason), *END_CAUSES]
     close = nearest(word, known) or nearest(word.upper(), known)
     raise WindlassError(
         "WL-USE-404",

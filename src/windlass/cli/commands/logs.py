@@ -12,8 +12,8 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import retained_logs
-from windlass.cli.jobs.ctrl_c import detach
-from windlass.cli.jobs.follow import Follower, Phases, wanted
+from windlass.cli.jobs.cancel import detach
+from windlass.cli.jobs.follow import Follower, Phases, is_selected
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, pod_phase, rank_of, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer, duration_seconds, merged, pattern_of
@@ -75,7 +75,7 @@ def command(
         try:
             return follower.run()
         except KeyboardInterrupt:
-            phases.settle()
+            phases.end_line()
             return detach(invocation, follower.job)
     return _print(invocation, found, options)
 
@@ -102,7 +102,7 @@ def _print(invocation: Invocation, job: Job, options: LogView) -> int:
 def _check_asked(job: Job, options: LogView) -> list[dict[str, Any]]:
     """The pods whose output was asked for. Raises :class:`WindlassError` for a rank, a task or a container that the job
     does not have."""
-    chosen = [pod for pod in job.pods if wanted(pod, options)]
+    chosen = [pod for pod in job.pods if is_selected(pod, options)]
     if not chosen and (options.rank is not None or options.task is not None) and job.pods:
         raise _no_such_rank(job, options)
     if options.container is not None and chosen:

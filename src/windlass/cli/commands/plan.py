@@ -85,11 +85,11 @@ def _of_running(invocation: Invocation, request: PlanRequest) -> dict[str, Any]:
     """The plan for the cluster that is aimed at, or for this box."""
     from windlass.cli.simulate.plan import plan_live
 
-    on_box = not invocation.target.remote
+    embedded = not invocation.target.remote
     try:
-        return plan_live(invocation.client, request, invocation.warn, on_box=on_box)
+        return plan_live(invocation.client, request, invocation.warn, embedded=embedded)
     except Unreachable as error:
-        if not on_box:
+        if not embedded:
             raise
         raise WindlassError(
             "WL-USE-400",

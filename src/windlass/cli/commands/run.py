@@ -7,10 +7,9 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import stdin_notice
-from windlass.cli.jobs.ctrl_c import detach
+from windlass.cli.jobs.cancel import detach
 from windlass.cli.jobs.follow import Follower, Phases, summary
-from windlass.cli.jobs.job_flags import job_flags, job_request_of, make
+from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of, warn_about_piped_input
 from windlass.cli.jobs.jobs import Job
 from windlass.cli.jobs.log_lines import LogView, pattern_of
 from windlass.cli.options import standard
@@ -31,15 +30,15 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     """
     options = LogView(pattern=pattern_of(grep), timestamps=timestamps, as_json=invocation.structured)
     phases = Phases(invocation, quiet=quiet)
-    created = make(invocation, job_request_of(given, followed=True), phases.show)
+    created = create_job(invocation, job_request_of(given, followed=True), phases.show)
     job = Job("Job", created)
     follower = Follower(invocation, job, options, phases=phases, give_up=True)
     try:
         code = follower.run()
     except KeyboardInterrupt:
-        phases.settle()
+        phases.end_line()
         return detach(invocation, job)
-    stdin_notice.tell(invocation)  # what came after the job was made
+    warn_about_piped_input(invocation)  # again, for data that arrived after the job was created
     if code and not quiet:
         invocation.note(summary(follower.job))
     return code

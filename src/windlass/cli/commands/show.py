@@ -8,7 +8,7 @@ from windlass.cli import resources, tables
 from windlass.cli.commands.explain import waiting_text
 from windlass.cli.commands.ps import as_record
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.events import lines as event_lines
+from windlass.cli.jobs.events import render as event_lines
 from windlass.cli.jobs.job_index import find
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of
 from windlass.cli.jobs.reasons import brief, exit_text
@@ -56,7 +56,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
         ("Kind", job.kind),
         ("State", f"{job.state} ({brief(job)})" if brief(job) and not job.waiting else job.state),
         ("Queue", job.queue),
-        ("GPUs", job.parts or job.gpus),
+        ("GPUs", job.shares or job.gpus),
         ("Pods", f"{job.members} wanted, {len(job.pods)} exist, {job.bound} on a node"),
         ("Command", command),
         ("Created", f"{rfc3339(job.created)} ({age(now - job.created)} ago)"),

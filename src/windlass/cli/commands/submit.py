@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_flags import job_flags, job_request_of, make
+from windlass.cli.jobs.job_flags import create_job, job_flags, job_request_of
 from windlass.cli.options import standard
 from windlass.cli.output.formats import emit
 
@@ -20,7 +20,7 @@ CONTEXT = {"allow_interspersed_args": False}
 @standard(short_namespace=False)
 def command(invocation: Invocation, wait: bool, **given: Any) -> int:
     """Queue a command as a job and return."""
-    job = make(invocation, job_request_of(given), invocation.note)
+    job = create_job(invocation, job_request_of(given), invocation.note)
     name = job["metadata"]["name"]
     if invocation.structured:
         emit(invocation, job, names=[f"job.batch.volcano.sh/{name}"])
@@ -30,6 +30,6 @@ def command(invocation: Invocation, wait: bool, **given: Any) -> int:
             invocation.note(f"follow: windlass logs -f {name}   why it waits: windlass explain {name}")
     if not wait:
         return 0
-    from windlass.cli.jobs.wait import until_end
+    from windlass.cli.jobs.follow import wait_for_end
 
-    return until_end(invocation, name)
+    return wait_for_end(invocation, name)

@@ -30,7 +30,7 @@ from windlass.cli.errors import absent_kinds, unless_forbidden
 from windlass.cli.install import gpu_sharing, upgrade
 from windlass.cli.install.objects import DEPLOYED, DEPLOYMENTS, PART_OF
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.health import shared_with_itself
+from windlass.cli.jobs.health import excess_units
 from windlass.cli.resources import allocatable
 from windlass.cli.text import join_words, natural_key, plural, timestamp
 from windlass.client.transport import Request
@@ -247,7 +247,7 @@ def _shared_with_themselves(invocation: Invocation, nodes: Sequence[Json]) -> It
     told = []
     for pod in pods:
         node = replicated.get((pod.get("spec") or {}).get("nodeName") or "")
-        words = shared_with_itself(pod, node) if node is not None else ""
+        words = excess_units(pod, node) if node is not None else ""
         if words:
             told.append((f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", words))
     if told:

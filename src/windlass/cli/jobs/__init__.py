@@ -1,1 +1,1 @@
-"""Jobs on the command line: run, submit, logs, ps, explain."""
+"""Jobs: run, submit, logs, ps, explain."""

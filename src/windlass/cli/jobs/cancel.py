@@ -1,17 +1,27 @@
-"""Ending jobs: the Volcano way, so that what they wrote stays readable."""
+"""End of jobs in Volcano's way, which keeps their logs, and Ctrl-C while following."""
 
 from __future__ import annotations
 
+import signal
+
+import click
+
 from windlass.api.resources import BATCH_JOBS, COMMANDS, PODS, VOLCANO_JOBS
+from windlass.cli import errors
 from windlass.cli.errors import if_served, remedy_with_target
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.jobs import Job, Object
 from windlass.cli.text import plural
 from windlass.cli.ungrouped_gangs import controllers_of
 
+_SECOND_CTRL_C_SECONDS = 2.0
+
 
 def terminate(invocation: Invocation, name: str, namespace: str, reason: str) -> None:
-    """Ask the job controller to end a job (``bus.volcano.sh`` Command). Raises ``StatusError``."""
+    """Request the end of a job from its controller (``bus.volcano.sh`` Command).
+
+    Raises ``StatusError``.
+    """
     job = invocation.client.get(VOLCANO_JOBS, name, namespace)
     command = {
         "apiVersion": COMMANDS.api_version,
@@ -31,16 +41,20 @@ def terminate(invocation: Invocation, name: str, namespace: str, reason: str) ->
     invocation.client.create(COMMANDS, command)
 
 
-def end(invocation: Invocation, job: Job, reason: str) -> str:
-    """End one job. A Volcano Job keeps its pods and logs; pods on their own are deleted, and a batch Job that is a gang
-    with its pods, since it would make others. What was done; who makes pods anew is told as a warning."""
+def end_job(invocation: Invocation, job: Job, reason: str) -> str:
+    """End one job, and return what was done.
+
+    A Volcano Job keeps its pods and logs. Single pods are deleted. A batch Job that is
+    a gang is deleted with its pods, because it would create new ones. A warning names
+    controllers that recreate the pods.
+    """
     if job.finished:
-        return "has ended already"
+        return "has already ended"
     if job.kind == "Job":
         terminate(invocation, job.name, job.namespace, reason)
         return "is being ended"
     makers = controllers_of(job.pods)
-    if job.kind != "Pod" and len(makers) == 1 and _is_own_master(invocation, makers[0], job.namespace):
+    if job.kind != "Pod" and len(makers) == 1 and _is_uncontrolled_job(invocation, makers[0], job.namespace):
         owner = makers[0]
         invocation.client.delete(
             BATCH_JOBS, owner["name"], job.namespace, propagation="Background", uid=owner["uid"]
@@ -49,25 +63,51 @@ def end(invocation: Invocation, job: Job, reason: str) -> str:
     for pod in job.pods:
         invocation.client.delete(PODS, pod["metadata"]["name"], job.namespace, uid=pod["metadata"]["uid"])
     for owner in makers:
-        remedy = remedy_with_target(_ending_of(owner, job.namespace), invocation.surroundings.aim)
-        invocation.warn(f"{owner['kind']} {owner['name']} may make such pods anew: {remedy}")
+        remedy = remedy_with_target(_command_to_end(owner, job.namespace), invocation.surroundings.aim)
+        invocation.warn(f"{owner['kind']} {owner['name']} may recreate these pods; to end it: {remedy}")
     return "deleted" if job.kind == "Pod" else f"{plural(len(job.pods), 'pod')} deleted"
 
 
-def _is_own_master(invocation: Invocation, owner: Object, namespace: str) -> bool:
-    """Whether it is a batch Job that nobody else would make anew."""
+def _is_uncontrolled_job(invocation: Invocation, owner: Object, namespace: str) -> bool:
+    """Return whether the owner is a batch Job that no other controller would recreate."""
     if (owner.get("apiVersion"), owner.get("kind")) != (BATCH_JOBS.api_version, BATCH_JOBS.kind):
         return False
-    found = if_served(lambda: invocation.client.find(BATCH_JOBS, owner["name"], namespace), None)
-    if found is None or found["metadata"].get("uid") != owner["uid"]:
+    job = if_served(lambda: invocation.client.find(BATCH_JOBS, owner["name"], namespace), None)
+    if job is None or job["metadata"].get("uid") != owner["uid"]:
         return False
-    return not any(one.get("controller") for one in found["metadata"].get("ownerReferences") or ())
+    return not any(reference.get("controller") for reference in job["metadata"].get("ownerReferences") or ())
 
 
-def _ending_of(owner: Object, namespace: str) -> str:
-    """The command that ends who makes pods; the kind as kubectl takes it whatever else has that name."""
+def _command_to_end(owner: Object, namespace: str) -> str:
+    """Return the command that ends the controller of pods.
+
+    The kind is fully qualified, so that kubectl finds it even if other kinds have that
+    name.
+    """
     group, slash, _ = owner.get("apiVersion", "").partition("/")
     if group == VOLCANO_JOBS.group:
         return f"windlass cancel -n {namespace} {owner['name']}"
-    word = f"{owner['kind'].lower()}.{group}" if slash else owner["kind"].lower()
-    return f"kubectl -n {namespace} delete {word} {owner['name']}"
+    kind = f"{owner['kind'].lower()}.{group}" if slash else owner["kind"].lower()
+    return f"kubectl -n {namespace} delete {kind} {owner['name']}"
+
+
+def detach(invocation: Invocation, job: Job) -> int:
+    """Print how to come back and how to end the job; return the status of an interrupt.
+
+    A second Ctrl-C shortly after asks whether to cancel the job.
+    """
+    name = job.name
+    invocation.note(f"\ndetached; {name} keeps running")
+    flags = invocation.surroundings.aim
+    invocation.note(f"come back: {remedy_with_target(f'windlass logs -f {name}', flags)}")
+    invocation.note(f"end it:    {remedy_with_target(f'windlass cancel {name}', flags)}")
+    if not invocation.err.interactive:
+        return errors.INTERRUPTED
+    invocation.note("(Ctrl-C again: cancel)")
+    try:
+        invocation.clock.pause(_SECOND_CTRL_C_SECONDS)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if click.confirm(f"\nCancel {name}?", default=False, err=True):
+            invocation.note(f"{name} {end_job(invocation, job, 'cancelled by its user')}")
+    return errors.INTERRUPTED

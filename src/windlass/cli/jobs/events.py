@@ -12,39 +12,42 @@ from windlass.cli.text import timestamp
 from windlass.kits.timestamps import age
 
 
-def of(invocation: Invocation, objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The events about any of ``objects``, oldest first."""
-    wanted = list(objects)
-    spaces = {obj["metadata"].get("namespace") or "default" for obj in wanted}
-    uids = {obj["metadata"].get("uid") for obj in wanted}
+def about_objects(invocation: Invocation, objects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events about any of ``objects``, oldest first."""
+    subjects = list(objects)
+    spaces = {obj["metadata"].get("namespace") or "default" for obj in subjects}
+    uids = {obj["metadata"].get("uid") for obj in subjects}
     named = {
-        (obj.get("kind"), obj["metadata"]["name"]) for obj in wanted if not obj["metadata"].get("namespace")
+        (obj.get("kind"), obj["metadata"]["name"]) for obj in subjects if not obj["metadata"].get("namespace")
     }
-    found = []
+    events = []
     for space in sorted(spaces):
-        fields = f"involvedObject.uid={wanted[0]['metadata'].get('uid')}" if len(wanted) == 1 else ""
-        if fields and not wanted[0]["metadata"].get("namespace"):
-            fields = f"involvedObject.name={wanted[0]['metadata']['name']}"
+        fields = f"involvedObject.uid={subjects[0]['metadata'].get('uid')}" if len(subjects) == 1 else ""
+        if fields and not subjects[0]["metadata"].get("namespace"):
+            fields = f"involvedObject.name={subjects[0]['metadata']['name']}"
         for event in invocation.client.list(EVENTS, space, fields=fields).items:
             about = event.get("involvedObject") or {}
             if about.get("uid") in uids or (about.get("kind"), about.get("name")) in named:
-                found.append(event)
-    return sorted(found, key=when)
+                events.append(event)
+    return sorted(events, key=last_seen)
 
 
-def when(event: Mapping[str, Any]) -> float:
-    """Unix seconds at which it was seen last."""
+def last_seen(event: Mapping[str, Any]) -> float:
+    """Return the time at which the event was last seen, in Unix seconds."""
     series = event.get("series") or {}
     stamps = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     metadata = event.get("metadata") or {}
     return max(timestamp(text) for text in (*stamps, metadata.get("creationTimestamp")))
 
 
-def lines(
+def render(
     invocation: Invocation, objects: Iterable[Mapping[str, Any]], *, most: int = 0, indent: str = ""
 ) -> str:
-    """A table of the latest events, of at most ``most`` of them (0: all); empty when there are none."""
-    events = of(invocation, objects)[-most:]
+    """Return a table of the latest events; empty if there are none.
+
+    :param most: maximum number of events; 0: all
+    """
+    events = about_objects(invocation, objects)[-most:]
     if not events:
         return ""
     now = invocation.clock.now()
@@ -57,7 +60,7 @@ def lines(
             [
                 str(event.get("type") or "Normal"),
                 str(event.get("reason") or ""),
-                f"{age(now - when(event))}{times}",
+                f"{age(now - last_seen(event))}{times}",
                 str(source),
                 str(event.get("message") or ""),
             ]

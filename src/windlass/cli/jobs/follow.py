@@ -1,7 +1,7 @@
-"""Following a job from its submission to its end: phases, output of every rank, its exit status.
+"""Following of a job from its submission to its end: phases, output, exit status.
 
-One thread per stream feeds one queue; the main thread alone decides and prints. A log stream belongs to
-one start of one container, so restarts and job retries are followed too.
+One thread per stream feeds one queue. Only the main thread decides and prints. A log
+stream belongs to one start of one container, so that restarts and retries are followed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import errors
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs.job_index import refresh
+from windlass.cli.jobs.job_index import find, refresh
 from windlass.cli.jobs.jobs import Job, cause_of, pod_phase, rank_of, rank_text, task_of
 from windlass.cli.jobs.log_lines import LogView, Printer
 from windlass.cli.jobs.log_stream import LogFeed, LogLine
-from windlass.cli.jobs.reasons import exit_text, waiting
+from windlass.cli.jobs.reasons import exit_text, waiting_text
 from windlass.cli.jobs.watch import Changes, Watched
 from windlass.cli.text import nodes_text
 from windlass.cli.ungrouped_gangs import GANG
@@ -31,9 +31,9 @@ from windlass.cli.ungrouped_gangs import GANG
 HEARTBEAT_TERMINAL_SECONDS = 10.0
 HEARTBEAT_LOG_SECONDS = 60.0
 _DRAIN_SECONDS = 5.0
-_HOPELESS_SECONDS = 3.0
+_UNSCHEDULABLE_SECONDS = 3.0
 _RESYNC_SECONDS = 5.0
-_YOUNG_SECONDS = 0.7
+_UNEXPLAINED_SECONDS = 0.7
 _CUT_SECONDS = 1.0
 
 
@@ -59,7 +59,7 @@ class _Ended:
 
 
 class Phases:
-    """What happens before and around the output, on standard error: in place on a terminal."""
+    """Progress before and between the output, on standard error; in place on a terminal."""
 
     def __init__(self, invocation: Invocation, *, quiet: bool = False) -> None:
         self._invocation = invocation
@@ -69,7 +69,10 @@ class Phases:
         self._at = 0.0
 
     def show(self, text: str) -> None:
-        """A phase. On a terminal it replaces the one before; elsewhere it is printed when it is new."""
+        """Show a phase.
+
+        On a terminal it replaces the one before. Elsewhere it is printed if it is new.
+        """
         now = self._invocation.clock.monotonic()
         err = self._invocation.err
         beat = HEARTBEAT_TERMINAL_SECONDS if err.interactive else HEARTBEAT_LOG_SECONDS
@@ -82,8 +85,8 @@ class Phases:
             err.line(text)
         self._shown, self._at = text, now
 
-    def settle(self, text: str = "") -> None:
-        """End the line that is shown in place; ``text`` stays."""
+    def end_line(self, text: str = "") -> None:
+        """End the line that is shown in place, and print ``text``."""
         if self._open:
             self._invocation.err.write("\r\x1b[K")
             self._open = False
@@ -110,46 +113,49 @@ class Follower:
         self._phases = phases
         self._give_up = give_up
         self._silent = silent
-        self._printer = Printer(invocation.out, options, prefixed=_many(job, options))
+        self._printer = Printer(invocation.out, options, prefixed=_shows_ranks(job, options))
         self._changes = Changes(invocation)
         self._streams: dict[_Start, str] = {}
         self._feeds: dict[_Start, LogFeed] = {}
-        self._closed: dict[_Start, float] = {}  # whose output ended, but whose end is not yet seen
+        self._closed: dict[_Start, float] = {}  # output has ended, end of the container not yet seen
         self._open: set[_Start] = set()
-        self._running_told = job.finished
-        self._hopeless_since: float | None = None
-        self._begun_at = self._looked_at = invocation.clock.monotonic()
+        self._running_shown = job.finished
+        self._unschedulable_since: float | None = None
+        self._started_at = self._refreshed_at = invocation.clock.monotonic()
 
     @property
     def job(self) -> Job:
-        """The job as it was seen last."""
+        """Job at its last refresh."""
         return self._job
 
     def run(self) -> int:
-        """Until the job has ended and all its output is printed. Raises :class:`WindlassError`.
+        """Follow until the job has ended and all its output is printed.
 
-        With ``give_up``, a job that waiting cannot help raises ``WL-JOB-413`` after a few seconds.
+        Raises :class:`WindlassError`.
+
+        With ``give_up``, a job that waiting cannot help raises ``WL-JOB-413`` after a
+        few seconds.
         """
         with closing(self._changes):
             self._watch()
             return self._until_ended()
 
     def _until_ended(self) -> int:
-        finished_at: float | None = None
-        look = True
+        ended_at: float | None = None
+        refresh = True
         while True:
-            if look:
-                self._look()
+            if refresh:
+                self._refresh()
             now = self._invocation.clock.monotonic()
             if self._job.finished:
-                finished_at = finished_at or now
-                if not self._open or now - finished_at > _DRAIN_SECONDS:
+                ended_at = ended_at or now
+                if not self._open or now - ended_at > _DRAIN_SECONDS:
                     self._printer.flush()
-                    self._phases.settle()
-                    return self._outcome()
-            look = self._take(finished_at)
+                    self._phases.end_line()
+                    return self._exit_status()
+            refresh = self._process(ended_at)
 
-    def _outcome(self) -> int:
+    def _exit_status(self) -> int:
         code = self._job.exit_code or 0
         if self._options.as_json and not self._silent:
             ended = {"job": self._job.name, "namespace": self._job.namespace, "phase": self._job.phase}
@@ -174,39 +180,39 @@ class Follower:
         else:
             self._changes.watch(itself)
 
-    # Looking at the job.
+    # Refresh of the job.
 
-    def _look(self) -> None:
-        found = refresh(self._invocation, self._job)
-        self._looked_at = self._invocation.clock.monotonic()
-        if found is None:
-            self._phases.settle()
+    def _refresh(self) -> None:
+        job = refresh(self._invocation, self._job)
+        self._refreshed_at = self._invocation.clock.monotonic()
+        if job is None:
+            self._phases.end_line()
             raise WindlassError(
                 "WL-JOB-410",
                 f'job "{self._job.name}" was deleted',
-                evidence="it is no longer there, so its outcome cannot be told",
+                evidence="the object no longer exists, so the job's exit status is unknown",
                 remedies=("windlass ps",),
             )
-        self._job = found
-        self._printer.prefixed = _many(found, self._options)
-        for pod in () if self._silent else found.pods:
-            if wanted(pod, self._options):
-                self._begin(pod)
-        self._tell()
+        self._job = job
+        self._printer.prefixed = _shows_ranks(job, self._options)
+        for pod in () if self._silent else job.pods:
+            if is_selected(pod, self._options):
+                self._open_streams(pod)
+        self._show_phase()
 
-    def _tell(self) -> None:
+    def _show_phase(self) -> None:
         job = self._job
         if job.finished:
-            self._tell_running()
+            self._show_running()
             return
         if job.waiting:
-            self._running_told = False
-            if job.explanation is None and not job.condition_message and self._young:
+            self._running_shown = False
+            if job.explanation is None and not job.condition_message and self._just_started:
                 return
-            self._phases.show(f"{job.name}: queued in {job.queue}: {waiting(job)}")
+            self._phases.show(f"{job.name}: queued in {job.queue}: {waiting_text(job)}")
             self._consider_giving_up(job.explanation)
             return
-        self._hopeless_since = None
+        self._unschedulable_since = None
         up = sum(1 for pod in job.pods if pod_phase(pod) != "Pending")
         if up < job.members:
             if not job.nodes:
@@ -215,38 +221,38 @@ class Follower:
             what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {nodes_text(job.nodes)}"
             self._phases.show(f"{job.name}: starting {what}")
         else:
-            self._tell_running()
+            self._show_running()
 
-    def _tell_running(self) -> None:
-        """Once, also of a job that had ended by the time it was looked at again."""
+    def _show_running(self) -> None:
+        """Print once where the job runs, also for a job that has already ended."""
         job = self._job
-        begun = [pod for pod in job.pods if pod_phase(pod) != "Pending"]
+        started = [pod for pod in job.pods if pod_phase(pod) != "Pending"]
         nodes = job.nodes or Counter(
-            node for pod in begun if (node := (pod.get("spec") or {}).get("nodeName"))
+            node for pod in started if (node := (pod.get("spec") or {}).get("nodeName"))
         )
-        if begun and nodes and not self._running_told:
-            self._running_told = True
-            self._phases.settle(f"{job.name}: running on {nodes_text(nodes)}")
+        if started and nodes and not self._running_shown:
+            self._running_shown = True
+            self._phases.end_line(f"{job.name}: running on {nodes_text(nodes)}")
 
     @property
-    def _young(self) -> bool:
-        """So fresh that the scheduler may not have said anything yet."""
-        return self._looked_at - self._begun_at < _YOUNG_SECONDS
+    def _just_started(self) -> bool:
+        """Return whether the scheduler may not have explained the job yet."""
+        return self._refreshed_at - self._started_at < _UNEXPLAINED_SECONDS
 
     def _consider_giving_up(self, record: Explanation | None) -> None:
         if not self._give_up or record is None or record.waiting_helps != "no":
-            self._hopeless_since = None
+            self._unschedulable_since = None
             return
         now = self._invocation.clock.monotonic()
-        if self._hopeless_since is None:
-            self._hopeless_since = now
-        if now - self._hopeless_since >= _HOPELESS_SECONDS:
-            self._phases.settle()
+        if self._unschedulable_since is None:
+            self._unschedulable_since = now
+        if now - self._unschedulable_since >= _UNSCHEDULABLE_SECONDS:
+            self._phases.end_line()
             raise unschedulable(self._job, record)
 
     # Streams.
 
-    def _begin(self, pod: dict[str, Any]) -> None:
+    def _open_streams(self, pod: dict[str, Any]) -> None:
         for status in _container_statuses(pod, self._options):
             state = status.get("state") or {}
             if not state.get("running") and not state.get("terminated"):
@@ -262,42 +268,48 @@ class Follower:
             threading.Thread(target=self._read, args=(start, self._feeds[start]), daemon=True).start()
 
     def _was_cut(self, start: _Start, *, running: bool) -> bool:
-        """Whether the output ended clearly before the container did: with the server, say."""
+        """Return whether the output ended clearly before the container did.
+
+        This happens, for example, when the server ends.
+        """
         closed_at = self._closed.get(start)
         if closed_at is None:
             return False
-        cut = self._looked_at - closed_at > _CUT_SECONDS
+        cut = self._refreshed_at - closed_at > _CUT_SECONDS
         if cut or not running:
             del self._closed[start]
         return cut
 
     def _read(self, start: _Start, feed: LogFeed) -> None:
-        """In a thread: one container's output, until it ends."""
-        bells = self._changes.bells
+        """Read one container's output until it ends (in a thread)."""
+        items = self._changes.items
         problem = ""
         try:
             for lines in feed.lines(self._invocation.new_client, self._invocation.clock):
-                bells.put(_Lines(start, lines))
+                items.put(_Lines(start, lines))
         except StatusError as error:
             problem = errors.translate(error).message
         except WindlassError as error:
             problem = error.message
-        bells.put(_Ended(start, problem))
+        items.put(_Ended(start, problem))
 
-    def _take(self, finished_at: float | None) -> bool:
-        """Handle what has arrived, or wait for something. Returns whether the job is to be looked at."""
-        bells = self._changes.bells
+    def _process(self, finished_at: float | None) -> bool:
+        """Handle queued items, or wait for one.
+
+        Return whether the job must be refreshed.
+        """
+        items = self._changes.items
         clock = self._invocation.clock
         changed = False
         try:
-            item = bells.get(timeout=self._patience(finished_at))
+            item = items.get(timeout=self._timeout(finished_at))
             while True:
                 changed = self._handle(item) or changed
                 self._flush_if_due()
-                item = bells.get_nowait()
+                item = items.get_nowait()
         except queue.Empty:
             self._flush_if_due()
-        return changed or clock.monotonic() - self._looked_at >= _RESYNC_SECONDS or self._waits_shortly
+        return changed or clock.monotonic() - self._refreshed_at >= _RESYNC_SECONDS or self._needs_polling
 
     def _flush_if_due(self) -> None:
         due = self._printer.due
@@ -305,13 +317,18 @@ class Follower:
             self._printer.flush()
 
     @property
-    def _waits_shortly(self) -> bool:
-        """Whether something is awaited that no event announces."""
-        return self._hopeless_since is not None or self._job.finished or self._young or bool(self._closed)
+    def _needs_polling(self) -> bool:
+        """Return whether the follower waits for something that no event announces."""
+        return (
+            self._unschedulable_since is not None
+            or self._job.finished
+            or self._just_started
+            or bool(self._closed)
+        )
 
-    def _patience(self, finished_at: float | None) -> float:
+    def _timeout(self, finished_at: float | None) -> float:
         longest = 0.5 if finished_at is not None else _RESYNC_SECONDS
-        if self._hopeless_since is not None or self._young or self._closed:
+        if self._unschedulable_since is not None or self._just_started or self._closed:
             longest = min(longest, 0.5)
         due = self._printer.due
         if due is not None:
@@ -319,9 +336,9 @@ class Follower:
         return longest
 
     def _handle(self, item: Any) -> bool:
-        """Returns whether the job has to be looked at again."""
+        """Handle one item. Return whether the job must be refreshed."""
         if isinstance(item, _Lines):
-            self._phases.settle()
+            self._phases.end_line()
             now = self._invocation.clock.monotonic()
             for line in item.lines:
                 self._printer.line(self._streams[item.start], line.time, line.text, now)
@@ -331,16 +348,16 @@ class Follower:
             if not item.problem:
                 self._closed[item.start] = self._invocation.clock.monotonic()
             else:
-                self._phases.settle(f"{self._streams[item.start]}: log: {item.problem}")
+                self._phases.end_line(f"{self._streams[item.start]}: log: {item.problem}")
         return True
 
 
-def _many(job: Job, options: LogView) -> bool:
+def _shows_ranks(job: Job, options: LogView) -> bool:
     return options.rank is None and job.members > 1
 
 
-def wanted(pod: dict[str, Any], options: LogView) -> bool:
-    """Whether a pod is one of the ranks asked for."""
+def is_selected(pod: dict[str, Any], options: LogView) -> bool:
+    """Return whether a pod is one of the selected ranks."""
     metadata = pod["metadata"]
     labels = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}
     if options.task is not None and task_of(pod) != options.task:
@@ -358,17 +375,17 @@ def _container_statuses(pod: dict[str, Any], options: LogView) -> list[dict[str,
 
 
 def unschedulable(job: Job, record: Explanation) -> WindlassError:
-    """A job that stays where it is unless something changes."""
+    """Return the error for a job that cannot start unless something changes."""
     return WindlassError(
         "WL-JOB-413",
-        f'job "{job.name}" cannot run as it is: {record.message}',
+        f'job "{job.name}" cannot run as submitted: {record.message}',
         evidence=f"{record.code}: {record.facts.meaning} It stays queued.",
         remedies=(*record.remedies, f"windlass explain {job.name}", f"windlass cancel {job.name}"),
     )
 
 
 def summary(job: Job) -> str:
-    """One line about how it ended."""
+    """Return one line about how the job ended."""
     if not job.exit_code:
         return f"{job.name}: completed"
     failed = job.first_failure
@@ -376,3 +393,22 @@ def summary(job: Job) -> str:
         return f"{job.name}: {job.phase.lower()}, {exit_text(job.exit_code)}"
     who = f" ({rank_text(failed[0])} first)" if job.members > 1 else ""
     return f"{job.name}: {job.phase.lower()}, {exit_text(failed[1], cause_of(*failed))}{who}"
+
+
+def wait_for_end(invocation: Invocation, name: str) -> int:
+    """Wait for the end of a job without its output, and return its exit status.
+
+    Raises ``WL-JOB-413`` if waiting does not help.
+    """
+    follower = Follower(
+        invocation,
+        find(invocation, name),
+        LogView(),
+        phases=Phases(invocation, quiet=not invocation.err.interactive),
+        give_up=True,
+        silent=True,
+    )
+    code = follower.run()
+    if code:
+        invocation.note(summary(follower.job))
+    return code

@@ -1,5 +1,8 @@
-"""What is wrong with a job that runs: its pods are ``Running`` for as long as nobody says otherwise, a node that does
-not answer says nothing, and a pod may run and not be ready."""
+"""Problems of a running job.
+
+A pod is ``Running`` until its node reports otherwise. A node that does not answer
+reports nothing, and a pod may run without being ready.
+"""
 
 from __future__ import annotations
 
@@ -17,62 +20,69 @@ from windlass.cli.nodes import overcommitted
 from windlass.cli.text import natural_key, plural, timestamp
 from windlass.kits.timestamps import age
 
-_NODES = 32
-"""So many nodes of a job are looked at."""
-_PODS = 8
-"""Of so many pods that are not ready it is said why."""
+_MAX_NODES = 32
+"""Maximum number of nodes of a job that are checked."""
+_MAX_PODS = 8
+"""Maximum number of pods that are listed with a reason."""
 _LATE_SECONDS = 30.0
-"""A pod that is there so long after the end of its grace period is stuck."""
+"""Time after the end of its grace period (seconds) from which a pod counts as stuck."""
 
 
-def ailing(invocation: Invocation, job: Job) -> str:
-    """A line for each node that is gone, not ready or overcommitted, as far as this user may see nodes, for each on
-    which pods are stuck, and for each pod that runs and is not ready."""
+def problems_of(invocation: Invocation, job: Job) -> str:
+    """Return a line for each problem of a running job.
+
+    Nodes may be gone, not ready or overcommitted (as far as this user may see nodes).
+    Pods may be stuck, or run without being ready.
+    """
     now = invocation.clock.now()
-    return "\n".join([*_of_nodes(invocation, job), *_of_pods(job, now), *_of_unready(invocation, job, now)])
+    return "\n".join(
+        [*_node_problems(invocation, job), *_stuck_pods(job, now), *_unready_pods(invocation, job, now)]
+    )
 
 
-def _of_nodes(invocation: Invocation, job: Job) -> Iterator[str]:
+def _node_problems(invocation: Invocation, job: Job) -> Iterator[str]:
     client, now = invocation.client, invocation.clock.now()
-    for name in sorted(job.nodes, key=natural_key)[:_NODES]:
+    for name in sorted(job.nodes, key=natural_key)[:_MAX_NODES]:
         node = unless_forbidden(lambda name=name: client.find(NODES, name), {})
         state = "is gone" if node is None else _unready(node, now)
         if state:
-            yield f"{name} {state}: what is said of its {plural(job.nodes[name], 'pod')} may be old"
-        if node and (over := _overfull(invocation, name, node)):
-            yield f"pods on {name} hold {over}: not all of them have what they asked for"
-        told = [(pod, words) for pod in job.pods if node and (words := shared_with_itself(pod, node))]
-        for pod, words in told[:_PODS]:
-            yield f"{pod['metadata']['name']} on {name} {words}"
-        if len(told) > _PODS:
-            yield f"and {plural(len(told) - _PODS, 'pod')} more on {name}"
+            yield f"{name} {state}: the status of its {plural(job.nodes[name], 'pod')} may be out of date"
+        if node and (over := _overcommitted(invocation, name, node)):
+            yield f"pods on {name} hold {over}: not all of them have the capacity that they requested"
+        excess = [(pod, text) for pod in job.pods if node and (text := excess_units(pod, node))]
+        for pod, text in excess[:_MAX_PODS]:
+            yield f"{pod['metadata']['name']} on {name} {text}"
+        if len(excess) > _MAX_PODS:
+            yield f"and {plural(len(excess) - _MAX_PODS, 'pod')} more on {name}"
 
 
-def shared_with_itself(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
-    """Where a pod that is on a node asks for more units of cards than the node has cards: what it asks for and has."""
+def excess_units(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    """Return a text if a pod requests more device units than its node has devices; else
+    empty.
+    """
     if not resources.holds_resources(pod) or pod["spec"]["nodeName"] != node["metadata"]["name"]:
         return ""
-    asked = resources.pod_request(pod["spec"])
-    return more_units_than_devices(asked, resources.allocatable(node), node["metadata"].get("labels") or {})
+    request = resources.pod_request(pod["spec"])
+    return more_units_than_devices(request, resources.allocatable(node), node["metadata"].get("labels") or {})
 
 
-def _overfull(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:
-    """What all pods of a node, of whatever job, hold beyond what it has, as far as this user may see them."""
-    found = unless_forbidden(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
-    return overcommitted.beyond(node, [pod for pod in found if resources.holds_resources(pod)])
+def _overcommitted(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:
+    """Return what the visible pods of a node hold beyond its capacity."""
+    pods = unless_forbidden(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
+    return overcommitted.beyond(node, [pod for pod in pods if resources.holds_resources(pod)])
 
 
 def _unready(node: Mapping[str, Any], now: float) -> str:
-    """Empty for a node that is ready, or of which nothing is known."""
+    """Return the state of a node that is not ready; empty if it is ready or unknown."""
     conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((one for one in conditions if one.get("type") == "Ready"), None)
+    ready = next((item for item in conditions if item.get("type") == "Ready"), None)
     if ready is None or ready.get("status") == "True":
         return ""
     since = timestamp(ready.get("lastTransitionTime"))
     return "is not ready" + (f" for {age(now - since)}" if since else "")
 
 
-def _of_pods(job: Job, now: float) -> Iterator[str]:
+def _stuck_pods(job: Job, now: float) -> Iterator[str]:
     stuck: dict[str, list[float]] = {}
     for pod in job.pods:
         end = timestamp(pod["metadata"].get("deletionTimestamp"))
@@ -81,22 +91,24 @@ def _of_pods(job: Job, now: float) -> Iterator[str]:
             stuck.setdefault(node, []).append(end)
     for node, ends in sorted(stuck.items()):
         late = age(now - min(ends))
-        yield f"{plural(len(ends), 'pod')} on {node} should have been gone {late} ago: until then the room is held"
+        yield f"{plural(len(ends), 'pod')} on {node} should have ended {late} ago; the capacity is still allocated"
 
 
-def _of_unready(invocation: Invocation, job: Job, now: float) -> Iterator[str]:
-    """What its probes said last; where they say nothing, what the condition says."""
-    found = unready(job)
-    if not found:
+def _unready_pods(invocation: Invocation, job: Job, now: float) -> Iterator[str]:
+    """Yield a line for each pod that is not ready, with its last probe result or condition."""
+    unready_pods = unready(job)
+    if not unready_pods:
         return
-    told = {}
-    for event in unless_forbidden(lambda: events.of(invocation, [pod for pod, _ in found]), []):
+    messages = {}
+    for event in unless_forbidden(
+        lambda: events.about_objects(invocation, [pod for pod, _ in unready_pods]), []
+    ):
         if event.get("reason") == "Unhealthy":
-            told[(event.get("involvedObject") or {}).get("uid")] = str(event.get("message") or "").strip()
-    for pod, condition in found[:_PODS]:
+            messages[(event.get("involvedObject") or {}).get("uid")] = str(event.get("message") or "").strip()
+    for pod, condition in unready_pods[:_MAX_PODS]:
         since = timestamp(condition.get("lastTransitionTime"))
         late = f" for {age(now - since)}" if since else ""
-        why = told.get(pod["metadata"].get("uid")) or condition.get("message") or "nothing says why"
+        why = messages.get(pod["metadata"].get("uid")) or condition.get("message") or "no reason is reported"
         yield f"{pod['metadata']['name']} is not ready{late}: {why}"
-    if len(found) > _PODS:
-        yield f"and {plural(len(found) - _PODS, 'pod')} more"
+    if len(unready_pods) > _MAX_PODS:
+        yield f"and {plural(len(unready_pods) - _MAX_PODS, 'pod')} more"

@@ -1,11 +1,11 @@
-"""From a command line to a Volcano Job."""
+"""Translation of a command line to a Volcano Job."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -18,17 +18,20 @@ from windlass.api.resources import VOLCANO_JOBS
 GPU = "nvidia.com/gpu"
 TASK = "main"
 MASTER_PORT = 29500
-"""PyTorch's own default, where every gang has its own network."""
+"""Default port of PyTorch, where every gang has its own network."""
 _HOST_PORTS = range(20_000, 30_000)
-"""For gangs on the network of their nodes: below what Kubernetes takes for services (30000) and Linux for outgoing
-connections (32768)."""
+"""Ports for gangs on the network of their nodes.
 
-_KEPT = {
+They are below those of Kubernetes' services (30000) and of Linux' outgoing connections
+(32768).
+"""
+
+_PASSED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "MPLBACKEND"),
     *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONHOME"),
     *("LD_LIBRARY_PATH", "LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
 }
-_KEPT_PREFIXES = (
+_PASSED_PREFIXES = (
     *("LC_", "OMP_", "MKL_", "NCCL_", "TORCH_", "PYTORCH_"),
     *("HF_", "TRANSFORMERS_", "XLA_", "JAX_"),
 )
@@ -39,7 +42,10 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE"
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What ``windlass run`` and ``submit`` were asked for. Amounts are quantities as text; empty: unsaid."""
+    """Job as requested by ``windlass run`` or ``submit``.
+
+    Amounts are quantities as text; an empty text means that the flag was not given.
+    """
 
     command: tuple[str, ...]
     gpus: int = 0
@@ -51,60 +57,68 @@ class JobRequest:
     name: str = ""
     environment: tuple[str, ...] = ()
     workdir: str = ""
-    time_seconds: int = 0
+    time_seconds: int = field(kw_only=True)
     image: str = ""
     gpu_memory: str = ""
-    """Of each of ``gpus`` cards (of one, if that is 0) so much memory instead of the whole card."""
+    """Memory of each of ``gpus`` devices (of one, if that is 0), instead of whole devices.
+    """
     gpu_model: str = ""
     near: str = ""
-    """A label of nodes: all ranks on nodes of one value of it."""
+    """Label of nodes. All ranks run on nodes with one value of it."""
     numa: bool = False
-    """Each rank from one NUMA zone."""
+    """Flag: take CPUs and devices of each rank from one NUMA node."""
     host_network: bool = False
-    """On the network of its node, not on one of its own."""
+    """Flag: use the network of the node instead of its own."""
     followed: bool = False
-    """Its output is awaited, so that on a box it goes only to nodes that run processes (not to simulated ones)."""
+    """Flag: a person waits for its output.
+
+    In single-node mode it then runs only on nodes that run processes, not on simulated
+    ones.
+    """
 
     @property
     def command_line(self) -> str:
-        """How the command that was given begins, for remedies."""
+        """Beginning of the command that was given, for remedies."""
         return "windlass run" if self.followed else "windlass submit"
 
     @property
     def request(self) -> dict[str, str]:
         """Resources of one pod."""
         whole = str(self.gpus) if self.gpus and not self.gpu_memory else ""
-        wanted = {"cpu": self.cpus, "memory": self.memory, GPU: whole}
-        return {name: amount for name, amount in wanted.items() if amount}
+        amounts = {"cpu": self.cpus, "memory": self.memory, GPU: whole}
+        return {name: amount for name, amount in amounts.items() if amount}
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What is asked of cards and of neighbours."""
-        wanted = {
+        """Annotations of one pod, for devices and topology."""
+        annotations = {
             names.DEVICE_MEMORY: self.gpu_memory,
             names.DEVICE_COUNT: str(self.gpus) if self.gpu_memory and self.gpus > 1 else "",
             names.DEVICE_MODEL: self.gpu_model,
             names.PODSET_REQUIRED: self.near,
             names.NUMA_POLICY_VOLCANO: "single-numa-node" if self.numa else "",
         }
-        return {name: text for name, text in wanted.items() if text}
+        return {name: text for name, text in annotations.items() if text}
 
 
-def job_of(
-    request: JobRequest, name: str, *, namespace: str, on_box: bool, environ: Mapping[str, str]
+def build_job(
+    request: JobRequest, name: str, *, namespace: str, embedded: bool, environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The Volcano Job. Raises :class:`WindlassError` on an environment entry that cannot be understood."""
-    environment = environment_of(request, on_box=on_box, environ=environ)
+    """Return the Volcano Job.
+
+    Raises :class:`WindlassError` for an invalid environment entry.
+    """
+    environment = environment_of(request, embedded=embedded, environ=environ)
     port = master_port(f"{namespace}/{name}", host_network=request.host_network)
     container: dict[str, Any] = {
         "name": TASK,
         "image": request.image or HOST_IMAGE,
-        "command": [literal(word) for word in request.command],
+        "command": [escape_expansion(word) for word in request.command],
         "env": [*environment, *rendezvous(name, request.nodes, port, environment)],
     }
-    workdir = request.workdir or (os.getcwd() if on_box else "")
+    workdir = request.workdir or (os.getcwd() if embedded else "")
     if workdir:
-        container["workingDir"] = os.path.abspath(workdir) if on_box else workdir
+        container["workingDir"] = os.path.abspath(workdir) if embedded else workdir
     if request.request:
         container["resources"] = {"requests": dict(request.request), "limits": dict(request.request)}
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
@@ -114,15 +128,17 @@ def job_of(
         pod |= {
             "hostNetwork": True,
             "dnsPolicy": "ClusterFirstWithHostNet",
-        }  # its ranks find one another by name
-    if request.followed and on_box:
+        }  # the ranks find each other by name
+    if request.followed and embedded:
         pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {
         "minAvailable": request.nodes,
         "queue": request.queue,
         "schedulerName": "windlass",
-        "tasks": [{"name": TASK, "replicas": request.nodes, "template": {**_notes(request), "spec": pod}}],
-        # An eviction is not the job's fault: it runs again. A failed rank ends the others.
+        "tasks": [
+            {"name": TASK, "replicas": request.nodes, "template": {**_pod_metadata(request), "spec": pod}}
+        ],
+        # An evicted job runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
     }
     if request.priority:
@@ -138,21 +154,27 @@ def job_of(
     }
 
 
-def _notes(request: JobRequest) -> dict[str, Any]:
+def _pod_metadata(request: JobRequest) -> dict[str, Any]:
     return {"metadata": {"annotations": request.annotations}} if request.annotations else {}
 
 
 def master_port(key: str, *, host_network: bool) -> int:
-    """Where the ranks of the job ``key`` meet. On the network of its nodes it follows from the name: two gangs there
-    have the same in one of 10,000 cases, and a job has the same whenever it is started."""
+    """Return the port at which the ranks of the job ``key`` meet.
+
+    On the network of its nodes it is derived from the name. A job has the same port at
+    each start, and two gangs have the same port in one of 10,000 cases.
+    """
     return _HOST_PORTS[crc32(key.encode()) % len(_HOST_PORTS)] if host_network else MASTER_PORT
 
 
 def rendezvous(
     name: str, nodes: int, master: int, given: Sequence[Mapping[str, str]] = ()
 ) -> list[dict[str, Any]]:
-    """Who the ranks are and where they meet, for PyTorch and for ``torchrun`` (its ``PET_`` variables), but for what
-    the user has ``given``: who gives ``MASTER_PORT`` gives ``torchrun`` the same."""
+    """Return the environment for the rendezvous of PyTorch and ``torchrun`` (``PET_``).
+
+    Variables that the user has ``given`` are omitted. Their values are used in the
+    others: a given ``MASTER_PORT`` also sets that of ``torchrun``.
+    """
     if nodes < 2:
         return []
     own = {variable["name"]: variable["value"] for variable in given}
@@ -167,19 +189,19 @@ def rendezvous(
         "PET_MASTER_PORT": port,
         "PET_NNODES": count,
     }
-    made: list[dict[str, Any]] = [
+    variables: list[dict[str, Any]] = [
         *({"name": key, "value": value} for key, value in fixed.items()),
         *({"name": key, "valueFrom": index} for key in ("RANK", "NODE_RANK", "PET_NODE_RANK")),
     ]
-    return [variable for variable in made if variable["name"] not in own]
+    return [variable for variable in variables if variable["name"] not in own]
 
 
 def base_name(command: Sequence[str]) -> str:
-    """A name for people: ``train`` for ``python train.py``, ``echo`` for ``echo hi``."""
+    """Return a readable name: ``train`` for ``python train.py``, ``echo`` for ``echo hi``."""
     words = [word for word in command if not word.startswith("-")]
     word = Path(words[0]).name if words else "job"
-    interpreter = re.fullmatch(r"(python[\d.]*|bash|sh|torchrun|mpirun|env|uv|poetry|accelerate)", word)
-    if interpreter and len(words) > 1:
+    is_interpreter = re.fullmatch(r"(python[\d.]*|bash|sh|torchrun|mpirun|env|uv|poetry|accelerate)", word)
+    if is_interpreter and len(words) > 1:
         scripts = [w for w in words[1:] if re.search(r"\.(py|sh|bash)$", w)]
         word = Path(scripts[0]).name if scripts else word
     name = re.sub(r"\.(py|sh|bash)$", "", word).lower()
@@ -187,38 +209,42 @@ def base_name(command: Sequence[str]) -> str:
     return (name if name[:1].isalpha() else f"job-{name}".strip("-"))[:40].rstrip("-") or "job"
 
 
-def environment_of(request: JobRequest, *, on_box: bool, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """The caller's environment as far as programs need it (no secrets), then what ``--env`` says."""
-    found: dict[str, str] = {}
-    if on_box:
+def environment_of(
+    request: JobRequest, *, embedded: bool, environ: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """Return variables of the caller that programs need (no secrets), and those of
+    ``--env``.
+    """
+    variables: dict[str, str] = {}
+    if embedded:
         for name, value in environ.items():
-            kept = name in _KEPT or name.startswith(_KEPT_PREFIXES)
-            if kept and not _SECRET.search(name):
-                found[name] = value
-        found.setdefault("PYTHONUNBUFFERED", "1")
+            passed = name in _PASSED or name.startswith(_PASSED_PREFIXES)
+            if passed and not _SECRET.search(name):
+                variables[name] = value
+        variables.setdefault("PYTHONUNBUFFERED", "1")
     for entry in request.environment:
         name, equals, value = entry.partition("=")
         if not re.fullmatch(r"[-._a-zA-Z][-._a-zA-Z0-9]*", name):
             raise WindlassError(
                 "WL-USE-400",
-                f"--env {entry!r} does not begin with a variable's name",
-                evidence="it reads NAME=VALUE, or NAME to pass on the caller's value",
+                f"--env {entry!r} does not begin with the name of a variable",
+                evidence="the format is NAME=VALUE, or NAME to pass on the caller's value",
                 remedies=("--env SEED=7", "--env HF_HOME"),
             )
         if not equals and name not in environ:
             raise WindlassError(
                 "WL-USE-400",
-                f"--env {name}: the variable is not set here",
+                f"--env {name}: this variable is not set",
                 evidence="without =VALUE the caller's own value is passed on",
                 remedies=(
                     f"--env {name}=VALUE",
-                    *(("windlass logs JOB has its errors, too",) if "." in name else ()),
+                    *(("windlass logs JOB   (also shows standard error)",) if "." in name else ()),
                 ),
             )
-        found[name] = value if equals else environ[name]
-    return [{"name": name, "value": literal(value)} for name, value in sorted(found.items())]
+        variables[name] = value if equals else environ[name]
+    return [{"name": name, "value": escape_expansion(value)} for name, value in sorted(variables.items())]
 
 
-def literal(text: str) -> str:
-    """``text`` so that Kubernetes' expansion of ``$(NAME)`` gives it back unchanged."""
+def escape_expansion(text: str) -> str:
+    """Return ``text`` so that Kubernetes' expansion of ``$(NAME)`` yields it unchanged."""
     return text.replace("$", "$$")

@@ -1,8 +1,13 @@
-"""What ``run`` and ``submit`` share: their flags, starting the control plane, creating the job."""
+"""Flags of ``run`` and ``submit``, start of the control plane, creation of the job."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import stat
+import struct
+import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,21 +18,30 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli.foreign_commands import OPTIONS, duration_from_slurm, slurm_directives
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import stdin_notice
-from windlass.cli.jobs.job_builder import JobRequest, base_name, environment_of, job_of
+from windlass.cli.jobs.job_builder import JobRequest, base_name, build_job, environment_of
 from windlass.cli.jobs.log_lines import duration_seconds
 from windlass.cli.jobs.preflight import (
     check_amounts,
     check_capacity,
     check_command,
     check_name,
+    check_near,
     no_gpus,
 )
-from windlass.cli.jobs.preflight_topology import check_near
 from windlass.cli.options import completer, queue_flag
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_TRIES = 5
+_MAX_NAMES = 5
+"""Maximum number of generated names that are tried."""
+DEFAULT_TIME_LIMIT = ""
+"""Default of ``--time``: no limit, so that the pods get no ``activeDeadlineSeconds``.
+
+A duration (``2h``) would be the limit of each job without ``--time``.
+"""
+_PIPED_INPUT = (
+    "a job has no standard input, so the data that is piped to this command is not read; "
+    "to read a file: sh -c 'COMMAND < FILE'"
+)
 
 
 def _count(*names: str, least: int, **more: Any) -> Callable[[Function], Function]:
@@ -35,30 +49,36 @@ def _count(*names: str, least: int, **more: Any) -> Callable[[Function], Functio
 
 
 def job_flags(function: Function) -> Function:
-    """What a job is and needs."""
+    """Add the flags that describe a job and its needs."""
     for decorator in reversed(
         (
             click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
             _count("-g", "--gpus", least=0, default=0, help="GPUs per rank."),
-            _count("-n", "--nodes", least=1, default=1, help="Ranks; they start together or not."),
+            _count(
+                "-n",
+                "--nodes",
+                least=1,
+                default=1,
+                help="Number of ranks, which start together or not at all.",
+            ),
             click.option(
                 "--gpu-memory",
                 default="",
                 metavar="AMOUNT",
-                help="So much memory of each GPU, beside others, instead of whole ones: 10Gi.",
+                help="Memory of each GPU, which is then shared with other pods: 10Gi (default: whole GPUs).",
             ),
             click.option("--gpu-model", default="", metavar="MODEL", help="GPUs of this model: H100,H200."),
             click.option(
                 "--near",
                 default="",
                 metavar="LABEL",
-                help="All ranks on nodes of one value of this label: rack, nvidia.com/gpu.clique.",
+                help="Run all ranks on nodes with one value of this label: rack, nvidia.com/gpu.clique.",
             ),
-            click.option("--numa", is_flag=True, help="Each rank from one NUMA zone of its node."),
+            click.option("--numa", is_flag=True, help="Take CPUs and GPUs of each rank from one NUMA node."),
             click.option(
                 "--host-network",
                 is_flag=True,
-                help="On the network of its node: for a notebook, a server.",
+                help="Use the network of the node, as a notebook or a server needs it.",
             ),
             click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
             click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
@@ -70,18 +90,34 @@ def job_flags(function: Function) -> Function:
                 help="Priority class: high-priority.",
                 shell_complete=completer("priorityclasses"),
             ),
-            click.option("--name", default="", metavar="NAME", help="Name (default: from the command)."),
+            click.option(
+                "--name",
+                default="",
+                metavar="NAME",
+                help="Name of the job (default: derived from the command).",
+            ),
             click.option(
                 "-e",
                 "--env",
                 "environment",
                 multiple=True,
                 metavar="NAME[=VALUE]",
-                help="A variable; without a value the caller's own.",
+                help="Environment variable; without a value that of the caller.",
             ),
-            click.option("--workdir", default="", metavar="DIR", help="Working directory (default: here)."),
-            click.option("-t", "--time", "time", default="", metavar="DURATION", help="Longest run: 2h."),
-            click.option("--image", default="", metavar="IMAGE", help="Container image, on a cluster."),
+            click.option(
+                "--workdir", default="", metavar="DIR", help="Working directory (default: the current one)."
+            ),
+            click.option(
+                "-t",
+                "--time",
+                "time",
+                default=DEFAULT_TIME_LIMIT,
+                metavar="DURATION",
+                help="Maximum run time: 2h (default: unlimited).",
+            ),
+            click.option(
+                "--image", default="", metavar="IMAGE", help="Container image (needed on a cluster)."
+            ),
         )
     ):
         function = decorator(function)
@@ -89,7 +125,10 @@ def job_flags(function: Function) -> Function:
 
 
 def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobRequest:
-    """The flags as a wish. Raises :class:`WindlassError` on values that cannot be meant."""
+    """Return the job that the flags describe.
+
+    Raises :class:`WindlassError` for invalid values.
+    """
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
@@ -102,58 +141,69 @@ def job_request_of(given: dict[str, Any], *, followed: bool = False) -> JobReque
 
 
 def _time_limit(text: str) -> int:
-    """Seconds. A bare number is refused: it is minutes in Slurm, and seconds elsewhere."""
+    """Return a time limit in seconds.
+
+    A number without a unit is rejected: it means minutes in Slurm, and seconds
+    elsewhere.
+    """
     meant = duration_from_slurm(text)
     if not meant:
         return duration_seconds("--time", text, least=1)
     plain = text.isdecimal()
     raise WindlassError(
         "WL-USE-400",
-        f"--time {text} does not say of what" if plain else f"--time {text}: {text!r} is not a duration",
-        evidence="durations read like 45s, 10m, 1h30m, 2d" + ("; Slurm's are minutes" if plain else ""),
+        f"--time {text} has no unit" if plain else f"--time {text}: {text!r} is not a duration",
+        evidence="durations read like 45s, 10m, 1h30m, 2d" + ("; Slurm counts in minutes" if plain else ""),
         remedies=(f"--time {meant}", *((f"--time {text}s",) if plain else ())),
     )
 
 
-def make(invocation: Invocation, request: JobRequest, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Start the control plane if need be, check, create. The created job. Raises :class:`WindlassError`; on what was
-    typed wrong before anything is started or asked."""
-    on_box = not invocation.target.remote
-    environment_of(request, on_box=on_box, environ=os.environ)
-    if on_box:
+def create_job(
+    invocation: Invocation, request: JobRequest, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """Start the control plane if needed, check the job, create it, and return it.
+
+    Raises :class:`WindlassError`; for invalid arguments before anything is started.
+    """
+    embedded = not invocation.target.remote
+    environment_of(request, embedded=embedded, environ=os.environ)
+    if embedded:
         check_command(request, os.environ)
-        _note_directives(invocation, request)
+        _warn_about_sbatch(invocation, request)
         _ensure_running(invocation, request, progress)
     elif not request.image:
         raise WindlassError(
             "WL-USE-400",
             "a job on a cluster needs an image",
-            evidence="--kubeconfig or --context was given, so the command does not run on this box",
+            evidence="--kubeconfig or --context was given, so the command does not run on this machine",
             remedies=(f"{request.command_line} --image IMAGE -- …",),
         )
     check_capacity(invocation, request)
-    created = _create(invocation, request, on_box)
-    stdin_notice.tell(invocation)
+    created = _create(invocation, request, embedded)
+    warn_about_piped_input(invocation)
     return created
 
 
-def _note_directives(invocation: Invocation, request: JobRequest) -> None:
-    script, found = slurm_directives(request.command, Path(request.workdir or os.getcwd()))
+def _warn_about_sbatch(invocation: Invocation, request: JobRequest) -> None:
+    script, options = slurm_directives(request.command, Path(request.workdir or os.getcwd()))
     if script:
-        told = (f"{one} ({OPTIONS[one]})" if OPTIONS.get(one, one) != one else one for one in found)
+        equivalents = (
+            f"{option} ({OPTIONS[option]})" if OPTIONS.get(option, option) != option else option
+            for option in options
+        )
         invocation.note(
-            f"note: nobody reads the #SBATCH lines of {script}; give here what they say: {', '.join(told)}"
+            f"note: the #SBATCH lines of {script} are ignored; use these options instead: {', '.join(equivalents)}"
         )
 
 
-def _taken(name: str, base: str) -> WindlassError:
+def _already_exists(name: str, base: str) -> WindlassError:
     return WindlassError(
         "WL-JOB-409",
         f'job "{name}" already exists',
         evidence="a job keeps its name and its logs until it is deleted; the new one was not submitted",
         remedies=(
             f"windlass delete vcjob {name}",
-            f"leave --name out: then it is {base}-…, a new one each time",
+            f"omit --name: each job then gets a new name, {base}-…",
         ),
     )
 
@@ -166,31 +216,58 @@ def _ensure_running(invocation: Invocation, request: JobRequest, progress: Calla
     if running and is_ready(state):
         return
     from windlass.node.devices import (
-        discovery,  # a tenth of the time that the command takes on a box that runs
+        discovery,  # takes a tenth of the command's time if the control plane runs
     )
 
-    chosen = last_options(state)
-    pretends = str(chosen.get("gpus", "")).startswith("simulated:")
-    if not running and (request.gpus or request.gpu_memory) and not (pretends or discovery.has_files()):
+    options = last_options(state)
+    simulated = str(options.get("gpus", "")).startswith("simulated:")
+    if not running and (request.gpus or request.gpu_memory) and not (simulated or discovery.has_files()):
         raise no_gpus(max(1, request.gpus), running=False)
     progress("starting the control plane")
-    flags = ["--implicit", *(["--allow-network-filesystem"] if chosen.get("allowNetwork") is True else [])]
-    start(state, flags, progress=progress)  # one that is being started already is waited for
+    flags = ["--implicit", *(["--allow-network-filesystem"] if options.get("allowNetwork") is True else [])]
+    start(state, flags, progress=progress)  # waits if a start is already in progress
 
 
-def _create(invocation: Invocation, request: JobRequest, on_box: bool) -> dict[str, Any]:
+def _create(invocation: Invocation, request: JobRequest, embedded: bool) -> dict[str, Any]:
     from windlass.kits import rng as chance
 
     rng = chance.system()
-    for attempt in range(_TRIES):
+    for attempt in range(_MAX_NAMES):
         name = request.name or f"{base_name(request.command)}-{chance.name_suffix(rng)}"
-        job = job_of(request, name, namespace=invocation.home_namespace, on_box=on_box, environ=os.environ)
+        job = build_job(
+            request, name, namespace=invocation.home_namespace, embedded=embedded, environ=os.environ
+        )
         try:
             return invocation.client.create(VOLCANO_JOBS, job, field_validation="Strict")
         except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
-            if not request.name and attempt + 1 < _TRIES:
+            if not request.name and attempt + 1 < _MAX_NAMES:
                 continue
-            raise _taken(name, base_name(request.command)) from error
+            raise _already_exists(name, base_name(request.command)) from error
     raise AssertionError("the last try returns or raises")
+
+
+def warn_about_piped_input(invocation: Invocation) -> None:
+    """Print a warning, once per command, if data waits on standard input."""
+    if _has_piped_input():
+        invocation.warn(_PIPED_INPUT)
+
+
+def _has_piped_input() -> bool:
+    """Return whether unread data waits on standard input: a whole file, or bytes in a pipe.
+
+    A file that was read in part belongs to a loop of the caller. A terminal waits for a
+    person.
+    """
+    try:
+        number = sys.stdin.fileno()
+        kind = os.fstat(number)
+        if stat.S_ISREG(kind.st_mode):
+            return kind.st_size > 0 and os.lseek(number, 0, os.SEEK_CUR) == 0
+        if not (stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode)):
+            return False
+        (ready,) = struct.unpack("i", fcntl.ioctl(number, termios.FIONREAD, bytes(4)))
+        return ready > 0
+    except (OSError, ValueError, AttributeError):  # closed, or none at all
+        return False

@@ -1,4 +1,4 @@
-"""Pods to their jobs: what a cluster holds gathered to :class:`~windlass.cli.jobs.jobs.Job`, all of it or by name."""
+"""Assignment of pods to jobs: all jobs of a cluster, or one by name."""
 
 from __future__ import annotations
 
@@ -25,38 +25,41 @@ if TYPE_CHECKING:
 
 
 def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
-    """All jobs of a namespace (``None``: of all)."""
+    """Return all jobs of a namespace (``None``: of all namespaces)."""
     client = invocation.client
-    found = assemble(
+    jobs = assemble(
         client.list(VOLCANO_JOBS, namespace).items,
         [*client.list(POD_GROUPS, namespace).items, *_other_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
     now = invocation.clock.now()
-    for job in found:
+    for job in jobs:
         job.seen = now
-    return found
+    return jobs
 
 
 def _other_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
-    """Groups of other APIs than Volcano's; none of a kind that the cluster does not know, or this user may not see."""
-    found: list[Object] = []
+    """Return groups of other APIs than Volcano's.
+
+    Kinds that the cluster does not serve, or this user may not see, are omitted.
+    """
+    groups: list[Object] = []
     for resource in OTHER_GROUPS.values():
         items = if_served(lambda kind=resource: client.list(kind, namespace).items, [])
-        found += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
-    return found
+        groups += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
+    return groups
 
 
 def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
-    """Pods to their job or group; groups to their job or pod."""
+    """Assign pods to their job or group, and groups to their job or pod."""
     by_job = {_key(job): Job("Job", job) for job in jobs}
     by_group: dict[tuple[str, str, str], Job] = {}
     loose: list[Object] = []
     pod_groups: dict[str, Object] = {}
     for group in groups:
         owner = _owner(group)
-        if owner.get("kind") == "Job" and _space_key(group, owner["name"]) in by_job:
-            by_job[_space_key(group, owner["name"])].group = group
+        if owner.get("kind") == "Job" and _key_of(group, owner["name"]) in by_job:
+            by_job[_key_of(group, owner["name"])].group = group
         elif owner.get("kind") == "Pod":
             pod_groups[str(owner.get("uid"))] = group
         else:
@@ -64,7 +67,7 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
             by_group[_group_key(job)] = job
     by_gang: dict[str, list[Object]] = {}
     for pod in pods:
-        job = _home(pod, by_job, by_group)
+        job = _job_of_pod(pod, by_job, by_group)
         if job is not None:
             job.pods.append(pod)
         elif gang := ungrouped_gangs.key_of(pod):
@@ -78,27 +81,27 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
     return [*by_job.values(), *by_group.values(), *without, *singles]
 
 
-def _home(
+def _job_of_pod(
     pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str, str], Job]
 ) -> Job | None:
     metadata = pod["metadata"]
-    notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    name = labels.get(names.JOB_NAME) or notes.get(names.JOB_NAME)
-    if name and _space_key(pod, name) in jobs:
-        return jobs[_space_key(pod, name)]
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    name = labels.get(names.JOB_NAME) or annotations.get(names.JOB_NAME)
+    if name and _key_of(pod, name) in jobs:
+        return jobs[_key_of(pod, name)]
     for resource, group in (
-        (KAI_POD_GROUPS, notes.get(names.GROUP_NAME_KAI)),
-        (POD_GROUPS, notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)),
+        (KAI_POD_GROUPS, annotations.get(names.GROUP_NAME_KAI)),
+        (POD_GROUPS, annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO)),
         (NATIVE_POD_GROUPS, ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")),
         (COSCHEDULING_POD_GROUPS, labels.get(names.GROUP_NAME_COSCHEDULING)),
     ):
-        if group and (found := groups.get((resource.group, *_space_key(pod, group)))) is not None:
-            return found
+        if group and (job := groups.get((resource.group, *_key_of(pod, group)))) is not None:
+            return job
     return None
 
 
 def _group_key(job: Job) -> tuple[str, str, str]:
-    """Groups of several APIs may have one name."""
+    """Return the key of a group with its API group, as groups of two APIs may have one name."""
     return (job.resource.group, *_key(job.obj))
 
 
@@ -106,7 +109,7 @@ def _key(obj: Object) -> tuple[str, str]:
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
-def _space_key(obj: Object, name: str) -> tuple[str, str]:
+def _key_of(obj: Object, name: str) -> tuple[str, str]:
     return obj["metadata"].get("namespace", ""), name
 
 
@@ -119,35 +122,37 @@ def _owner(obj: Object) -> Mapping[str, Any]:
 
 
 def find(invocation: Invocation, name: str) -> Job:
-    """The job that a person means by ``name``, ``job/name``, ``pod/name``, ``gang/name`` or ``namespace/name``.
+    """Return the job that a user names.
 
-    Raises :class:`WindlassError` (``WL-JOB-404``) with the nearest names.
+    ``name`` is the name alone, ``job/name``, ``pod/name``, ``gang/name`` or
+    ``namespace/name``. Raises :class:`WindlassError` (``WL-JOB-404``) with the nearest
+    names.
     """
     kind, slash, rest = name.partition("/")
-    wanted, space = (rest if slash else name), invocation.home_namespace
+    wanted_name, space = (rest if slash else name), invocation.home_namespace
     kinds = _KIND_WORDS.get(kind.lower(), ()) if slash else _EVERY_KIND
     if slash and not kinds:
         space, kinds = kind, _EVERY_KIND
     client = invocation.client
     if "Job" in kinds:
-        job = client.find(VOLCANO_JOBS, wanted, space)
+        job = client.find(VOLCANO_JOBS, wanted_name, space)
         if job is not None:
             return _with_members(invocation, Job("Job", job))
     if "PodGroup" in kinds:
-        group = client.find(POD_GROUPS, wanted, space) or _other_group(client, wanted, space)
+        group = client.find(POD_GROUPS, wanted_name, space) or _other_group(client, wanted_name, space)
         if group is not None:
             return _with_members(invocation, Job("PodGroup", group, group=group))
     if "Pod" in kinds:
-        pod = client.find(PODS, wanted, space)
+        pod = client.find(PODS, wanted_name, space)
         if pod is not None:
-            return _alone(invocation, pod)
+            return _single_pod(invocation, pod)
     jobs = fetch(invocation, space)
     for job in jobs:
-        if job.kind in kinds and job.kind == GANG and job.name == wanted:
+        if job.kind in kinds and job.kind == GANG and job.name == wanted_name:
             return job
     if not jobs:
         check_namespace(client, space)
-    raise missing("jobs", wanted, [job.name for job in jobs])
+    raise missing("jobs", wanted_name, [job.name for job in jobs])
 
 
 _EVERY_KIND = ("Job", "PodGroup", "Pod", GANG)
@@ -167,7 +172,7 @@ _KIND_WORDS = {
 }
 
 
-def _alone(invocation: Invocation, pod: Object) -> Job:
+def _single_pod(invocation: Invocation, pod: Object) -> Job:
     return Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
 
 
@@ -180,7 +185,7 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
         job.group = client.find(POD_GROUPS, f"{job.name}-{uid}", job.namespace)
         return job
     pods = client.list(PODS, job.namespace).items
-    job.pods = [pod for pod in pods if _home(pod, {}, {_group_key(job): job}) is job]
+    job.pods = [pod for pod in pods if _job_of_pod(pod, {}, {_group_key(job): job}) is job]
     return job
 
 
@@ -193,20 +198,20 @@ def _other_group(client: BlockingClient, name: str, namespace: str | None) -> Ob
 
 
 def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:
-    notes = pod["metadata"].get("annotations") or {}
-    name = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
+    annotations = pod["metadata"].get("annotations") or {}
+    name = annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO)
     return invocation.client.find(POD_GROUPS, name, pod["metadata"].get("namespace")) if name else None
 
 
 def refresh(invocation: Invocation, job: Job) -> Job | None:
-    """The job as it is now; ``None`` once it is gone."""
+    """Return the current state of the job; ``None`` if it no longer exists."""
     if job.kind == GANG:
         return _gang_now(invocation, job)
     obj = invocation.client.find(job.resource, job.name, job.namespace)
     if obj is None or obj["metadata"].get("uid") != job.obj["metadata"].get("uid"):
         return None
     if job.kind == "Pod":
-        return _alone(invocation, obj)
+        return _single_pod(invocation, obj)
     return _with_members(invocation, Job(job.kind, obj, group=obj if job.kind == "PodGroup" else None))
 
 

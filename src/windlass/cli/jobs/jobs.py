@@ -1,8 +1,8 @@
-"""Jobs as people see them: Volcano Jobs, pod groups, and pods that belong to neither.
+"""Jobs for people: Volcano Jobs, pod groups, and pods that belong to neither.
 
-A :class:`Job` gathers what one line of ``windlass ps`` needs from the objects: the job or group, its
-pods, and the explanation record that the scheduler keeps while it waits. Nothing is judged here: every reason
-shown is one that the scheduler, the controllers or the node agent wrote.
+A :class:`Job` gathers what one line of ``windlass ps`` needs: the job or group, its
+pods, and the explanation that the scheduler records while it waits. The reasons shown
+are those of the scheduler, the controllers or the node agent; none is derived here.
 """
 
 from __future__ import annotations
@@ -31,25 +31,28 @@ from windlass.cli.ungrouped_gangs import GANG
 Object = dict[str, Any]
 
 OTHER_GROUPS = {one.api_version: one for one in (KAI_POD_GROUPS, NATIVE_POD_GROUPS, COSCHEDULING_POD_GROUPS)}
-"""Groups of other APIs than Volcano's."""
+"""Kinds of groups of other APIs than Volcano's, by API version."""
 _WITHOUT_PODS = {"Finished": "Completed", "Failed": "Failed"}
-"""What a group of the coscheduling plug-in came to whose pods are gone."""
+"""Result of a coscheduling group without pods, by its phase."""
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
-_ENDED_BY_OTHERS = (128 + 15, 128 + 9)
+_KILLED = (128 + 15, 128 + 9)
 
 
 def _queue_of(obj: Object) -> str:
-    """The queue that a Job or a PodGroup names, without the mark of a gang that was handed over."""
+    """Return the queue of a Job or a PodGroup, without the suffix of an adopted gang."""
     named = (obj.get("spec") or {}).get("queue") or ""
     return named.removesuffix(names.ADOPTED_SUFFIX) or "default"
 
 
-def _queue_said(obj: Object) -> str:
-    """The queue that an object without a field for it names; ``""`` for none."""
-    labels, notes = (obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+def _labelled_queue(obj: Object) -> str:
+    """Return the queue by labels and annotations; ``""`` for none.
+
+    This is for objects without a field for the queue.
+    """
+    labels, annotations = (obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
     return (
-        notes.get(names.QUEUE_NAME_VOLCANO)
+        annotations.get(names.QUEUE_NAME_VOLCANO)
         or labels.get(names.QUEUE_NAME_KAI)
         or labels.get(names.QUEUE_NAME_LABEL)
         or ""
@@ -58,8 +61,12 @@ def _queue_said(obj: Object) -> str:
 
 @dataclass(slots=True)
 class Job:
-    """``kind``: Job, PodGroup, Pod, or Gang: one without an object, for which ``obj`` stands. ``state``: the word of
-    the STATE column. ``seen``: when it was looked at, Unix seconds; 0: nobody knows."""
+    """One job.
+
+    ``kind``: Job, PodGroup, Pod, or Gang (which has no object; ``obj`` represents it).
+    ``state``: the STATE column. ``seen``: time of the last refresh in Unix seconds; 0
+    if unknown.
+    """
 
     kind: str
     obj: Object
@@ -87,41 +94,49 @@ class Job:
 
     @property
     def of_kai(self) -> bool:
-        """Whether it is a PodGroup of KAI."""
+        """Return whether it is a PodGroup of KAI."""
         return self.resource is KAI_POD_GROUPS
 
     @property
     def queue(self) -> str:
-        if self._speaker is not None:
-            return _queue_said(self._speaker) or "default"
+        if self._queue_source is not None:
+            return _labelled_queue(self._queue_source) or "default"
         return _queue_of(self.group if self.kind == "Pod" and self.group is not None else self.obj)
 
     @property
-    def _speaker(self) -> Object | None:
-        """What names the queue by a label or an annotation; ``None`` where an object has a field for it."""
+    def _queue_source(self) -> Object | None:
+        """Object that names the queue by a label or an annotation.
+
+        ``None`` if an object has a field for it.
+        """
         if self.kind == "Pod":
             return self.obj if self.group is None else None
         if self.kind != GANG and self.resource not in (NATIVE_POD_GROUPS, COSCHEDULING_POD_GROUPS):
             return None
-        return next(filter(_queue_said, (self.obj, *self.pods[:1])), self.obj)
+        return next(filter(_labelled_queue, (self.obj, *self.pods[:1])), self.obj)
 
     @property
     def names_kai_queue(self) -> bool:
-        """Whether its queue is named in KAI's way: a queue of KAI is meant where there is one of that name."""
-        if self.of_kai or self._speaker is None:
+        """Return whether its queue is named in KAI's way.
+
+        Then a queue of KAI is meant, if one of that name exists.
+        """
+        if self.of_kai or self._queue_source is None:
             return self.of_kai
-        labels, notes = (self._speaker["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
-        return names.QUEUE_NAME_KAI in labels and names.QUEUE_NAME_VOLCANO not in notes
+        labels, annotations = (
+            self._queue_source["metadata"].get(kind) or {} for kind in ("labels", "annotations")
+        )
+        return names.QUEUE_NAME_KAI in labels and names.QUEUE_NAME_VOLCANO not in annotations
 
     @property
     def phase(self) -> str:
-        """The object's own phase."""
+        """Phase of the object."""
         status = self.obj.get("status") or {}
         if self.resource is COSCHEDULING_POD_GROUPS and not self.pods:
             return _WITHOUT_PODS.get(status.get("phase") or "", "Pending")
         if (
             self.kind == GANG or self.resource in OTHER_GROUPS.values()
-        ):  # they may have none, or one that somebody else keeps
+        ):  # no phase, or one that another scheduler maintains
             return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"
@@ -152,7 +167,7 @@ class Job:
 
     @property
     def bound(self) -> int:
-        """Pods that have a node."""
+        """Number of pods that have a node."""
         return sum(1 for pod in self.pods if (pod.get("spec") or {}).get("nodeName"))
 
     @property
@@ -171,7 +186,7 @@ class Job:
 
     @property
     def gpus(self) -> str:
-        """Its GPUs in few words, parts of cards among them: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
+        """GPUS column: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
         if self.kind == "Job":
             tasks = (self.obj.get("spec") or {}).get("tasks") or ()
             shown = resources.request_text(
@@ -183,14 +198,14 @@ class Job:
         return resources.request_text((pod, 1) for pod in ([self.obj] if self.kind == "Pod" else self.pods))
 
     @property
-    def parts(self) -> str:
-        """What its pods ask of cards in parts, in words; empty for one that asks for none."""
+    def shares(self) -> str:
+        """Device shares that its pods request; empty if there are none."""
         pods = [self.obj] if self.kind == "Pod" else self.pods
         return "; ".join(dict.fromkeys(filter(None, map(resources.shares_text, pods))))
 
     @property
     def claims(self) -> str:
-        """The device claims of its pods, in words; empty for none."""
+        """Resource claims of its pods; empty if there are none."""
         named = dict.fromkeys(
             str(claim.get("name"))
             for pod in ([self.obj] if self.kind == "Pod" else self.pods)
@@ -200,18 +215,18 @@ class Job:
 
     @property
     def members(self) -> int:
-        """How many pods it is meant to have."""
+        """Desired number of pods."""
         spec = self.obj.get("spec") or {}
         if self.kind == "Job":
             return sum(int(task.get("replicas", 1)) for task in spec.get("tasks") or ())
         if self.kind == "Pod":
             return 1
-        gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}  # of Kubernetes' own
+        gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}  # Kubernetes' own PodGroup
         return max(len(self.pods), int(spec.get("minMember") or gang.get("minCount") or 1))
 
     @property
     def nodes(self) -> dict[str, int]:
-        """Node → pods of this job on it, of those that are not finished; of all once the job is."""
+        """Node → number of its unfinished pods; of all pods if the job is finished."""
         counts: dict[str, int] = {}
         for pod in self.pods:
             node = (pod.get("spec") or {}).get("nodeName")
@@ -221,7 +236,7 @@ class Job:
 
     @property
     def explanation(self) -> Explanation | None:
-        """Why it waits, as the scheduler recorded it, as of now; ``None`` when nothing is recorded."""
+        """Current explanation of why it waits; ``None`` if none is recorded."""
         for obj in (self.group, self.obj, *self.pods):
             text = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(names.EXPLANATION)
             if text:
@@ -233,7 +248,7 @@ class Job:
 
     @property
     def condition_message(self) -> str:
-        """What a condition says about why it waits, for want of a record."""
+        """Message of the condition that says why it waits, if there is no explanation."""
         for obj in (self.group, *self.pods, self.obj):
             for kind, status in (("Unschedulable", "True"), ("PodScheduled", "False")):
                 found = condition(obj or {}, kind)
@@ -243,18 +258,21 @@ class Job:
 
     @property
     def gates(self) -> list[str]:
-        """What holds its pods back before any scheduler may look at them."""
+        """Scheduling gates of its pods."""
         found = (gate["name"] for pod in self.pods for gate in pod["spec"].get("schedulingGates") or ())
         return list(dict.fromkeys(found))
 
     @property
     def scheduler(self) -> str:
-        """Who places its pods, where that is another one than Windlass; else empty."""
+        """Name of the scheduler of its pods; empty if that is Windlass."""
         return ", ".join(sorted(self._schedulers - {*names.SCHEDULER_NAMES, ""}))
 
     @property
-    def asked(self) -> str:
-        """Whom its pods ask by another name than Windlass' own, which may serve that name too; else empty."""
+    def scheduler_name(self) -> str:
+        """Scheduler name of its pods, if it is not ``windlass``; else empty.
+
+        Windlass may serve that name, too.
+        """
         return ", ".join(sorted(self._schedulers - {names.SCHEDULER_NAMES[0], ""}))
 
     @property
@@ -263,7 +281,7 @@ class Job:
 
     @property
     def placeholder(self) -> bool:
-        """Whether a container runs a placeholder because nothing said what to run."""
+        """Return whether a container runs a placeholder, as no command is known."""
         return any(names.PLACEHOLDER in (pod["metadata"].get("annotations") or {}) for pod in self.pods)
 
     @property
@@ -272,7 +290,7 @@ class Job:
 
     @property
     def finished_at(self) -> float:
-        """Unix seconds of the end; 0 while it goes on or when it cannot be told."""
+        """End in Unix seconds; 0 while it runs and if it is unknown."""
         if not self.finished:
             return 0.0
         status = self.obj.get("status") or {}
@@ -287,7 +305,7 @@ class Job:
 
     @property
     def exit_code(self) -> int | None:
-        """The job's exit status: 0 when completed; else that of the pod that failed first, and 1 where that was 0."""
+        """Exit status: 0 when completed, else that of the first failed pod (at least 1)."""
         if not self.finished:
             return None
         if self.phase in ("Completed", "Succeeded"):
@@ -299,9 +317,9 @@ class Job:
     def first_failure(self) -> tuple[Object, int] | None:
         """The pod that failed first, and its exit status (128 + signal for a signal).
 
-        A rank that was terminated or killed comes after those that ended by themselves: when one rank
-        fails, its job ends the others. Last come pods that failed although they ended with 0: who is told to end
-        (by a time limit, say), saves what it has and leaves in peace.
+        Ranks that were terminated or killed come after those that ended by themselves,
+        as one failed rank ends the others. Last come failed pods with status 0: a
+        program may end regularly on SIGTERM, for example at its time limit.
         """
         ends: list[tuple[bool, bool, float, str, Object, int]] = []
         for pod in self.pods:
@@ -309,7 +327,7 @@ class Job:
                 code = int(end.get("exitCode") or 0)
                 if code or pod_phase(pod) == "Failed":
                     when, name = timestamp(end.get("finishedAt")), pod["metadata"]["name"]
-                    ends.append((not code, code in _ENDED_BY_OTHERS, when, name, pod, code))
+                    ends.append((not code, code in _KILLED, when, name, pod, code))
         if not ends:
             return None
         *_, pod, code = min(ends, key=lambda end: end[:4])
@@ -317,23 +335,26 @@ class Job:
 
 
 def _phase_of(phases: set[str]) -> str:
-    """The phase of a group that keeps none, by the phases of its pods."""
+    """Return the phase of a group without one, by the phases of its pods."""
     if phases and phases <= {"Succeeded", "Failed"}:
         return "Failed" if "Failed" in phases else "Completed"
     return "Running" if phases & {"Running", "Succeeded", "Failed"} else "Pending"
 
 
 def unready(job: Job) -> list[tuple[Object, Object]]:
-    """The pods that run without being ready, each with its condition Ready; not those that are on their way out."""
-    found = []
+    """Return the pods that run without being ready, each with its condition Ready.
+
+    Terminating pods are omitted.
+    """
+    pods = []
     for pod in job.pods:
         if pod_phase(pod) != "Running" or pod["metadata"].get("deletionTimestamp"):
             continue
         conditions = (pod.get("status") or {}).get("conditions") or ()
-        ready = next((one for one in conditions if one.get("type") == "Ready"), None)
+        ready = next((item for item in conditions if item.get("type") == "Ready"), None)
         if ready is not None and ready.get("status") == "False":
-            found.append((pod, ready))
-    return found
+            pods.append((pod, ready))
+    return pods
 
 
 def pod_phase(pod: Mapping[str, Any]) -> str:
@@ -341,17 +362,19 @@ def pod_phase(pod: Mapping[str, Any]) -> str:
 
 
 def _terminations(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = []
+    terminations = []
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         ended = (status.get("state") or {}).get("terminated")
         if ended:
-            found.append(ended)
-    return found
+            terminations.append(ended)
+    return terminations
 
 
 def cause_of(pod: Mapping[str, Any], code: int) -> str:
-    """Why the pod was ended with this exit status, where that was not its own doing, in Kubernetes' word:
-    ``DeadlineExceeded``, ``Evicted``, ``OOMKilled``."""
+    """Return the reason why the pod was ended from outside, in Kubernetes' word; else empty.
+
+    Examples: ``DeadlineExceeded``, ``Evicted``, ``OOMKilled``.
+    """
     if reason := (pod.get("status") or {}).get("reason"):
         return str(reason)
     ends = {int(end.get("exitCode") or 0): end.get("reason") for end in _terminations(pod)}
@@ -359,10 +382,10 @@ def cause_of(pod: Mapping[str, Any], code: int) -> str:
 
 
 def rank_of(pod: Mapping[str, Any]) -> str:
-    """``0`` for the first pod of ``windlass run`` (task ``main``); else ``worker-1``; else the pod's name."""
+    """Return the rank: ``0`` for a task ``main``, else ``worker-1``, else the pod's name."""
     metadata = pod["metadata"]
-    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    index = labels.get(names.TASK_INDEX) or notes.get(names.TASK_INDEX)
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    index = labels.get(names.TASK_INDEX) or annotations.get(names.TASK_INDEX)
     task = task_of(pod)
     if index is None:
         return str(metadata["name"])
@@ -370,13 +393,13 @@ def rank_of(pod: Mapping[str, Any]) -> str:
 
 
 def task_of(pod: Mapping[str, Any]) -> str:
-    """The task of its job that it is a rank of; empty for none."""
+    """Return the pod's task in its job; empty if there is none."""
     metadata = pod["metadata"]
-    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return str(labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC) or "")
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return str(labels.get(names.TASK_SPEC) or annotations.get(names.TASK_SPEC) or "")
 
 
 def rank_text(pod: Mapping[str, Any]) -> str:
-    """The rank in a sentence: ``rank 3``, or ``worker-3``."""
+    """Return the rank for a sentence: ``rank 3``, or ``worker-3``."""
     rank = rank_of(pod)
     return f"rank {rank}" if rank.isdigit() else rank

@@ -1,4 +1,4 @@
-"""Log lines of several ranks on their way to the screen: prefix, filter, merge, collapse."""
+"""Log lines of several ranks: prefix, filter, merge, collapse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLLAPSE_SECONDS = 0.15
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What of which ranks is shown, and how."""
+    """Selection of log lines, and their format."""
 
     rank: str | None = None
     task: str | None = None
@@ -31,7 +31,10 @@ class LogView:
 
 
 def pattern_of(text: str | None) -> re.Pattern[str] | None:
-    """Raises :class:`WindlassError` on what is no regular expression."""
+    """Return the compiled pattern.
+
+    Raises :class:`WindlassError` if it is not a regular expression.
+    """
     if text is None:
         return None
     try:
@@ -45,13 +48,16 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         ) from error
 
 
-LONGEST = (1 << 31) - 1
-"""Kubernetes counts such seconds in 32 bits."""
+MAX_SECONDS = (1 << 31) - 1
+"""Maximum of a duration in seconds, which Kubernetes stores in 32 bits."""
 
 
 def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
-    """``90``, ``90s``, ``1.5h``, ``1h30m``, ``2d`` in whole seconds, given for an option; ``least``: of no fewer.
-    Raises :class:`WindlassError`, which names the option."""
+    """Return a duration (``90``, ``90s``, ``1.5h``, ``1h30m``, ``2d``) in whole seconds.
+
+    Raises :class:`WindlassError`, which names the option, also if it is below
+    ``least``.
+    """
     try:
         total = round(durations.parse_long(f"{text}s" if text.isdecimal() else text))
     except ValueError:
@@ -61,17 +67,20 @@ def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
             evidence="durations read like 45s, 10m, 1h30m, 2d",
             remedies=(f"{option} 30m",),
         ) from None
-    if not least <= total <= LONGEST:
+    if not least <= total <= MAX_SECONDS:
         raise WindlassError(
             "WL-USE-400",
-            f"{option} {text}: it is from {least}s to {LONGEST}s",
+            f"{option} {text} is not between {least}s and {MAX_SECONDS}s",
             remedies=(f"{option} 30m",),
         )
     return total
 
 
 class Splitter:
-    """Bytes to lines; a line without its end is kept until the rest comes or the stream ends."""
+    """Splits bytes into lines.
+
+    An incomplete line is kept until its rest comes or the stream ends.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -86,7 +95,7 @@ class Splitter:
 
 
 class Printer:
-    """Writes lines with their rank in front, when there is more than one."""
+    """Writes lines, with their rank in front if there are several."""
 
     def __init__(self, out: Terminal, options: LogView, *, prefixed: bool) -> None:
         self._out = out
@@ -97,7 +106,7 @@ class Printer:
         self._colours: dict[str, str] = {}
 
     def line(self, rank: str, stamp: str, text: str, now: float) -> None:
-        """One line of a rank; ``stamp`` is when it was written, where that is known."""
+        """Print one line of a rank; ``stamp`` is the time at which it was written, if known."""
         if self._options.pattern is not None and not self._options.pattern.search(text):
             return
         if self._options.as_json:
@@ -110,7 +119,7 @@ class Printer:
             return
         ranks = self._held.get(text)
         if ranks is not None and rank in ranks:
-            self.flush()  # the same rank says it again: what is held is complete
+            self.flush()  # the same rank printed it again: the held lines are complete
             ranks = None
         if ranks is None:
             if not self._held:
@@ -119,14 +128,16 @@ class Printer:
         ranks.append(rank)
 
     def record(self, value: dict[str, object]) -> None:
-        """A line of JSON."""
+        """Print a line of JSON."""
         import msgspec
 
         self._out.line(msgspec.json.encode(value).decode())
 
     @property
     def due(self) -> float | None:
-        """When held lines have to be written, on the clock that ``line`` was told; ``None`` for nothing."""
+        """Deadline for printing held lines, on the clock of ``line``; ``None`` without such
+        lines.
+        """
         return self._held_since + COLLAPSE_SECONDS if self._held else None
 
     def flush(self) -> None:
@@ -139,13 +150,13 @@ class Printer:
             self._out.line(text)
             return
         together = list(ranks)
-        label = f"[{rank}]" if len(together) == 1 else f"[{span(together)} ×{len(together)}]"
+        label = f"[{rank}]" if len(together) == 1 else f"[{ranks_text(together)} ×{len(together)}]"
         colour = self._colours.setdefault(rank, RANK_COLOURS[len(self._colours) % len(RANK_COLOURS)])
         self._out.line(f"{self._out.paint(label, colour)} {text}")
 
 
-def span(ranks: list[str]) -> str:
-    """``0-3``, ``0,2,5``, ``worker-0..worker-3``: ranks in few characters."""
+def ranks_text(ranks: list[str]) -> str:
+    """Return ranks in short form: ``0-3``, ``0,2,5``, ``worker-0..worker-3``."""
     ordered = sorted(ranks, key=natural_key)
     numbers = [int(rank) for rank in ordered if rank.isdigit()]
     if len(numbers) == len(ordered):
@@ -156,10 +167,10 @@ def span(ranks: list[str]) -> str:
 
 
 def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[str, str, str]]:
-    """Lines of several ranks in the order of their time stamps: ``(rank, time, text)``.
+    """Yield ``(rank, time, text)`` of several ranks in the order of time stamps.
 
-    Each stream gives lines as the API writes them with ``timestamps=true``. A line without a stamp stays
-    with the one before it.
+    Each stream yields lines as the API writes them with ``timestamps=true``. A line
+    without a stamp follows the line before it.
     """
     import heapq
 
@@ -187,6 +198,9 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d
 
 
 def split_stamp(line: str, last: str) -> tuple[str, str]:
-    """Time stamp and text; a line without one has the stamp of the line before it, ``last``."""
-    found = _STAMP.match(line)
-    return (found[0][:-1], line[found.end() :]) if found else (last, line)
+    """Split a line into time stamp and text.
+
+    Without a stamp it is that of the line before, ``last``.
+    """
+    match = _STAMP.match(line)
+    return (match[0][:-1], line[match.end() :]) if match else (last, line)

@@ -1,7 +1,8 @@
-"""One container's output, line by line, taken up again where a broken connection left off.
+"""Output of one container, line by line, continued after a broken connection.
 
-Lines are asked for with their time stamps; after a break the log is read anew and what was seen already
-is passed over: everything older than the last stamp, and as many lines of that very stamp as were seen.
+Lines are requested with their time stamps. After a break the log is read again, and
+known lines are skipped: those older than the last stamp, and as many lines with that
+stamp as were seen.
 """
 
 from __future__ import annotations
@@ -18,30 +19,40 @@ if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
 
 _RETRY_SECONDS = 0.25
-_PATIENCE_SECONDS = 20.0
-"""How long a server that does not answer is asked again before that is told."""
+_RETRY_TIMEOUT_SECONDS = 20.0
+"""Timeout of retries in seconds, after which an unreachable server is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """``time``: RFC 3339, as the node stamped it; empty where the server gave none."""
+    """One line.
+
+    ``time``: RFC 3339, as stamped by the node; empty if the server gave none.
+    """
 
     time: str
     text: str
 
 
 class LogFeed:
-    """:meth:`lines` may be called again after it has ended: it goes on behind the last line."""
+    """Output of one container.
+
+    :meth:`lines` can be called again after it has ended. It continues after the last
+    line.
+    """
 
     def __init__(self, namespace: str, pod: str, container: str, options: LogView) -> None:
-        self._where = (namespace, pod, container)
+        self._source = (namespace, pod, container)
         self._options = options
         self._last = ""
         self._seen_of_last = 0
 
     def lines(self, connect: Callable[[], BlockingClient], clock: PausingClock) -> Iterator[list[LogLine]]:
-        """Follow until the container's output ends. Raises :class:`StatusError`, and :class:`WindlassError`
-        when the server stays away."""
+        """Yield lines until the container's output ends.
+
+        Raises :class:`StatusError`, and :class:`WindlassError` if the server stays
+        unreachable.
+        """
         broken_at: float | None = None
         while True:
             client = connect()
@@ -53,14 +64,14 @@ class LogFeed:
             except WindlassError:
                 now = clock.monotonic()
                 broken_at = now if broken_at is None else broken_at
-                if now - broken_at >= _PATIENCE_SECONDS:
+                if now - broken_at >= _RETRY_TIMEOUT_SECONDS:
                     raise
             finally:
                 client.close()
             clock.pause(_RETRY_SECONDS)
 
     def _once(self, client: BlockingClient) -> Iterator[list[LogLine]]:
-        namespace, pod, container = self._where
+        namespace, pod, container = self._source
         resumed_at, seen = self._last, self._seen_of_last
         fresh = not resumed_at
         splitter = Splitter()
@@ -100,5 +111,8 @@ class LogFeed:
 
 
 def _order(stamp: str) -> str:
-    """Stamps of different precision in the order of time: fractions are cut off at the right, never padded."""
+    """Return a sorting key for stamps of different precision.
+
+    Trailing zeros are cut from fractions, never added.
+    """
     return stamp.removesuffix("Z")

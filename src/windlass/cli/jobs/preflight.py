@@ -1,4 +1,4 @@
-"""What can be told of a job before it is submitted: what was typed wrong, and what could never run."""
+"""Checks of a job before it is submitted, for invalid values and impossible requests."""
 
 from __future__ import annotations
 
@@ -17,46 +17,48 @@ from windlass.cli import resources
 from windlass.cli.errors import missing, nearest, unless_forbidden
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs.job_builder import GPU, JobRequest, base_name
-from windlass.cli.jobs.preflight_topology import check_domains
 from windlass.cli.text import plural, resource_text
 
-_LEAST_MEMORY = 1 << 20
-"""Bytes: less is a unit forgotten."""
+_MIN_MEMORY_BYTES = 1 << 20
+"""Minimum amount of memory in bytes. Below it, a unit was forgotten."""
 
 
 def check_command(request: JobRequest, environ: Mapping[str, str]) -> None:
-    """On this box: the program has to exist. Raises :class:`WindlassError`."""
+    """Check that the program exists (in single-node mode).
+
+    Raises :class:`WindlassError`.
+    """
     program = request.command[0]
-    folder = Path(request.workdir or os.getcwd())
-    if not folder.is_dir():
+    directory = Path(request.workdir or os.getcwd())
+    if not directory.is_dir():
         raise WindlassError(
             "WL-RUN-404",
-            f"the working directory {folder} does not exist",
+            f"the working directory {directory} does not exist",
             evidence=f"--workdir {request.workdir}",
             remedies=(f"{request.command_line} --workdir DIR -- …",),
         )
     if "/" in program:
-        candidate = folder / program
+        candidate = directory / program
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return
-        why = "it is not executable" if candidate.is_file() else "there is no such file"
+        why = "it is not executable" if candidate.is_file() else "the file does not exist"
         raise WindlassError(
             "WL-RUN-404",
-            f"{program} cannot be run: {why}",
+            f"{program} cannot be started: {why}",
             evidence=f"looked for {candidate}",
             remedies=(f"chmod +x {candidate}",) if candidate.is_file() else (f"ls {candidate.parent}",),
         )
     path = environ.get("PATH", os.defpath)
     if any(os.access(Path(part) / program, os.X_OK) for part in path.split(os.pathsep) if part):
         return
-    hint = f"{request.command_line} -- ./{program}" if (folder / program).is_file() else f"which {program}"
+    hint = f"{request.command_line} -- ./{program}" if (directory / program).is_file() else f"which {program}"
     raise WindlassError(
-        "WL-RUN-404", f'there is no program "{program}"', evidence=f"PATH is {path}", remedies=(hint,)
+        "WL-RUN-404", f'program "{program}" was not found', evidence=f"PATH is {path}", remedies=(hint,)
     )
 
 
 def check_name(request: JobRequest) -> None:
-    """Raises :class:`WindlassError` on a name that no object may have."""
+    """Check the name of the job. Raises :class:`WindlassError`."""
     if not request.name:
         return
     from windlass.api.validation.names import dns_subdomain
@@ -68,7 +70,7 @@ def check_name(request: JobRequest) -> None:
 
 
 def check_amounts(request: JobRequest) -> None:
-    """Raises :class:`WindlassError` on amounts that are no quantities."""
+    """Check that amounts are quantities. Raises :class:`WindlassError`."""
     flags = (
         ("--cpus", "cpu", request.cpus),
         ("--memory", "memory", request.memory),
@@ -78,8 +80,8 @@ def check_amounts(request: JobRequest) -> None:
     if request.gpu_model and not (request.gpus or request.gpu_memory):
         raise WindlassError(
             "WL-USE-400",
-            f"--gpu-model {request.gpu_model} without a GPU",
-            evidence="it says of which model the GPUs are that --gpus or --gpu-memory asks for",
+            f"--gpu-model {request.gpu_model} needs --gpus or --gpu-memory",
+            evidence="it names the model of the requested GPUs, and no GPU is requested",
             remedies=(f"--gpus 1 --gpu-model {request.gpu_model}",),
         )
     for flag, name, text in flags:
@@ -88,45 +90,51 @@ def check_amounts(request: JobRequest) -> None:
         try:
             units = quantities.to_units(name, text)
         except quantities.QuantityError as error:
-            remedies = [f"{flag} {meant}" for meant in _meant(text)]
+            remedies = [f"{flag} {corrected}" for corrected in _corrected(text)]
             raise WindlassError("WL-USE-400", f"{flag} {text}: {error}", remedies=remedies) from error
         if units <= 0:
-            raise WindlassError("WL-USE-400", f"{flag} {text} is not more than nothing")
-        if name == "memory" and units < _LEAST_MEMORY:
+            raise WindlassError("WL-USE-400", f"{flag} {text} is not greater than 0")
+        if name == "memory" and units < _MIN_MEMORY_BYTES:
             raise WindlassError(
                 "WL-USE-400",
                 f"{flag} {text} is {plural(units, 'byte')}"
                 if text.isdecimal()
                 else f"{flag} {text} is less than 1Mi",
-                evidence="an amount of memory has a unit: 512Mi, 16Gi",
+                evidence="an amount of memory needs a unit: 512Mi, 16Gi",
                 remedies=(f"{flag} {text}Gi", f"{flag} {text}Mi") if text.isdecimal() else (f"{flag} 1Gi",),
             )
 
 
-def _meant(text: str) -> list[str]:
-    """``4G`` for ``4GB``, ``10Gi`` for ``10 gib``: amounts as Kubernetes writes them."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp])(i?)b?", text.lower())
-    meant = f"{found[1]}{found[2].upper()}{found[3]}" if found else text
-    return [meant] if meant != text else []
+def _corrected(text: str) -> list[str]:
+    """Return an amount in Kubernetes' syntax: ``4G`` for ``4GB``, ``10Gi`` for ``10 gib``."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgtp])(i?)b?", text.lower())
+    corrected = f"{match[1]}{match[2].upper()}{match[3]}" if match else text
+    return [corrected] if corrected != text else []
 
 
 def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:
-    """The box has no accelerator at all. ``running``: the control plane has to be started anew."""
+    """Return the error for a machine without GPUs.
+
+    ``running``: the control plane must be restarted.
+    """
     up = f"windlass up --detach --gpus simulated:{max(2, wanted)}"
     return WindlassError(
         "WL-GPU-413",
-        f"{wanted} GPU{'s were' if wanted > 1 else ' was'} asked for, and this box has none",
-        evidence="the driver shows no device; the job was not submitted",
+        f"{wanted} GPU{'s were' if wanted > 1 else ' was'} requested, and this machine has none",
+        evidence="the driver reports no device; the job was not submitted",
         remedies=(
             f"windlass down && {up}" if running else up,
-            "run it without --gpus",
+            "omit --gpus",
         ),
     )
 
 
 def check_capacity(invocation: Invocation, request: JobRequest) -> None:
-    """What can never run is told before it is submitted, as far as this user may see it. A cluster may get nodes that
-    it does not have yet: there the job is submitted, and a note says so. Raises :class:`WindlassError`."""
+    """Check queue, priority class and capacity, as far as this user may see them.
+
+    A cluster may get nodes that it lacks now: there the job is submitted, and a note
+    says so. Raises :class:`WindlassError`.
+    """
     _check_queue(invocation, request)
     _check_priority(invocation, request)
     nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
@@ -138,19 +146,22 @@ def check_capacity(invocation: Invocation, request: JobRequest) -> None:
     except WindlassError as error:
         if not invocation.target.remote:
             raise
-        what = error.message.replace("this box has none", "this cluster has none")
-        invocation.note(f"note: {what}; it waits for nodes that have it")
+        what = error.message.replace("this machine has none", "this cluster has none")
+        invocation.note(f"note: {what}; the job waits for such nodes")
 
 
-def _check_nodes(request: JobRequest, everywhere: Sequence[Mapping[str, Any]]) -> None:
-    """Whether the nodes, empty, could ever hold it. Raises :class:`WindlassError`."""
+def _check_nodes(request: JobRequest, all_nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the nodes could hold the job if they were empty.
+
+    Raises :class:`WindlassError`.
+    """
     need = quantities.to_vector(request.request)
-    nodes = [node for node in everywhere if not (request.followed and is_simulated(node))]
-    if nodes != everywhere and not nodes:
-        raise _only_simulated(len(everywhere))
+    nodes = [node for node in all_nodes if not (request.followed and is_simulated(node))]
+    if nodes != all_nodes and not nodes:
+        raise _only_simulated(len(all_nodes))
     have = {node["metadata"]["name"]: dict(resources.allocatable(node)) for node in nodes}
     if (request.gpus or request.gpu_memory) and not any(
-        resources.devices(resources.allocatable(node)) or node_annotation.read(notes_of(node)).cards
+        resources.devices(resources.allocatable(node)) or node_annotation.read(annotations_of(node)).cards
         for node in nodes
     ):
         raise no_gpus(max(1, request.gpus))
@@ -168,26 +179,27 @@ def _check_nodes(request: JobRequest, everywhere: Sequence[Mapping[str, Any]]) -
     if have and not any(quantities.fits(need, free) for free in have.values()):
         raise WindlassError(
             "WL-JOB-413",
-            "no node has all that one rank needs",
-            evidence=f"{_words(request, need)} at once; the largest nodes have one or the other, not together",
-            remedies=("windlass node ls", "ask for less"),
+            "no node is large enough for one rank",
+            evidence=f"one rank needs {_amounts_text(request, need)}; no node has enough of all of these",
+            remedies=("windlass node ls", "request less"),
         )
     rank = {**need, "pods": quantities.to_units("pods", "1")}
     places = sum(_copies(rank, free) for free in have.values())
     if have and places < request.nodes:
         raise WindlassError(
             "WL-JOB-413",
-            f"the cluster can never hold {request.nodes} ranks of this size at once",
-            evidence=f"each needs {_words(request, need) or 'a place'}; all nodes together, empty, hold {places}",
+            f"{request.nodes} ranks of this size do not fit in the cluster, even if it is empty",
+            evidence=f"each rank needs {_amounts_text(request, need) or 'one pod'}; "
+            f"all nodes together can hold {plural(places, 'rank')}",
             remedies=(
-                f"{request.command_line} --nodes {places} …" if places else "ask for less",
+                f"{request.command_line} --nodes {places} …" if places else "request less",
                 "windlass node ls",
             ),
         )
 
 
-def notes_of(node: Mapping[str, Any]) -> Mapping[str, str]:
-    """The annotations of an object."""
+def annotations_of(node: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the annotations of an object."""
     return node["metadata"].get("annotations") or {}
 
 
@@ -200,8 +212,11 @@ def _only_simulated(count: int) -> WindlassError:
         "WL-JOB-413",
         "no node runs processes",
         evidence=f"{'all ' if count > 1 else ''}{count} node{'s are' if count > 1 else ' is'} simulated; "
-        "a command could not run there, nor write a log; the job was not submitted",
-        remedies=("windlass node ls", "windlass submit places a job on simulated nodes, for trying policies"),
+        "simulated nodes run no commands and write no logs; the job was not submitted",
+        remedies=(
+            "windlass node ls",
+            "windlass submit …   (places the job on simulated nodes, to try policies)",
+        ),
     )
 
 
@@ -210,12 +225,12 @@ def _copies(need: Mapping[str, int], free: Mapping[str, int]) -> int:
     return min(counts, default=0)
 
 
-def _words(request: JobRequest, need: Mapping[str, int]) -> str:
+def _amounts_text(request: JobRequest, need: Mapping[str, int]) -> str:
     return ", ".join(_amount(request, name, units) for name, units in need.items())
 
 
 def _amount(request: JobRequest, name: str, units: int) -> str:
-    """``2 GPUs of model H100``, ``4 CPUs``."""
+    """Return an amount with its model: ``2 GPUs of model H100``, ``4 CPUs``."""
     of_model = f" of model {request.gpu_model}" if name == GPU and request.gpu_model else ""
     return resource_text(name, quantities.from_units(name, units)) + of_model
 
@@ -230,12 +245,15 @@ def _too_large(request: JobRequest, name: str, units: int, largest: str | None, 
             f"{each} {name} {quantities.from_units(name, units)}; the largest node"
             f"{f', {largest},' if largest else ''} has {amount}; the job was not submitted"
         ),
-        remedies=("windlass node ls", f"ask for at most {_amount(request, name, most)} a node"),
+        remedies=("windlass node ls", f"request at most {_amount(request, name, most)} per rank"),
     )
 
 
 def _check_priority(invocation: Invocation, request: JobRequest) -> None:
-    """The server would take the job with priority 0; who names a class here wants that class."""
+    """Check that the priority class exists.
+
+    The server would accept the job with priority 0.
+    """
     client = invocation.client
     if (
         not request.priority
@@ -245,8 +263,8 @@ def _check_priority(invocation: Invocation, request: JobRequest) -> None:
     known = sorted(item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items)
     raise WindlassError(
         "WL-PRIORITY-404",
-        f'there is no priority class "{request.priority}"',
-        evidence=f"classes there are: {', '.join(known)}; the job was not submitted",
+        f'priority class "{request.priority}" does not exist',
+        evidence=f"existing classes: {', '.join(known)}; the job was not submitted",
         remedies=(
             *(f"did you mean {match}?" for match in nearest(request.priority, known)),
             "windlass get priorityclasses",
@@ -265,7 +283,7 @@ def _check_queue(invocation: Invocation, request: JobRequest) -> None:
         raise WindlassError(
             "WL-QUEUE-423",
             f'queue "{request.queue}" is {state.lower()}',
-            evidence="it takes no new work; the job was not submitted",
+            evidence="it accepts no new jobs; the job was not submitted",
             remedies=(f"windlass queue set {request.queue} state=Open", "windlass queue ls"),
         )
     limit = resources.vector((queue.get("spec") or {}).get("capability"))
@@ -274,10 +292,44 @@ def _check_queue(invocation: Invocation, request: JobRequest) -> None:
         if name in limit and units * request.nodes > limit[name]:
             raise WindlassError(
                 "WL-QUEUE-413",
-                f'queue "{request.queue}" may never hold that much',
+                f'the job exceeds the limit of queue "{request.queue}"',
                 evidence=(
                     f"{name}: the job needs {quantities.from_units(name, units * request.nodes)}, the queue's "
                     f"capability is {quantities.from_units(name, limit[name])}"
                 ),
                 remedies=("windlass queue ls", f"windlass queue set {request.queue} capability.{name}=…"),
             )
+
+
+def check_near(request: JobRequest) -> None:
+    """Check that ``--near`` is a valid name of a label. Raises :class:`WindlassError`."""
+    if not request.near:
+        return
+    from windlass.api.validation.names import qualified_name
+
+    if problems := qualified_name(request.near):
+        raise WindlassError(
+            "WL-USE-400",
+            f"--near {request.near!r} is not a valid label: {problems[0]}",
+            remedies=("--near topology.kubernetes.io/zone",),
+        )
+
+
+def check_domains(request: JobRequest, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Check that a node has the label of ``--near``. Raises :class:`WindlassError`."""
+    known = {name for node in nodes for name in node["metadata"].get("labels") or {}}
+    if not request.near or request.near in known:
+        return
+    suffixes: dict[str, str] = {}
+    for name in sorted(known):
+        suffixes.setdefault(name.rpartition("/")[2], name)
+    close = [*nearest(request.near, known), *(suffixes[suffix] for suffix in nearest(request.near, suffixes))]
+    raise WindlassError(
+        "WL-JOB-413",
+        f"no node has the label {request.near}, which --near names for all ranks",
+        evidence="the job was not submitted",
+        remedies=(
+            *(f"--near {name}" for name in dict.fromkeys(close)),
+            f"kubectl label node NODE {request.near}=VALUE",
+        ),
+    )

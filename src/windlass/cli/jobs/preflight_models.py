@@ -1,4 +1,4 @@
-"""Which nodes have GPUs of the model that a job asks for, before it is submitted."""
+"""Nodes with GPUs of the model that a job requests, before it is submitted."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ from windlass.cli.text import plural
 from windlass.model.devices.node_devices import devices_of
 
 Object = Mapping[str, Any]
-_MOST_TOLD = 6
+_MAX_MODELS = 6
 
 
 def counts(request: JobRequest, nodes: Sequence[Object]) -> dict[str, int]:
-    """How many GPUs of a model that suits each node has, by its name; those whose model nobody tells may suit. Raises
-    :class:`WindlassError` where there is none at all."""
+    """Return the number of GPUs of a matching model on each node, by its name.
+
+    GPUs of an unknown model may match. Raises :class:`WindlassError` if none matches.
+    """
     words = [word.strip().casefold() for word in request.gpu_model.split(",") if word.strip()]
-    found: dict[str, int] = {}
+    matching: dict[str, int] = {}
     others: dict[str, int] = {}
     for node in nodes:
         cards = devices_of(views.decode_node(views.encode(node)))
         models = [card.model for card in cards if card.resource == GPU or request.gpu_memory]
-        suiting = [model for model in models if not model or any(word in model.casefold() for word in words)]
-        found[node["metadata"]["name"]] = len(suiting)
+        matches = [model for model in models if not model or any(word in model.casefold() for word in words)]
+        matching[node["metadata"]["name"]] = len(matches)
         for model in models:
             others[model] = others.get(model, 0) + 1
-    if any(found.values()):
-        return found
+    if any(matching.values()):
+        return matching
     raise WindlassError(
         "WL-GPU-413",
         f"no node has a GPU of model {request.gpu_model}",
-        evidence=f"GPUs there are: {_told(others)}; a part of a model's name will do; the job was not submitted",
-        remedies=(*(f"--gpu-model {model}" for model in _close(words, others)), "windlass gpu"),
+        evidence=f"existing GPUs: {_models_text(others)}; part of a name is sufficient; the job was not submitted",
+        remedies=(*(f"--gpu-model {model}" for model in _nearest_models(words, others)), "windlass gpu"),
     )
 
 
-def _told(models: Mapping[str, int]) -> str:
-    """``H100-80GB (16), T4 (2)``: the most first."""
+def _models_text(models: Mapping[str, int]) -> str:
+    """Return models with counts, the most frequent first: ``H100-80GB (16), T4 (2)``."""
     names = sorted(models, key=lambda name: (-models[name], name))
-    more = f" and {plural(len(names) - _MOST_TOLD, 'more model')}" if len(names) > _MOST_TOLD else ""
-    return ", ".join(f"{name} ({models[name]})" for name in names[:_MOST_TOLD]) + more
+    more = f" and {plural(len(names) - _MAX_MODELS, 'more model')}" if len(names) > _MAX_MODELS else ""
+    return ", ".join(f"{name} ({models[name]})" for name in names[:_MAX_MODELS]) + more
 
 
-def _close(words: Sequence[str], models: Mapping[str, int]) -> list[str]:
-    """Models whose name, or a part of it, was mistyped."""
+def _nearest_models(words: Sequence[str], models: Mapping[str, int]) -> list[str]:
+    """Return models with a name, or a part of it, close to a mistyped one."""
     parts: dict[str, str] = {}
     for model in models:
         for part in (model, *model.split("-")):

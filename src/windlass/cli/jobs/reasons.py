@@ -1,4 +1,4 @@
-"""Where a job runs, or why it waits: in a few words for ``ps``, at length for ``explain``."""
+"""Placement of a job, or the reason why it waits: short for ``ps``, long for ``explain``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from windlass.cli.text import approximate_duration, join_words, nodes_text, plur
 from windlass.kits.timestamps import age
 
 _WHOLE_PODS = ("tasks", "pods")
-"""What a blocker about whole pods of a gang names as its resource."""
+"""Resource names of blockers about whole pods of a gang."""
 
 SHORT: dict[Reason, str] = {
     Reason.QUEUE_NOT_FOUND: "no such queue",
     Reason.QUEUE_CLOSED: "queue is closed",
     Reason.QUEUE_NOT_LEAF: "queue has children",
-    Reason.MISCONFIGURED: "contradicts itself",
+    Reason.MISCONFIGURED: "misconfigured",
     Reason.EXCEEDS_CLUSTER: "never: exceeds the cluster",
     Reason.EXCEEDS_EVERY_NODE: "never: exceeds every node",
     Reason.EXCEEDS_EVERY_DOMAIN: "never: exceeds every domain",
@@ -30,19 +30,19 @@ SHORT: dict[Reason, str] = {
     Reason.WAITING_FOR_QUOTA: "queue limit",
     Reason.WAITING_FOR_SHARE: "queue share",
     Reason.NAMESPACE_QUOTA: "namespace quota",
-    Reason.TIME_SHARED: "shares time",
+    Reason.TIME_SHARED: "time-shared",
     Reason.INSUFFICIENT_RESOURCES: "nodes in use",
-    Reason.TOPOLOGY_PLACEMENT_FAILED: "no domain holds it",
-    Reason.DEVICES_FRAGMENTED: "GPUs scattered",
+    Reason.TOPOLOGY_PLACEMENT_FAILED: "fits in no domain",
+    Reason.DEVICES_FRAGMENTED: "GPUs fragmented",
     Reason.BEHIND_IN_QUEUE: "behind others",
-    Reason.WAITING_FOR_VICTIMS: "room being vacated",
+    Reason.WAITING_FOR_VICTIMS: "capacity being freed",
     Reason.DISRUPTION_BUDGETS: "disruption budgets",
-    Reason.RESERVING_DEVICE: "shared card being held",
-    Reason.AWAITING_VOLUME: "volume being made",
-    Reason.AWAITING_DEVICE: "device being made ready",
-    Reason.AWAITING_NODE_LOCK: "other pod gets its cards",
+    Reason.RESERVING_DEVICE: "shared GPU being reserved",
+    Reason.AWAITING_VOLUME: "volume being created",
+    Reason.AWAITING_DEVICE: "device being prepared",
+    Reason.AWAITING_NODE_LOCK: "another pod gets its GPUs",
     Reason.BIND_FAILED: "start failed, retrying",
-    Reason.PENDING_EVALUATION: "not looked at yet",
+    Reason.PENDING_EVALUATION: "not evaluated yet",
     Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",
     Reason.NODE_AFFINITY_MISMATCH: "no node matches",
     Reason.TAINT_NOT_TOLERATED: "nodes are tainted",
@@ -54,22 +54,22 @@ SHORT: dict[Reason, str] = {
     Reason.TOO_MANY_PODS: "nodes full of pods",
     Reason.VOLUME_UNAVAILABLE: "volume unavailable",
     Reason.CLAIM_UNAVAILABLE: "volume claim not usable",
-    Reason.NUMA_ALIGNMENT_FAILED: "no NUMA zone for it",
+    Reason.NUMA_ALIGNMENT_FAILED: "no NUMA node for it",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "spread would be uneven",
     Reason.NO_SUITABLE_DEVICE: "no such device",
     Reason.DEVICE_SHARES_TAKEN: "devices in use",
     Reason.NODE_OVERLOADED: "nodes are overloaded",
-    Reason.NODE_RESERVED: "nodes kept for other work",
-    Reason.REFUSED_BY_EXTENDER: "refused by the extender",
+    Reason.NODE_RESERVED: "nodes reserved for others",
+    Reason.REFUSED_BY_EXTENDER: "rejected by the extender",
 }
 
 
 def brief(job: Job) -> str:
-    """Where it runs, why it waits, or how it ended."""
+    """Return where the job runs, why it waits, or how it ended."""
     if job.finished:
-        text = _ending(job)
+        text = _end_text(job)
     elif job.waiting:
-        text = waiting(job)
+        text = waiting_text(job)
     else:
         text = nodes_text(job.nodes)
         if job.state == "Starting":
@@ -80,17 +80,22 @@ def brief(job: Job) -> str:
     return f"{text} [placeholder]".strip() if job.placeholder else text
 
 
-def waiting(job: Job) -> str:
-    """``nodes in use, #2, ~5m``: short reason, or the nodes that are asked for it; position, time to the start; ``due``
-    once that has passed."""
+def waiting_text(job: Job) -> str:
+    """Return why the job waits: ``nodes in use, #2, ~5m``.
+
+    The parts are a short reason (or the nodes requested for it), the position, and the
+    time to the start (``due`` once that has passed).
+    """
     record = job.explanation
     if record is None:
         if job.gates:
             return f"held by {join_words(job.gates)}"
-        unseen = SHORT[Reason.PENDING_EVALUATION]
-        return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
-    asked = f"nodes asked for: {request_line(record.asked, job.seen)}" if record.asked is not None else ""
-    parts = [asked or _short(record)]
+        unevaluated = SHORT[Reason.PENDING_EVALUATION]
+        return job.condition_message or (
+            f"{unevaluated} by {job.scheduler_name}" if job.scheduler_name else unevaluated
+        )
+    requested = f"nodes requested: {request_line(record.asked, job.seen)}" if record.asked is not None else ""
+    parts = [requested or _short(record)]
     if record.position:
         parts.append(f"#{record.position}")
     if record.estimate_seconds is not None:
@@ -98,9 +103,9 @@ def waiting(job: Job) -> str:
     return ", ".join(parts)
 
 
-def request_line(asked: NodesRequested, now: float) -> str:
-    """``4 x 8 GPUs, accepted 12s ago``."""
-    return f"{asked.what}, {asked.state}{f' {age(now - asked.since)} ago' if asked.since else ''}"
+def request_line(requested: NodesRequested, now: float) -> str:
+    """Return the state of requested nodes: ``4 x 8 GPUs, accepted 12s ago``."""
+    return f"{requested.what}, {requested.state}{f' {age(now - requested.since)} ago' if requested.since else ''}"
 
 
 def _short(record: Explanation) -> str:
@@ -116,37 +121,41 @@ def _short(record: Explanation) -> str:
     return SHORT[record.code]
 
 
-def _ending(job: Job) -> str:
+def _end_text(job: Job) -> str:
     if job.phase in ("Completed", "Succeeded"):
         return "exit 0" if job.pods else ""
     failed = job.first_failure
     if failed is not None:
         pod, code = failed
-        who = f"{rank_text(pod)}: " if job.members > 1 else ""
-        return f"{who}{exit_text(code, cause_of(pod, code))}"
+        rank = f"{rank_text(pod)}: " if job.members > 1 else ""
+        return f"{rank}{exit_text(code, cause_of(pod, code))}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
     return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
 
 
 _BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")
-"""What a job controller puts before the words of ``windlass cancel``."""
+"""Text of a job controller before the message of ``windlass cancel``."""
 
 
-ENDS = {
-    "DeadlineExceeded": "It ran longer than its time limit (--time, activeDeadlineSeconds) and was told to end. What "
-    "it saved at SIGTERM is there; submit it again with more time.",
-    "Evicted": "Its node was drained, or its place went to others. A job of windlass run or submit runs "
-    "again by itself.",
+END_CAUSES = {
+    "DeadlineExceeded": "It reached its time limit (--time, activeDeadlineSeconds) and was ended with SIGTERM. "
+    "Submit it again with more time.",
+    "Evicted": "Its node was drained, or its capacity was needed for other jobs. A job of windlass run or submit is "
+    "restarted automatically.",
     "OOMKilled": "It used more memory than its limit (--memory, resources.limits) and was killed. Submit it again with "
     "more memory.",
 }
-"""What ended a pod, in Kubernetes' words, that was not its own doing."""
+"""Explanation of the reasons for which a pod is ended from outside, by Kubernetes' word.
+"""
 
 
 def exit_text(code: int, cause: str = "") -> str:
-    """``exit 1``; ``exit 137 (SIGKILL)``; with who or what ended it, where that is known: ``exit 137 (OOMKilled)``;
-    ``DeadlineExceeded, exit 0`` for what was ended and left in peace."""
+    """Return the exit status, with its cause if known.
+
+    Examples: ``exit 1``; ``exit 137 (SIGKILL)``; ``exit 137 (OOMKilled)``;
+    ``DeadlineExceeded, exit 0`` for a pod that ended regularly on request.
+    """
     if cause and not code:
         return f"{cause}, exit 0"
     if cause:
@@ -167,16 +176,16 @@ _ANY_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])"
 
 
 def verdict(record: Explanation) -> str:
-    """Will it ever run as it is?"""
+    """Return whether the job will run as it is."""
     return {
-        "yes": "yes, waiting helps: it starts when what it waits for is free",
-        "no": "no, not as it is: waiting does not help, something has to change",
-        "maybe": "perhaps: something outside the scheduler has to change, by itself or by somebody",
+        "yes": "yes, waiting helps: it starts when the resources that it waits for are free",
+        "no": "no, waiting does not help: the job or the cluster must change",
+        "maybe": "perhaps: it depends on a change outside of the scheduler",
     }[record.waiting_helps]
 
 
 def blocker_line(blocker: Blocker) -> str:
-    """One obstacle with its numbers."""
+    """Return one blocker with its numbers."""
     parts = []
     if blocker.nodes:
         parts.append(plural(blocker.nodes, "node"))
@@ -196,17 +205,20 @@ def blocker_line(blocker: Blocker) -> str:
 
 
 def group_title(key: str) -> str:
-    """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
+    """Return the name of a group: ``train`` for ``default/train-<uid>``.
+
+    The pod group of a job has the name of the job and its uid.
+    """
     return without_uid(key.removeprefix("default/").replace("pod:", "", 1))
 
 
 def short_names(text: str) -> str:
-    """Groups in a sentence, as :func:`group_title` calls them."""
+    """Return a sentence with its groups named as in :func:`group_title`."""
     words = [word.replace("/pod:", "/", 1).removeprefix("default/") for word in text.split(" ")]
     return " ".join(_ANY_UID.sub("", word) for word in words)
 
 
-def ahead(record: Explanation, most: int = 5) -> str:
+def ahead_text(record: Explanation, most: int = 5) -> str:
     names = [group_title(name) for name in record.ahead[:most]]
     more = len(record.ahead) - most
     return join_words([*names, plural(more, "more", "more")] if more > 0 else names)

@@ -1,7 +1,8 @@
-"""Logs of pods whose objects are gone: on this box they stay on disk for a time.
+"""Logs of pods that no longer exist (in single-node mode).
 
-Ending a Volcano Job removes its unfinished pods, as Volcano does; what they wrote is still in the state
-folder, and a person who cancelled a job wants to read it. On a cluster there is no such folder.
+The end of a Volcano Job deletes its unfinished pods, as in Volcano. Their logs stay in
+the state directory for some time, for users that cancelled a job. On a cluster there
+are none.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _UID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLog:
-    """One container's log folder of a pod that is gone."""
+class RetainedLog:
+    """Log directory of one container of a pod that no longer exists."""
 
     metadata: dict[str, Any]
     container: str
@@ -35,8 +36,8 @@ class KeptLog:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """``node.runtime.log_reader`` reads with these."""
+class _ReadOptions:
+    """Options for ``node.runtime.log_reader``."""
 
     container: str
     follow: bool
@@ -46,37 +47,37 @@ class _Wanted:
     since_seconds: float | None
 
 
-def find(invocation: Invocation, job: Job, options: LogView) -> list[KeptLog]:
-    """What is kept of ``job``'s pods that no longer exist: the latest of each rank, begun after the job."""
-    folder = invocation.target.state.node / "logs"
-    if invocation.target.remote or job.kind != "Job" or not folder.is_dir():
+def find(invocation: Invocation, job: Job, options: LogView) -> list[RetainedLog]:
+    """Return the retained logs of ``job``: for each rank the latest since its creation."""
+    directory = invocation.target.state.node / "logs"
+    if invocation.target.remote or job.kind != "Job" or not directory.is_dir():
         return []
     present = {pod["metadata"]["uid"] for pod in job.pods}
-    latest: dict[tuple[str, str], tuple[float, KeptLog]] = {}
+    latest: dict[tuple[str, str], tuple[float, RetainedLog]] = {}
     for task in job.obj["spec"].get("tasks") or ():
         prefix = re.escape(f"{job.name}-{task['name']}")
         pattern = re.compile(rf"{re.escape(job.namespace)}_({prefix}-(\d+))_({_UID})")
-        for entry in folder.iterdir():
-            found = pattern.fullmatch(entry.name)
-            began = _began(entry) if found is not None and found[3] not in present else 0.0
-            if found is None or began < job.created:
+        for entry in directory.iterdir():
+            match = pattern.fullmatch(entry.name)
+            created_at = _created_at(entry) if match is not None and match[3] not in present else 0.0
+            if match is None or created_at < job.created:
                 continue
-            metadata = {"namespace": job.namespace, "name": found[1], "uid": found[3]}
+            metadata = {"namespace": job.namespace, "name": match[1], "uid": match[3]}
             for container in sorted(entry.iterdir()):
-                log = KeptLog(metadata, container.name, task["name"], found[2])
+                log = RetainedLog(metadata, container.name, task["name"], match[2])
                 key = (log.rank, log.container)
-                if _asked(log, options) and began >= latest.get(key, (0.0, log))[0]:
-                    latest[key] = (began, log)
+                if _is_selected(log, options) and created_at >= latest.get(key, (0.0, log))[0]:
+                    latest[key] = (created_at, log)
     return [log for _, log in latest.values()]
 
 
-def _began(folder: Path) -> float:
-    """When the pod's log folder was made (its oldest part)."""
-    times = [part.stat().st_ctime for part in folder.rglob("*")] or [folder.stat().st_ctime]
+def _created_at(directory: Path) -> float:
+    """Return the time at which the pod's log directory was created (its oldest part)."""
+    times = [part.stat().st_ctime for part in directory.rglob("*")] or [directory.stat().st_ctime]
     return min(times)
 
 
-def _asked(log: KeptLog, options: LogView) -> bool:
+def _is_selected(log: RetainedLog, options: LogView) -> bool:
     if options.container is not None and log.container != options.container:
         return False
     if options.task is not None and log.task != options.task:
@@ -85,21 +86,21 @@ def _asked(log: KeptLog, options: LogView) -> bool:
 
 
 def streams(
-    invocation: Invocation, kept: list[KeptLog], options: LogView
+    invocation: Invocation, logs: list[RetainedLog], options: LogView
 ) -> dict[str, Callable[[], Iterator[bytes]]]:
-    """Rank → the bytes of its log, with time stamps."""
-    folder = invocation.target.state.node
-    return {log.rank: partial(_read, folder, log, options) for log in kept}
+    """Return rank → the bytes of its log, with time stamps."""
+    directory = invocation.target.state.node
+    return {log.rank: partial(_read, directory, log, options) for log in logs}
 
 
-def _read(folder: Path, log: KeptLog, options: LogView) -> Iterator[bytes]:
+def _read(directory: Path, log: RetainedLog, options: LogView) -> Iterator[bytes]:
     import asyncio
 
     from windlass.kits.clock import SystemClock
     from windlass.node.runtime.log_reader import LogNotFound, LogReader
 
-    reader = LogReader(folder, clock=SystemClock(), missing=LogNotFound)
-    wanted = _Wanted(log.container, False, options.previous, True, options.tail, options.since_seconds)
+    reader = LogReader(directory, clock=SystemClock(), missing=LogNotFound)
+    wanted = _ReadOptions(log.container, False, options.previous, True, options.tail, options.since_seconds)
 
     async def collect(chunks: AsyncIterator[bytes]) -> list[bytes]:
         return [chunk async for chunk in chunks]

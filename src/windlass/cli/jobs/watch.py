@@ -1,4 +1,4 @@
-"""Waiting for changes of several kinds at once: one thread and one client per watch."""
+"""Changes of several kinds at once: one thread and one client per watch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
 
 _AGE_SECONDS = 5.0
-"""A watched table is drawn anew at least this often, for the ages."""
+"""Maximum interval between two drawings of a watched table in seconds, for the ages."""
 _RETRY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One watch: a kind, and which objects of it."""
+    """One watch: a kind, and a selection of its objects."""
 
     resource: Resource
     namespace: str | None
@@ -32,21 +32,24 @@ class Watched:
 
 
 class Changes:
-    """Rings whenever something watched changes. A watch that fails is tried again, until :meth:`close`."""
+    """Queue of signals for changes of watched objects.
+
+    A watch that fails is restarted, until :meth:`close`.
+    """
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
-        self._bells: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closed = False
 
     def close(self) -> None:
-        """Let the threads end: each does so with its next event, or when its server ends the watch."""
+        """Let the threads end: each at its next event, or when its server ends the watch."""
         self._closed = True
 
     @property
-    def bells(self) -> queue.SimpleQueue[Any]:
-        """Other threads may put what they like beside the changes (``None``)."""
-        return self._bells
+    def items(self) -> queue.SimpleQueue[Any]:
+        """Queue of changes (``None``). Other threads may add items of their own."""
+        return self._items
 
     def watch(self, *what: Watched) -> None:
         for watched in what:
@@ -58,35 +61,41 @@ class Changes:
             while not self._closed:
                 begin = clock.monotonic()
                 try:
-                    self._hear(client, watched)
+                    self._watch_once(client, watched)
                 except (StatusError, WindlassError):
                     clock.pause(_RETRY_SECONDS)
                 if clock.monotonic() - begin < _RETRY_SECONDS:
-                    clock.pause(_RETRY_SECONDS)  # a server that ends watches at once is not to be hammered
-                self._bells.put(None)
+                    clock.pause(_RETRY_SECONDS)  # limits the rate if the server ends each watch at once
+                self._items.put(None)
 
-    def _hear(self, client: BlockingClient, watched: Watched) -> None:
-        """One watch, until it ends. Raises :class:`StatusError` and :class:`WindlassError`."""
+    def _watch_once(self, client: BlockingClient, watched: Watched) -> None:
+        """Watch once, until the watch ends.
+
+        Raises :class:`StatusError` and :class:`WindlassError`.
+        """
         resource, namespace = watched.resource, watched.namespace
         labels, fields = watched.labels, watched.fields
         version = client.list(resource, namespace, labels=labels, fields=fields, limit=1).resource_version
-        self._bells.put(None)
+        self._items.put(None)
         for _ in client.watch(resource, namespace, labels=labels, fields=fields, resource_version=version):
             if self._closed:
                 return
-            self._bells.put(None)
+            self._items.put(None)
 
 
 def changes(invocation: Invocation, namespace: str | None) -> Iterator[None]:
-    """Once at first, then whenever a job, a pod group or a pod changed (several changes may be one)."""
+    """Yield once at first, then after changes of jobs, pod groups and pods.
+
+    Several changes may cause one item.
+    """
     with closing(Changes(invocation)) as watcher:
         watcher.watch(*(Watched(kind, namespace) for kind in (VOLCANO_JOBS, POD_GROUPS, PODS)))
         while True:
             yield
             try:
-                watcher.bells.get(timeout=_AGE_SECONDS)
+                watcher.items.get(timeout=_AGE_SECONDS)
             except queue.Empty:
                 continue
             invocation.clock.pause(0.05)
-            while not watcher.bells.empty():
-                watcher.bells.get()
+            while not watcher.items.empty():
+                watcher.items.get()

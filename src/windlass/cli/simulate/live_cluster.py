@@ -89,10 +89,10 @@ def own_config_map(client: BlockingClient, name: str) -> dict[str, Any] | None:
     return next((spaces[space] for space in (NAMESPACE, *sorted(spaces)) if space in spaces), None)
 
 
-def policy(client: BlockingClient, on_box: bool) -> str:
+def policy(client: BlockingClient, embedded: bool) -> str:
     """The scheduler configuration of the Windlass that is installed, or of a box, as text; ``""`` where none is, or
     where the user may not read it. Raises :class:`WindlassError` for a ConfigMap that holds several."""
-    if not on_box:
+    if not embedded:
         return ((own_config_map(client, "windlass-scheduler") or {}).get("data") or {}).get(CONFIG_KEY) or ""
     name, namespace = CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
     found = if_served(lambda: client.find(CONFIG_MAPS, name, namespace), None)

@@ -81,16 +81,20 @@ def loaded(request: PlanRequest, warn: Warn) -> Loaded:
     return Loaded(model, parsed, counted)
 
 
-def loaded_live(client: BlockingClient, request: PlanRequest, warn: Warn, *, on_box: bool = False) -> Loaded:
+def loaded_live(
+    client: BlockingClient, request: PlanRequest, warn: Warn, *, embedded: bool = False
+) -> Loaded:
     """From a running cluster, of which everything is only read. Without ``request.config`` the configuration of the
-    Windlass that is installed there holds. ``on_box``: it is one that Windlass serves, and schedules alone.
+    Windlass that is installed there holds. ``embedded``: it is one that Windlass serves, and schedules alone.
     Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
     parsed = Parsed(scheduler_config.SchedulerConfig())
     if request.config:
         parsed = read_config(request.config, warn)
-    elif text := live_cluster.policy(client, on_box):
-        parsed = configuration.parse(text, f"ConfigMap {CONFIG_MAP_NAME if on_box else 'windlass-scheduler'}")
-    everybody = EVERY_SCHEDULER if on_box else LIVE_SCHEDULERS
+    elif text := live_cluster.policy(client, embedded):
+        parsed = configuration.parse(
+            text, f"ConfigMap {CONFIG_MAP_NAME if embedded else 'windlass-scheduler'}"
+        )
+    everybody = EVERY_SCHEDULER if embedded else LIVE_SCHEDULERS
     model = _model(request.scheduler_names or everybody, parsed)
     counted = Counted()
     read: set[Resource] = set()
@@ -129,11 +133,11 @@ def _is_done(pod: Mapping[str, Any]) -> bool:
 
 
 def plan_live(
-    client: BlockingClient, request: PlanRequest, warn: Warn, *, on_box: bool = False
+    client: BlockingClient, request: PlanRequest, warn: Warn, *, embedded: bool = False
 ) -> dict[str, Any]:
     """The plan for a running cluster: see :func:`loaded_live`. A field that cannot be read is told by what waits
     because of it."""
-    found = loaded_live(client, request, warn, on_box=on_box)
+    found = loaded_live(client, request, warn, embedded=embedded)
     return run(found.model, found.parsed, request, warn, found.counted)
 
 

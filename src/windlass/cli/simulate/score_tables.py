@@ -37,7 +37,7 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     from windlass.model.cluster.engine_factory import make_engine
     from windlass.model.pods.device_exclusion import exclusive_rules
 
-    text = policy(invocation.client, on_box=not invocation.target.remote)
+    text = policy(invocation.client, embedded=not invocation.target.remote)
     config = scheduler_config.parse(text).config if text else scheduler_config.SchedulerConfig()
     model = ClusterModel(
         snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)

@@ -56,7 +56,7 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
     client = invocation.client
     objects = [obj for _, obj in live_cluster.objects(client, invocation.warn)]
     now = invocation.clock.now()
-    kept = kept_of(client, on_box=not invocation.target.remote)
+    kept = kept_of(client, embedded=not invocation.target.remote)
     run_times = SampledRunTimes(history_of(kept, from_objects(objects).model))
     try:
         return kubernetes.record(
@@ -70,10 +70,10 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
         raise wrong_trace(error) from error
 
 
-def kept_of(client: BlockingClient, on_box: bool) -> Mapping[str, Any] | None:
+def kept_of(client: BlockingClient, embedded: bool) -> Mapping[str, Any] | None:
     """The ConfigMap in which the scheduler keeps what it has learned, in its own namespace. Raises ``StatusError``,
     ``Unreachable``."""
-    if on_box:
+    if embedded:
         return if_served(lambda: client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE), None)
     return live_cluster.own_config_map(client, NAME)
 

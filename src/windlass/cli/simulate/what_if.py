@@ -100,13 +100,13 @@ def answer(invocation: Invocation, question: WhatIfQuestion) -> WhatIfAnswer:
     until = _seconds("--horizon", question.horizon)
     now = question.now
     request = plan.PlanRequest(question.files, question.config, now)
-    on_box = not invocation.target.remote
+    embedded = not invocation.target.remote
     if question.files:
         found = plan.loaded(request, invocation.warn)
     else:
-        found = plan.loaded_live(invocation.client, request, invocation.warn, on_box=on_box)
+        found = plan.loaded_live(invocation.client, request, invocation.warn, embedded=embedded)
     found.model.withheld = plan.quotas_of(found.counted).withheld
-    learned = None if question.files else kept_of(invocation.client, on_box)
+    learned = None if question.files else kept_of(invocation.client, embedded)
     jobs = found.counted.jobs if question.files else jobs_of(invocation.client, invocation.warn)
     counts = ((learned or {}).get("data") or {}).get(COUNTS)
     before = _world(found, found.parsed.config, now, counts)

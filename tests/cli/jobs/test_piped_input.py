@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from windlass.cli.invocation import Invocation, InvocationContext, target
-from windlass.cli.jobs import stdin_notice
+from windlass.cli.jobs.job_flags import warn_about_piped_input
 
 TOLD = "Warning: a job has no standard input"
 
@@ -32,7 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> bool:
-    stdin_notice.tell(Invocation(InvocationContext(), target(None, None, None)))
+    warn_about_piped_input(Invocation(InvocationContext(), target(None, None, None)))
     return TOLD in capsys.readouterr().err
 
 
