@@ -1,5 +1,6 @@
-"""Other spellings that are understood, as words: what the embedded server tells whoever applies them, and what the
-controllers write on objects of a cluster that let them in as they were.
+"""Accepted alternative spellings, described in text.
+
+The embedded server returns these texts as warnings. On a real cluster, controllers write them on the objects.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ PRODUCTS = (
 
 
 def same_amounts(left: Any, right: Any) -> bool:
-    """Whether two resource lists mean the same."""
+    """Return whether two resource lists mean the same."""
     if not isinstance(left, dict) or not isinstance(right, dict) or left.keys() != right.keys():
         return False
     try:
@@ -63,7 +64,7 @@ def same_amounts(left: Any, right: Any) -> bool:
 
 
 def pod_words(spec: Json) -> Iterator[str]:
-    """What is understood in another spelling in the spec of a pod."""
+    """Yield a text for each alternative spelling in the spec of a pod."""
     yield from card_words(spec)
     yield from product_words(spec)
 
@@ -85,7 +86,7 @@ def card_words(spec: Json) -> Iterator[str]:
 
 
 def product_words(spec: Json) -> Iterator[str]:
-    """Names of cards that mean others too."""
+    """Names of devices that mean others too."""
     for value in _product_values(spec):
         longer = [p for p in PRODUCTS if p.startswith(value) and p != value]
         if longer and value not in PRODUCTS:

@@ -86,7 +86,7 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "Names are looked up in the namespace of -n, else of the kubeconfig's context, else `default`.",
     ),
     "409": (
-        "the {noun} exists already, or was changed by somebody else",
+        "the {noun} exists already, or was changed by another client",
         "Creating needs a name that is free. Changing needs the newest version of the object: read it again "
         "and repeat the change; `windlass apply` does so by itself.",
     ),
@@ -167,15 +167,15 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "WL-GPU-421",
-        "the card that is held cannot be named",
-        "A pod that holds a card for those who share it asks the kubelet for one whole card and says which it got. "
-        "It sees another number of cards than one, or something else than a whole card: containers of its runtime "
-        "class are not given their cards, or the device plug-in hands out replicas or slices.",
+        "the GPU that is held cannot be named",
+        "A reservation pod requests one whole GPU from the kubelet and reports which one it got. "
+        "It sees another number of GPUs than one, or something else than a whole GPU: containers of its runtime "
+        "class are not given their GPUs, or the device plug-in hands out replicas or slices.",
     ),
     (
         "WL-JOB-410",
         "the job was deleted while it was followed",
-        "Somebody deleted the job, so its outcome can no longer be told.",
+        "The job was deleted, so its outcome is not known.",
     ),
     (
         "WL-JOB-413",
@@ -216,8 +216,8 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-NODE-409",
         "pods would be lost",
-        "On the node are pods that no controller would make anew elsewhere. Nothing was done: `--yes` evicts them all "
-        "the same.",
+        "On the node are pods that no controller would recreate on another node. Nothing was "
+        "done: `--yes` evicts them all the same.",
     ),
     (
         "WL-NODE-504",
@@ -253,7 +253,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-DOWN-403",
         "the control plane cannot be stopped",
-        "The process belongs to somebody else, or does not end even when killed.",
+        "The process belongs to another user, or does not end even when killed.",
     ),
     (
         "WL-DOWN-409",
@@ -304,8 +304,8 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-IMAGES-400",
         "the image map is not right",
-        "The file of `windlass up --images` maps image names, or patterns with `*`, to what stands for them on this "
-        "box: `path` (a folder whose `bin` goes first on PATH), `venv` (a Python virtual environment), `env` "
+        "The file of `windlass up --images` maps image names, or patterns with `*`, to an environment on this "
+        "machine: `path` (a directory; its `bin` comes first on PATH), `venv` (a Python virtual environment), `env` "
         "(variables), `command`. `why` names the entry. Nothing was started.",
     ),
     (
@@ -316,7 +316,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     # The server.
     (
         "WL-AUTH-401",
-        "the server does not know who is asking",
+        "the server does not know the identity of the client",
         "The token or the certificate in the kubeconfig is not the server's. After `windlass down --purge` "
         "and a new `windlass up`, old copies of the kubeconfig no longer fit.",
     ),
@@ -365,12 +365,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "WL-INSTALL-403",
         "you may not put Windlass into this cluster",
         "`windlass install` asks the server about every object before it writes the first; it refuses some of them to "
-        "this user, so nothing was written. It takes the rights of a cluster administrator, who may also apply what "
-        "`windlass install -o yaml` prints.",
+        "this user, so nothing was written. It takes the rights of a cluster administrator. An "
+        "administrator can also apply the output of `windlass install -o yaml`.",
     ),
     (
         "WL-INSTALL-409",
-        "somebody else keeps what is to be written",
+        "an object to be written is managed by another tool",
         "helm has installed Windlass there: the next `helm upgrade` would undo what `windlass install` or `uninstall` "
         "does, or fail; use helm, or take the release out first (queues, jobs and running pods stay). Or fields were "
         "changed by others, each of which is named: put them into the chart's values, or have them set back with "
@@ -389,10 +389,11 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass install --adopt` looks first and changes nothing when something stands against it: no Volcano or "
         "KAI is there, its configuration is not understood, it shards nodes; with `--finish` also queues that are "
         "still the other's, objects on which only Volcano's controllers work (CronJobs, JobFlows), or gangs that "
-        "share cards by KAI's binder. The report above names each; [the guide](../guides/adopt.md) says what to do. "
-        "The same code refuses a plain `windlass install` or `windlass uninstall` while Windlass stands beside "
-        "another scheduler: then both would decide everything, or nobody what was handed over; and a plain `windlass "
-        "install` while Volcano runs, whose controllers work on the same jobs.",
+        "share GPUs by KAI's binder. The report above names each; [the guide](../guides/adopt.md) says what to do. "
+        "The same code refuses a plain `windlass install` or `windlass uninstall` while Windlass runs "
+        "next to another scheduler: then both would schedule every pod, or neither the pods that were handed "
+        "over. It also refuses a plain `windlass install` while Volcano runs: its controllers work on the same "
+        "jobs.",
     ),
     (
         "WL-ADOPT-504",
@@ -404,7 +405,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-SERVER-502",
         "the control plane is not running",
-        "Nobody listens on the API socket of this state folder. Start it with `windlass up`; `windlass run` "
+        "No process listens on the API socket of this state directory. Start it with `windlass up`; `windlass run` "
         "does so by itself. If it was started with another folder, name it with --state or WINDLASS_STATE.",
     ),
     (
@@ -490,7 +491,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-STORE-510",
         "the database is damaged",
-        "Its file is no longer a sound SQLite database. Restore a copy, or begin anew with "
+        "Its file is no longer a sound SQLite database. Restore a copy, or start over with "
         "`windlass down --purge`; look at the disk (`dmesg`).",
     ),
     # Dry runs and configurations.
@@ -512,7 +513,7 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "WL-LEADER-409",
         "another instance leads",
         "Of several schedulers or controllers, the one that holds the lease decides. This one lost it and ends, "
-        "to be started again by whoever looks after it.",
+        "and its supervisor starts it again.",
     ),
     (
         "WL-GUARD-400",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 CLOCK_SECONDS = 10.0
-"""So much may a clock differ from the API server's: more is told."""
+"""Maximum difference (seconds) from the API server's clock that is not reported."""
 
 
 def renews(field: Mapping[str, Any]) -> bool:
-    """Whether an entry of a lease's managedFields is of who renews it, and says when."""
+    """Return whether an entry of a lease's managedFields is that of its holder and has a time."""
     return bool(field.get("time")) and "f:renewTime" in (field.get("fieldsV1") or {}).get("f:spec", {})

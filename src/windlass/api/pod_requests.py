@@ -1,7 +1,7 @@
-"""What a pod asks for, in engine units: requests over all its containers, and its QoS class.
+"""Resource requests of a pod in engine units, over all its containers, and its QoS class.
 
 The effective amount is that of ``resourcehelper.PodRequests``: the larger of the running containers
-(with sidecars) and each init container beside the sidecars started before it; pod-level amounts
+(with sidecars) and each init container together with the sidecars started before it; pod-level amounts
 replace the sum for the resources that they name.
 """
 

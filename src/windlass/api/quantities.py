@@ -54,14 +54,14 @@ _DEVICE_WORDS = (
     "neuron",
 )
 _NOT_DEVICES = ("mem", "core", "percentage")
-"""What stands in names of amounts *of* devices: ``gpumem``, ``qgpu-core``, ``Ascend910B3-memory``."""
+"""Substrings in names of amounts *of* devices: ``gpumem``, ``qgpu-core``, ``Ascend910B3-memory``."""
 _OTHER_DEVICES = (
     "aws.amazon.com/neuroncore",
     "gpu.intel.com/i915",
     "gpu.intel.com/xe",
     "vastaitech.com/va",
 )
-"""Devices whose names say it in no other way."""
+"""Devices that their names alone do not identify."""
 
 
 class QuantityError(ValueError):
@@ -94,7 +94,7 @@ def scale(name: str) -> int:
 
 @lru_cache(maxsize=1024)
 def is_device(name: str) -> bool:
-    """Whether ``name`` counts accelerators (``vendor/gpu``, ``nvidia.com/mig-1g.10gb``, …)."""
+    """Return whether ``name`` counts accelerators (``vendor/gpu``, ``nvidia.com/mig-1g.10gb``, …)."""
     if "/" not in name:
         return False
     if name in _OTHER_DEVICES:

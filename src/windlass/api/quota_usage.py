@@ -1,4 +1,4 @@
-"""What counts against a ResourceQuota: usage of one object under quota names, and the scopes.
+"""Usage that counts against a ResourceQuota: usage of one object by quota name, and the scopes.
 
 Pure; admission and the quota controller share it. Quantities are exact fractions, so that
 a quota of ``500m`` or of ``2000Gi`` is compared without rounding.
@@ -32,12 +32,12 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 def counted(name: str) -> bool:
-    """Whether a quota on ``name`` has any effect: limits of extended resources equal their requests."""
+    """Return whether a quota on ``name`` has any effect: limits of extended resources equal their requests."""
     return not (name.startswith("limits.") and "/" in name)
 
 
 def counted_kinds(hard: Iterable[str]) -> set[Resource]:
-    """The served kinds whose objects a quota with these names counts."""
+    """Return the served kinds that a quota with these names counts."""
     kinds: set[Resource] = set()
     stored = [r for r in resources.ALL if r.namespaced and r not in resources.ALIASES]
     by_name = {f"count/{r.qualified}": r for r in stored}
@@ -55,7 +55,7 @@ def counted_kinds(hard: Iterable[str]) -> set[Resource]:
 
 
 def usage(resource: Resource, obj: Mapping[str, Any]) -> Usage:
-    """What ``obj`` counts under every quota name it touches. Raises ``QuantityError``."""
+    """Return the usage of ``obj`` under each quota name it touches. Raises ``QuantityError``."""
     if resource is resources.PODS:
         return _pod(obj)
     used: Usage = {f"count/{resource.qualified}": Fraction(1)}
@@ -145,7 +145,7 @@ def _claim(spec: Mapping[str, Any]) -> Usage:
 
 
 def in_scope(quota_spec: Mapping[str, Any], resource: Resource, obj: Mapping[str, Any]) -> bool:
-    """Whether a quota with this spec counts ``obj`` at all: every scope must hold; scopes are about pods."""
+    """Return whether a quota with this spec counts ``obj`` at all: every scope must hold; scopes are about pods."""
     requirements = [{"scopeName": name, "operator": "Exists"} for name in quota_spec.get("scopes") or ()]
     requirements += (quota_spec.get("scopeSelector") or {}).get("matchExpressions") or []
     if not requirements:

@@ -1,4 +1,4 @@
-"""Why something waits: the one vocabulary, and the record that carries it.
+"""Reason codes of pending work: the one vocabulary, and the record that carries it.
 
 Every pending thing has a reason, and the reason is true. The engine fills an :class:`Explanation`;
 conditions, events, ``kubectl describe``, ``windlass ps`` and ``explain``, metrics and (later)
@@ -82,7 +82,7 @@ UNPREEMPTIBLE = "for work that is not preemptible"
 
 @dataclass(frozen=True, slots=True)
 class ReasonFacts:
-    """What is always so about a reason. ``waiting_helps``: yes, no (needs a change), maybe."""
+    """Constant facts of a reason. ``waiting_helps``: yes, no (needs a change), maybe."""
 
     tier: int
     waiting_helps: str
@@ -111,7 +111,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "OnHold",
         "PartitionDown",
-        "The queue takes no new work until it is opened.",
+        "The queue admits no new work until it is opened.",
     ),
     Reason.QUEUE_NOT_LEAF: _facts(
         1,
@@ -119,10 +119,15 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "Misconfigured",
         "BadConstraints",
-        "The queue has children; work goes into a leaf.",
+        "The queue has child queues; work is submitted to a leaf queue.",
     ),
     Reason.MISCONFIGURED: _facts(
-        1, "no", "NotEnoughResources", "Misconfigured", "BadConstraints", "The request contradicts itself."
+        1,
+        "no",
+        "NotEnoughResources",
+        "Misconfigured",
+        "BadConstraints",
+        "Two parts of the request contradict each other.",
     ),
     Reason.EXCEEDS_CLUSTER: _facts(
         1,
@@ -130,7 +135,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "ExceedsMaxQuota",
         "PartitionNodeLimit",
-        "The gang needs more than the whole cluster has, even when empty.",
+        "The gang requests more than the capacity of the whole cluster.",
     ),
     Reason.EXCEEDS_EVERY_NODE: _facts(
         1,
@@ -138,7 +143,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "One pod needs more than any node has, even when empty.",
+        "One pod requests more than the capacity of any node.",
     ),
     Reason.EXCEEDS_EVERY_DOMAIN: _facts(
         1,
@@ -146,7 +151,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "The gang needs more than any domain of the required level has, even when empty.",
+        "The gang requests more than the capacity of any domain of the required level.",
     ),
     Reason.EXCEEDS_QUEUE_LIMIT: _facts(
         1,
@@ -154,7 +159,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "ExceedsMaxQuota",
         "QOSGrpGRES",
-        "The gang needs more than its queue may ever hold.",
+        "The gang requests more than the limit of its queue.",
     ),
     Reason.NO_MATCHING_NODE: _facts(
         1,
@@ -165,7 +170,12 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "No node satisfies the selectors, affinities and tolerations.",
     ),
     Reason.ON_HOLD: _facts(
-        2, "no", "NotEnoughTasks", "OnHold", "JobHeldUser", "Held by its owner or an administrator."
+        2,
+        "no",
+        "NotEnoughTasks",
+        "OnHold",
+        "JobHeldUser",
+        "The group is on hold by its owner or an administrator.",
     ),
     Reason.SCHEDULING_GATED: _facts(
         2,
@@ -189,7 +199,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForQuota",
         "QOSGrpGRES",
-        "The queue's limit is used up; it frees as the queue's work ends.",
+        "The limit of the queue is used up. Capacity returns as work of the queue ends.",
     ),
     Reason.WAITING_FOR_SHARE: _facts(
         3,
@@ -197,7 +207,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForQuota",
         "AssocGrpGRES",
-        "The queue holds its share, and others are entitled to the rest.",
+        "The queue holds its share. Other queues are entitled to the rest.",
     ),
     Reason.NAMESPACE_QUOTA: _facts(
         3,
@@ -213,10 +223,15 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "Preempted",
         "Priority",
-        "It shares time: it was suspended for others, or theirs would cost more work than it is worth.",
+        "Time-sharing: the group was suspended for others, or suspending them would lose more work than it gains.",
     ),
     Reason.INSUFFICIENT_RESOURCES: _facts(
-        3, "yes", "NotEnoughResources", "WaitingForQuota", "Resources", "Nodes that could hold it are in use."
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "Resources",
+        "All nodes that fit the pods are in use.",
     ),
     Reason.TOPOLOGY_PLACEMENT_FAILED: _facts(
         3,
@@ -224,7 +239,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "TopologyPlacementFailed",
         "Resources",
-        "No single domain of the required level holds it now.",
+        "No single domain of the required level has the capacity now.",
     ),
     Reason.DEVICES_FRAGMENTED: _facts(
         3,
@@ -232,7 +247,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "TopologyPlacementFailed",
         "Resources",
-        "Enough devices are free, but not together.",
+        "Enough devices are free, but not on the same node or domain.",
     ),
     Reason.BEHIND_IN_QUEUE: _facts(
         4,
@@ -240,7 +255,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Priority",
-        "Earlier or more important work goes first.",
+        "Work with an earlier position or a higher priority is scheduled first.",
     ),
     Reason.WAITING_FOR_VICTIMS: _facts(
         4,
@@ -248,7 +263,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForPreemptedWorkloads",
         "Resources",
-        "Room is reserved; it is being vacated.",
+        "Capacity is reserved; the pods on it are terminating.",
     ),
     Reason.DISRUPTION_BUDGETS: _facts(
         4,
@@ -256,7 +271,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForPreemptedWorkloads",
         "Resources",
-        "Others could make room for it, but PodDisruptionBudgets do not let them go.",
+        "Evictions would free the capacity, but PodDisruptionBudgets forbid them.",
     ),
     Reason.RESERVING_DEVICE: _facts(
         4,
@@ -264,7 +279,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Resources",
-        "Its place is found; the shared card there is being held, until its kubelet has said which one it is.",
+        "A node was selected. Binding waits for the reservation pod to report which GPU its kubelet allocated.",
     ),
     Reason.AWAITING_VOLUME: _facts(
         4,
@@ -272,7 +287,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Resources",
-        "Its place is found; a volume is being made for it there.",
+        "A node was selected. Binding waits for a volume to be provisioned.",
     ),
     Reason.AWAITING_DEVICE: _facts(
         4,
@@ -280,7 +295,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Resources",
-        "Its place is found; a device is being made ready for it there.",
+        "A node was selected. Binding waits for a device to be prepared.",
     ),
     Reason.AWAITING_NODE_LOCK: _facts(
         4,
@@ -288,7 +303,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Resources",
-        "Its place is found; HAMi's device plug-in there hands out cards to one pod after the other.",
+        "A node was selected. Binding waits for HAMi's node lock: its device plugin assigns GPUs to one pod at a time.",
     ),
     Reason.BIND_FAILED: _facts(
         4,
@@ -296,10 +311,15 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "PendingEvaluation",
         "Resources",
-        "The last start failed and is tried again after a pause.",
+        "The last start failed and is retried after a back-off.",
     ),
     Reason.PENDING_EVALUATION: _facts(
-        5, "yes", "NotEnoughResources", "PendingEvaluation", "None", "Not looked at yet."
+        5,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "None",
+        "The scheduler has not evaluated the group yet.",
     ),
     Reason.NODE_SELECTOR_MISMATCH: _facts(
         3,
@@ -337,7 +357,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "TopologyPlacementFailed",
         "BadConstraints",
-        "No pod that the affinity asks for runs in the node's domain.",
+        "No pod that the affinity requires runs in the node's domain.",
     ),
     Reason.POD_ANTI_AFFINITY_CONFLICT: _facts(
         3,
@@ -353,7 +373,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForQuota",
         "Resources",
-        "A host port that the pod asks for is in use on the node.",
+        "A host port that the pod requests is in use on the node.",
     ),
     Reason.TOO_MANY_PODS: _facts(
         3,
@@ -361,7 +381,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForQuota",
         "Resources",
-        "The node holds as many pods as it may.",
+        "The node holds its maximum number of pods.",
     ),
     Reason.VOLUME_UNAVAILABLE: _facts(
         3,
@@ -369,7 +389,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "A volume of the pod cannot be had on the node.",
+        "A volume of the pod is not available on the node.",
     ),
     Reason.CLAIM_UNAVAILABLE: _facts(
         3,
@@ -377,7 +397,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "A volume claim of the pod is missing, not bound, going, or another pod's alone: on no node could it be used.",
+        "A volume claim of the pod is missing, unbound, terminating, or used by another pod alone.",
     ),
     Reason.TOPOLOGY_SPREAD_CONFLICT: _facts(
         3,
@@ -385,7 +405,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "TopologyPlacementFailed",
         "Resources",
-        "One more pod there would spread the pods less evenly than is asked for.",
+        "One more pod in the domain would violate the topology spread constraint.",
     ),
     Reason.NUMA_ALIGNMENT_FAILED: _facts(
         3,
@@ -393,7 +413,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "TopologyPlacementFailed",
         "Resources",
-        "The node's NUMA zones do not hold the pod as its Topology Manager demands.",
+        "The node's NUMA nodes do not fit the pod under its Topology Manager policy.",
     ),
     Reason.NO_SUITABLE_DEVICE: _facts(
         3,
@@ -401,7 +421,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "The node has too few cards of the kind that is asked for.",
+        "The node has too few GPUs of the requested kind.",
     ),
     Reason.DEVICE_SHARES_TAKEN: _facts(
         3,
@@ -409,7 +429,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "WaitingForQuota",
         "Resources",
-        "No card of the node has as much left as is asked for.",
+        "No GPU of the node has the requested share free.",
     ),
     Reason.NODE_OVERLOADED: _facts(
         3,
@@ -425,7 +445,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "The scheduler's configuration keeps the node for other work.",
+        "The scheduler's configuration reserves the node for other work.",
     ),
     Reason.REFUSED_BY_EXTENDER: _facts(
         3,
@@ -433,7 +453,7 @@ FACTS: Mapping[Reason, ReasonFacts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "The configured extender refuses it.",
+        "The configured extender rejects the node.",
     ),
 }
 
@@ -459,7 +479,7 @@ class NearMiss:
 
 
 class SuggestedChangeKind(StrEnum):
-    """What would be changed; see :class:`SuggestedChange`."""
+    """Kind of a suggested change; see :class:`SuggestedChange`."""
 
     MIN_MEMBER = "min-member"
     REQUEST = "request"
@@ -491,10 +511,10 @@ class SuggestedChange:
 
 @dataclass(frozen=True, slots=True)
 class NodesRequested:
-    """Nodes that a gang lacks and that what grows the cluster was asked for, all or none. ``what``: ``4 x 8 GPUs``.
+    """Nodes that a gang lacks and that were requested from the cluster autoscaler, all or none.
 
-    ``state``: how that stands since ``since`` (Unix seconds; 0: not told), with ``detail`` in the words of whoever said
-    so. It is the ``attempt``-th ``request``; ``retry_at``: when it is asked anew (0: not by itself).
+    ``what``: ``4 x 8 GPUs``. ``state``: progress since ``since`` (Unix seconds; 0: unknown), with ``detail`` as the
+    autoscaler reports it. It is the ``attempt``-th ``request``; ``retry_at``: time of the next request (0: none).
     """
 
     what: str
@@ -514,14 +534,14 @@ class NodesRequested:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a group waits. ``code`` is the most severe blocker; ``blockers`` names all of them.
+    """Explanation of a pending group. ``code`` is the most severe blocker; ``blockers`` names all of them.
 
     ``position`` counts from 1 inside the queue (0: unknown); ``estimate_seconds`` is the time to the
     start, ``None`` when nothing can be said, and ``estimate_basis`` what it depends on. It counts from
     ``estimate_at`` (Unix seconds; 0: not told), as do the earliest and the latest start that are likely in
     ``estimate_band`` (the earliest alone where there is no latest). ``holders`` are the groups that hold
     what it needs. Each of ``changes``, the smallest first, would admit it on its own. ``asked``: the nodes that
-    are asked for it.
+    were requested for it.
     """
 
     code: Reason
@@ -543,7 +563,7 @@ class Explanation:
 
     @property
     def statement(self) -> str:
-        """Why it waits, and what is done about it: what conditions say."""
+        """Reason and pending action in one text, as conditions show it."""
         return f"{self.message}; {self.asked.sentence}" if self.asked is not None else self.message
 
     @property

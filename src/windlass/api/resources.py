@@ -1,4 +1,4 @@
-"""Which kinds there are, and where they live on the wire.
+"""Kinds of objects and their paths on the wire.
 
 ``Resource`` is the one description of a kind that every room uses: the client builds paths from
 it, the server routes by it, the command line finds it by any of its names.
@@ -24,7 +24,7 @@ class Resource:
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
     custom: bool = False
-    """Of a CustomResourceDefinition in a real cluster (no strategic merge, kind in list items)."""
+    """True for a kind of a CustomResourceDefinition (no strategic merge, kind in list items)."""
     verbs: tuple[str, ...] = (
         "create",
         "delete",
@@ -117,7 +117,7 @@ LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", short_names=("lim
 EVENTS_V1 = Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",))
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 LEASE_NAMESPACE = "kube-node-lease"
-"""Where nodes renew theirs."""
+"""Namespace of the leases that nodes renew."""
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",))
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), subresources=_STATUS
@@ -141,7 +141,7 @@ STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "C
 """As :data:`STORAGE_CLASSES`."""
 
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
-"""What nodes use now, where a cluster measures it."""
+"""Current usage of nodes, if the cluster measures it."""
 
 QUEUES = Resource(
     "scheduling.volcano.sh",
@@ -244,8 +244,8 @@ PROVISIONING_REQUESTS = Resource(
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 """Kubernetes' own Jobs: ended where their pods are a gang, not served by the embedded server."""
 POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
-"""What nodes are asked for with (:mod:`windlass.model.autoscaling.provisioning`): of clusters that grow, not served
-either."""
+"""Template of a node request (:mod:`windlass.model.autoscaling.provisioning`) in clusters with an autoscaler; also
+not served here."""
 
 ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
 """Other versions of the same stored object → the version it is stored in."""

@@ -9,7 +9,7 @@ from windlass.api import annotations
 
 AGENT_SUFFIX = "+windlass"
 KUBELET_VERSION = f"v1.36.0{AGENT_SUFFIX}"
-"""What an agent reports as its version, and a simulated node."""
+"""Version that agents and simulated nodes report."""
 MAX_PODS = 250
 _NODE_INFO = {
     "architecture": "amd64",

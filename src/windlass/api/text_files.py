@@ -21,7 +21,7 @@ class FileCodes(NamedTuple):
 
 
 def words_of(name: str) -> str:
-    """How messages name a file: ``-`` is standard input."""
+    """Return the name of a file in messages; ``-`` is standard input."""
     return STDIN_WORDS if name == STDIN else name
 
 
@@ -56,7 +56,7 @@ def check_stdin(codes: FileCodes) -> None:
 
 
 def unread(path: str, error: OSError | UnicodeDecodeError, codes: FileCodes) -> WindlassError:
-    """Why a file cannot be read, with what helps."""
+    """Return the error for a file that cannot be read, with a remedy."""
     if isinstance(error, UnicodeDecodeError):
         return WindlassError(
             codes.no_text,
@@ -80,7 +80,7 @@ def unread(path: str, error: OSError | UnicodeDecodeError, codes: FileCodes) -> 
 
 
 def _alike(path: Path) -> list[str]:
-    """The file beside it whose name is nearest, as a question."""
+    """Return the file of the same directory with the most similar name, as a question."""
     import difflib
 
     try:

@@ -1,4 +1,4 @@
-"""The vocabularies of parts of cards: what each word means, and what contradicts itself."""
+"""The vocabularies of device shares: what each word means, and what contradicts itself."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_mig_by_resource_and_by_annotation() -> None:
             "windlass.dev/gpu-memory",
             "given too",
         ),
-        ({GPU: "1"}, {"gpu-fraction": "0.5"}, "gpu-fraction", "container main asks for whole cards"),
+        ({GPU: "1"}, {"gpu-fraction": "0.5"}, "gpu-fraction", "container main asks for whole GPUs"),
         ({"aliyun.com/gpu-mem": "1"}, {"gpu-fraction": "0.5"}, "gpu-fraction", "containers' limits ask"),
         (
             {"aliyun.com/gpu-mem": "1", "volcano.sh/vgpu-memory": "1"},
@@ -188,7 +188,7 @@ def test_mig_by_resource_and_by_annotation() -> None:
             {"volcano.sh/gpu-memory": "1", "volcano.sh/gpu-number": "1"},
             {},
             "volcano.sh/gpu-memory",
-            "whole cards",
+            "whole GPUs",
         ),
         ({"tke.cloud.tencent.com/qgpu-core": "150"}, {}, "qgpu-core", "no multiple of 100"),
         ({"hygon.com/dcumem": "1000"}, {}, "hygon.com/dcumem", "not known here"),

@@ -109,7 +109,7 @@ BAD_JOBS: dict[str, tuple[dict[str, Any], str, str]] = {
     "any with others": (
         job(policies=[{"event": "*", "action": "AbortJob"}, {"event": "PodFailed", "action": "RestartJob"}]),
         "spec.policies",
-        "no other event may stand beside it",
+        "no other event may be listed with it",
     ),
     "internal event": (
         job(task(policies=[{"event": "OutOfSync", "action": "AbortJob"}])),
@@ -237,7 +237,7 @@ def test_what_an_update_may_change() -> None:
     assert changed(tasks=[task("a", replicas=5, minAvailable=1), task("b")]) == {}
     assert "spec.queue" in changed(queue="other")
     assert "spec.plugins" in changed(plugins={"env": []})
-    assert "delete the job and create it anew" in changed(maxRetry=9)["spec.maxRetry"]
+    assert "delete the job and recreate it" in changed(maxRetry=9)["spec.maxRetry"]
     assert "may not add or remove tasks" in changed(tasks=[task("a")], minAvailable=1)["spec.tasks"]
     image = {"spec": {"containers": [{"name": "c", "image": "other"}], "restartPolicy": "OnFailure"}}
     assert "spec.tasks[0].template" in changed(tasks=[task("a", template=image), task("b")])

@@ -1,4 +1,4 @@
-"""What the server fills in when an object leaves it open, by kind.
+"""Defaults that the server fills in, by kind.
 
 Pure and idempotent, in place; sources are ``pkg/apis/*/defaults.go`` of Kubernetes v1.36 and, for Volcano's
 kinds, its mutating webhooks. What needs other objects (priority, quota, addresses) is admission's part.

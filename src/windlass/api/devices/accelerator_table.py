@@ -1,8 +1,8 @@
-"""What is known of accelerators by the name of their product: memory, compute capability, tier, value.
+"""Table of accelerators by product name: memory, compute capability, tier, value.
 
-The table is ``accelerators.csv`` beside this module; nothing else knows a model by name. ``value`` orders the
-models: about what a card does in dense 16-bit arithmetic, an H100 being 100. It is no price: it says which
-card to leave to others where two would serve. What a node says of itself (labels, a published record) goes
+The table is ``accelerators.csv`` in the same directory; nothing else knows a model by name. ``value`` orders the
+models: about what a device does in dense 16-bit arithmetic, an H100 being 100. It is no price: it says which
+device to leave to others where two would serve. What a node says of itself (labels, a published record) goes
 before the table.
 
 A product label (``NVIDIA-A100-SXM4-80GB``, ``Tesla-T4``) is known by a name of the table that stands in it as

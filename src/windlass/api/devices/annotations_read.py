@@ -1,4 +1,4 @@
-"""Annotations of a pod that speak of cards: KAI's words, Windlass' own, MIG profiles, and wishes about the card."""
+"""Annotations of a pod that speak of devices: KAI's words, Windlass' own, MIG profiles, and wishes about the device."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _PARTS = (
     names.VGPU_SPREAD_VOLCANO,
 )
 ANNOTATIONS = frozenset((*_WISHES, *_PARTS))
-"""Annotations of a pod that speak of cards; MIG profiles (``nvidia.com/mig-…``) come on top."""
+"""Annotations of a pod that speak of devices; MIG profiles (``nvidia.com/mig-…``) come on top."""
 
 
 def annotation_words(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Those annotations of a pod that speak of cards, sorted; mostly none."""
+    """Return the annotations of a pod that concern devices, sorted; mostly none."""
     found = [name for name in annotations if _speaks(name)]
     return tuple(sorted((name, annotations[name]) for name in found)) if found else ()
 
@@ -70,7 +70,7 @@ def _speaks(name: str) -> bool:
 
 
 def read_annotations(containers: Sequence[ContainerResources], reader: RequestReader) -> None:
-    """What annotations ask for: KAI's words, Windlass' own, MIG profiles."""
+    """Read device requests from annotations: KAI's, Windlass' own, MIG profiles."""
     kai = [name for name in (names.FRACTION_KAI, names.MEMORY_KAI) if reader.note(name)]
     own = [name for name in (names.DEVICE_MEMORY, names.DEVICE_COMPUTE) if reader.note(name)]
     profiles = [name for name in reader.annotations if name.startswith(MIG)]
@@ -85,14 +85,14 @@ def read_annotations(containers: Sequence[ContainerResources], reader: RequestRe
         reader.bad(
             asked[0],
             reader.note(asked[0]),
-            "the containers' limits ask for parts of a card too: keep one of them",
+            "the containers' limits ask for parts of a GPU too: keep one of them",
         )
         return
     if asked and not profiles and (whole := _asks_whole(containers)):
         reader.bad(
             asked[0],
             reader.note(asked[0]),
-            f"container {whole[0]} asks for whole cards ({whole[1]}) too: take one of them out",
+            f"container {whole[0]} asks for whole GPUs ({whole[1]}) too: take one of them out",
         )
         return
     if kai:
@@ -114,11 +114,11 @@ def _asks_whole(containers: Sequence[ContainerResources]) -> tuple[str, str] | N
 
 
 def _kai(reader: RequestReader, name: str) -> None:
-    count = reader.number(names.FRACTION_COUNT_KAI, 1, MAX_DEVICES, "must be a whole number of cards from 1")
+    count = reader.number(names.FRACTION_COUNT_KAI, 1, MAX_DEVICES, "must be a whole number of GPUs from 1")
     container = reader.note(names.FRACTION_CONTAINER_KAI)
     text = reader.note(name)
     if name == names.MEMORY_KAI:
-        mib = reader.number(name, 1, MOST_MIB, "must be MiB of a card's memory, a whole number from 1")
+        mib = reader.number(name, 1, MOST_MIB, "must be MiB of a GPU's memory, a whole number from 1")
         if mib is not None:
             reader.asks.append(
                 ContainerDeviceRequest(container, count=count or 1, memory_mib=mib, slices=False)
@@ -126,7 +126,7 @@ def _kai(reader: RequestReader, name: str) -> None:
         return
     milli = _thousandths(text)
     if milli is None:
-        reader.bad(name, text, "must be the part of a card, above 0 and at most 1, such as 0.5")
+        reader.bad(name, text, "must be the part of a GPU, above 0 and at most 1, such as 0.5")
     else:
         reader.asks.append(
             ContainerDeviceRequest(container, count=count or 1, milli=milli, memory_milli=milli, slices=False)
@@ -142,9 +142,9 @@ def _thousandths(text: str) -> int | None:
 
 
 def _own(reader: RequestReader) -> None:
-    count = reader.number(names.DEVICE_COUNT, 1, MAX_DEVICES, "must be a whole number of cards from 1")
+    count = reader.number(names.DEVICE_COUNT, 1, MAX_DEVICES, "must be a whole number of GPUs from 1")
     percent = reader.number(
-        names.DEVICE_COMPUTE, 1, PERCENT, "must be percent of a card's compute, from 1 to 100"
+        names.DEVICE_COMPUTE, 1, PERCENT, "must be percent of a GPU's compute, from 1 to 100"
     )
     mib = _mebibytes(reader, names.DEVICE_MEMORY)
     if (mib is None and reader.note(names.DEVICE_MEMORY)) or (
@@ -205,7 +205,7 @@ def _profile_note(reader: RequestReader, name: str) -> None:
 
 
 def _lonely(reader: RequestReader, kai: bool, own: bool) -> None:
-    """Words that say how much of what nobody asks for."""
+    """Report annotations that qualify a request which is missing."""
     for present, words, partners in (
         (
             kai,
@@ -226,7 +226,7 @@ def _lonely(reader: RequestReader, kai: bool, own: bool) -> None:
 def apply_modes(
     asks: Iterable[ContainerDeviceRequest], reader: RequestReader
 ) -> list[ContainerDeviceRequest]:
-    """``vgpu-mode``: by software (``hami-core``) a card is shared, by ``mig`` it is sliced; absent: either."""
+    """``vgpu-mode``: by software (``hami-core``) a device is shared, by ``mig`` it is sliced; absent: either."""
     asks = list(asks)
     for name in (names.VGPU_MODE_VOLCANO, names.VGPU_MODE_HAMI):
         mode = reader.note(name)

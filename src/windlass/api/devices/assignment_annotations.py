@@ -1,8 +1,8 @@
-"""What of a node's cards was decided for a pod, as annotations of the pod: written with the binding.
+"""Assigned devices of a pod, as annotations that are written with the binding.
 
-``windlass.dev/devices`` names the cards by index, whole or not. Of a share, ``windlass.dev/device-shares`` tells
+``windlass.dev/devices`` names the devices by index, whole or not. Of a share, ``windlass.dev/device-shares`` tells
 its parts of compute (thousandths) and memory (MiB); of a MIG slice, ``windlass.dev/device-slices`` tells profile
-and start. Who hands cards out goes by these words alone: nothing is computed a second time.
+and start. Components that allocate devices use only these annotations: nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 WHOLE = 1000
 RESERVATIONS = "windlass-reservations"
-"""The namespace of the pods that hold cards for those who share them: their cards are not theirs."""
+"""Namespace of reservation pods. Their devices belong to the pods that share them."""
 RESERVATIONS_KAI = "kai-resource-reservation"
 """The same of KAI."""
 _SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
@@ -42,7 +42,7 @@ class AssignmentError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeviceAssignment:
-    """Of one card: all of it (``milli`` 1000), a share, or a MIG slice (``profile`` at ``start``)."""
+    """Assignment of one device: all of it (``milli`` 1000), a share, or a MIG slice (``profile`` at ``start``)."""
 
     index: int
     milli: int = WHOLE
@@ -72,9 +72,9 @@ def to_annotations(parts: Iterable[DeviceAssignment]) -> dict[str, str]:
 
 
 def from_annotations(annotations: Mapping[str, str]) -> tuple[DeviceAssignment, ...]:
-    """Shares, slices, then whole cards, each in the order in which they are named. Raises :class:`AssignmentError`.
+    """Shares, slices, then whole devices, each in the order in which they are named. Raises :class:`AssignmentError`.
 
-    A card that ``windlass.dev/devices`` names and the others do not is held whole.
+    A device that ``windlass.dev/devices`` names and the others do not is held whole.
     """
     shares = [
         DeviceAssignment(int(m[1]), int(m[2]), int(m[3]))

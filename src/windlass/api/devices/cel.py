@@ -271,7 +271,7 @@ def _item(holder: Any, key: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Domains:
-    """A map of maps whose unknown keys are empty."""
+    """Map of maps. Unknown keys yield an empty map."""
 
     known: Mapping[str, Mapping[str, Any]]
 

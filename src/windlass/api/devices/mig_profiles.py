@@ -1,6 +1,6 @@
-"""MIG profiles of the cards that have them, by family: what stands where, and what it has.
+"""MIG profiles of the devices that have them, by family: what stands where, and what it has.
 
-The figures are from NVIDIA's and users' listings of real cards. What a node says about its cards (NVML's
+The figures are from NVIDIA's and users' listings of real devices. What a node says about its devices (NVML's
 possible placements) goes before them. Memory is never computed from a profile's name (``1g.18gb`` has
 16 GiB); where it is not known it is 0, and no claim on memory is served there.
 """
@@ -15,11 +15,11 @@ MEDIA = "+me"
 
 @dataclass(frozen=True, slots=True)
 class SliceProfile:
-    """A MIG profile and where on the card it can stand.
+    """A MIG profile and where on the device it can stand.
 
-    ``compute``: of the card's compute slices; ``size``: of its memory slices, from one of ``starts`` on.
+    ``compute``: of the device's compute slices; ``size``: of its memory slices, from one of ``starts`` on.
     ``memory_mib``: what is usable; 0 where that is not known: then no claim on memory is served by it.
-    ``sms``: multiprocessors. ``media``: it has the card's only media extensions (``+me``).
+    ``sms``: multiprocessors. ``media``: it has the device's only media extensions (``+me``).
     """
 
     name: str
@@ -39,7 +39,7 @@ _SLOTS = (
     (4, 4, (0,)),
     (7, 8, (0,)),
 )
-"""Compute slices, memory slices and starts of 1g, 1g of double memory, 2g, 3g, 4g, 7g on the cards with seven
+"""Compute slices, memory slices and starts of 1g, 1g of double memory, 2g, 3g, 4g, 7g on the devices with seven
 compute and eight memory slices."""
 _AMPERE = (14, 14, 28, 42, 56, 98)
 _HOPPER = (16, 26, 32, 60, 64, 132)
@@ -49,7 +49,7 @@ _UNKNOWN = (0, 0, 0, 0, 0, 0)
 def _common(
     names: str, memory: tuple[int, ...] = _UNKNOWN, sms: tuple[int, ...] = _UNKNOWN
 ) -> tuple[SliceProfile, ...]:
-    """The profiles of a card of seven compute slices: ``names`` in the order of the slots, after 1g the same
+    """The profiles of a device of seven compute slices: ``names`` in the order of the slots, after 1g the same
     with the media extensions."""
     found: list[SliceProfile] = []
     for name, (compute, size, starts), mib, units in zip(names.split(), _SLOTS, memory, sms, strict=True):
@@ -114,7 +114,7 @@ _WORD = re.compile(r"[A-Z0-9]+")
 
 
 def profiles_of(model: str, memory_mib: int) -> tuple[SliceProfile, ...]:
-    """What a card of that model and memory can be sliced into; empty if it is not in the table."""
+    """Return the MIG profiles of a device of that model and memory; empty if it is not in the table."""
     words = set(_WORD.findall(model.upper()))
     for word, least, most, family in _BY_MODEL:
         if word in words and memory_mib >= least and (not most or memory_mib < most):

@@ -1,7 +1,7 @@
-"""What a card of each well-known model has, by the names people use: for simulated cards and for labels.
+"""Properties of well-known device models by common name, for simulated devices and for labels.
 
-Real cards are asked (NVML); nothing here overrides what a driver says. Memory in MiB as drivers report it. What
-they can be sliced into stands in :mod:`windlass.api.devices.mig_profiles`.
+Real devices are queried (NVML); nothing here overrides the driver. Memory is in MiB as drivers report it. Their MIG
+profiles are in :mod:`windlass.api.devices.mig_profiles`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HIGH, STANDARD, INFERENCE = "high-performance", "standard", "inference"
 class AcceleratorModel:
     """``product`` is the label's value, with dashes for spaces. ``compute``: CUDA capability, ``""`` elsewhere.
 
-    ``tier`` is the class of work that the model is meant for, where it is clear; ``links``: cards of one
+    ``tier`` is the class of work that the model is meant for, where it is clear; ``links``: devices of one
     machine reach one another by NVLink (or its like).
     """
 
@@ -33,7 +33,7 @@ class AcceleratorModel:
 
     @property
     def placements(self) -> tuple[ProfilePlacement, ...]:
-        """Where MIG profiles can stand on the card; none where it has no MIG."""
+        """Placements of MIG profiles on the device; empty without MIG."""
         return tuple(_placement(profile) for profile in profiles_of(self.product, self.memory_mib))
 
 

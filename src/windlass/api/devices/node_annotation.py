@@ -1,7 +1,7 @@
-"""What a node agent publishes about each card of its node: one record, written and read here alone.
+"""Record that a node agent publishes for each device of its node. Only this module writes and reads it.
 
-Annotation ``windlass.dev/node-devices`` of a Node holds a JSON array, one entry per card, in the order of ``index``.
-Feature discovery's labels tell of all cards of a node together; this tells them apart. Fields that stand at
+Annotation ``windlass.dev/node-devices`` of a Node holds a JSON array, one entry per device, in the order of ``index``.
+Feature discovery's labels tell of all devices of a node together; this tells them apart. Fields that stand at
 their default are left out, and unknown ones are ignored, so that agent and scheduler may be of two releases.
 
 Unit of memory: MiB. ``index`` is per resource, from 0: what ``windlass.dev/devices`` of a pod names.
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 MAX_DEVICES = 1024
-"""More entries than that are not believed (the largest real nodes have 16 cards)."""
+"""More entries than that are not believed (the largest real nodes have 16 devices)."""
 
 
 class ProfilePlacement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Where a MIG profile may lie on this card, as the driver says (NVML's possible placements).
+    """Possible placements of a MIG profile on this device, as reported by the driver (NVML).
 
-    ``starts`` and ``size`` are in slices of the card's memory axis; ``compute``: its compute slices;
+    ``starts`` and ``size`` are in slices of the device's memory axis; ``compute``: its compute slices;
     ``memory_mib``: usable memory of an instance; ``multiprocessors``: its SMs, 0 where unknown.
     """
 
@@ -47,21 +47,21 @@ class ProfilePlacement(msgspec.Struct, frozen=True, gc=False, omit_defaults=True
     memory_mib: int = 0
     multiprocessors: int = 0
     most: int = 0
-    """How many of it the card takes at once; 0 where the driver does not say."""
+    """Maximum number of instances on the device; 0 if the driver does not report it."""
 
 
 class SliceInstance(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """A MIG instance that exists on the card now."""
+    """A MIG instance that exists on the device now."""
 
     profile: str
     start: int
     size: int = 0
     uuid: str = ""
-    """Of the MIG device (``MIG-…``): what ``CUDA_VISIBLE_DEVICES`` gets."""
+    """UUID of the MIG device (``MIG-…``), the value for ``CUDA_VISIBLE_DEVICES``."""
 
 
 class DeviceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """One card. Absent fields: unknown (``numa``, ``link_group`` −1), or as it mostly is (healthy, no MIG)."""
+    """One device. Absent fields: unknown (``numa``, ``link_group`` −1), or as it mostly is (healthy, no MIG)."""
 
     index: int
     uuid: str = ""
@@ -73,17 +73,17 @@ class DeviceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, re
     """CUDA compute capability, ``9.0``."""
     numa: int = -1
     link_group: int = -1
-    """Cards of one number reach one another by NVLink (or its like)."""
+    """Devices of one number reach one another by NVLink (or its like)."""
     pci: str = ""
     mig: bool = False
-    """MIG mode is on: the card is handed out in slices only."""
+    """MIG mode is on: the device is handed out in slices only."""
     dynamic: bool = False
     """The agent carves and removes instances as the scheduler decides; otherwise those it has are all there is."""
     placements: tuple[ProfilePlacement, ...] = ()
     instances: tuple[SliceInstance, ...] = ()
     healthy: bool = True
     reason: str = ""
-    """Why it is not healthy (``XID 79``, ``uncorrectable ECC errors``)."""
+    """Reason for being unhealthy (``XID 79``, ``uncorrectable ECC errors``)."""
     mps: bool = False
     """An MPS daemon serves it: limits of memory and compute are enforced, not only accounted."""
 
@@ -107,13 +107,13 @@ class DeviceRecords(msgspec.Struct, frozen=True):
 
 
 def write(cards: Sequence[DeviceRecord]) -> str:
-    """The annotation's text, cards by resource and index."""
+    """The annotation's text, devices by resource and index."""
     ordered = sorted(cards, key=lambda card: (card.resource, card.index))
     return msgspec.json.encode(ordered).decode()
 
 
 def read(annotations: Mapping[str, str]) -> DeviceRecords:
-    """The cards of a Node by its annotations; none where it says nothing, or nothing that can be believed."""
+    """The devices of a Node by its annotations; none where it says nothing, or nothing that can be believed."""
     text = names.read(annotations, NODE_DEVICES)
     return _read(text) if text else DeviceRecords()
 
@@ -124,15 +124,15 @@ def _read(text: str) -> DeviceRecords:
     try:
         cards = _decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        return DeviceRecords(problem=FieldError(field, f"is no list of cards: {error}"))
+        return DeviceRecords(problem=FieldError(field, f"is not a list of GPUs: {error}"))
     if len(cards) > MAX_DEVICES:
-        return DeviceRecords(problem=FieldError(field, f"names {len(cards)} cards, more than {MAX_DEVICES}"))
+        return DeviceRecords(problem=FieldError(field, f"names {len(cards)} GPUs, more than {MAX_DEVICES}"))
     seen: set[tuple[str, int]] = set()
     for card in cards:
         if card.index < 0 or card.index >= MAX_DEVICES or (card.resource, card.index) in seen:
             return DeviceRecords(
                 problem=FieldError.invalid(
-                    field, card.index, f"index of a card of {card.resource} must be from 0 and stand once"
+                    field, card.index, f"index of a GPU of {card.resource} must be from 0 and stand once"
                 )
             )
         if card.memory_mib < 0:

@@ -53,7 +53,7 @@ class NumaNodeRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, 
 
 
 class NumaAnnotation(msgspec.Struct, frozen=True):
-    """What could be read, and what is wrong with it."""
+    """NUMA record of a node, with the problems found in it."""
 
     record: NumaNodeRecord | None = None
     problem: FieldError | None = None

@@ -1,8 +1,8 @@
-"""Units into which a device plug-in divides the cards of a node by itself, and what of a card each of them is.
+"""Units into which a device plug-in divides the devices of a node by itself, and what of a device each of them is.
 
-Replicas (time-slicing, MPS: ``nvidia.com/gpu.replicas`` of each card or slice) and MIG slices (strategy ``single``:
-the cards' own resource counts slices; ``mixed``: one resource per profile) are counted by the kubelet like cards. What
-a cluster has of cards is told by these words; how many units there are is the resource's own amount.
+Replicas (time-slicing, MPS: ``nvidia.com/gpu.replicas`` of each device or slice) and MIG slices (strategy ``single``:
+the devices' own resource counts slices; ``mixed``: one resource per profile) are counted by the kubelet like devices.
+What a cluster has of devices is told by these words; how many units there are is the resource's own amount.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from windlass.api.devices.request import GPU, MIG, WHOLE
 from windlass.api.devices.resource_names import FOUR_SLICED, profile_of
 
 RENAMED = "nvidia.com/gpu.shared"
-"""What replicas of cards are called where the device plug-in renames them."""
+"""Resource name of device replicas if the device plugin renames them."""
 _RENAMED = ".shared"
 TIME_SLICING, MPS, SLICES = "time-slicing", "mps", "mig"
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
@@ -29,9 +29,11 @@ _SIZE = re.compile(r"-(\d{2,3})GB")
 
 @dataclass(frozen=True, slots=True)
 class PluginUnit:
-    """``part``: what one unit is of a card, the least that it can be. ``sharing``: ``time-slicing``, ``mps`` or ``mig``
-    (slices that are not replicated). ``replicas``: of each card or slice; 1 where it has none. ``profile``: of a slice,
-    ``1g.5gb``; empty also where it cannot be read."""
+    """Unit of a device plugin.
+
+    ``part``: fraction of a device in one unit, at least. ``sharing``: ``time-slicing``, ``mps`` or ``mig``
+    (slices that are not replicated). ``replicas``: of each device or slice; 1 where it has none. ``profile``: of a
+    slice, ``1g.5gb``; empty also where it cannot be read."""
 
     sharing: str
     part: Fraction
@@ -47,8 +49,10 @@ class PluginUnit:
 
 
 def unit_of(resource: str, labels: Mapping[str, str], listed: int = 0) -> PluginUnit | None:
-    """What one of the resource is on a node with these labels; ``None`` for a whole card. ``listed``: how many the
-    node has, which tells the replicas where no label does."""
+    """Return what one unit of the resource is on a node with these labels; ``None`` for a whole device.
+
+    ``listed``: number of units on the node. It gives the number of replicas if no label does.
+    """
     base = resource.removesuffix(_RENAMED)
     if base != GPU and not base.startswith(MIG):
         return None
@@ -69,8 +73,11 @@ def unit_of(resource: str, labels: Mapping[str, str], listed: int = 0) -> Plugin
 
 
 def devices_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> int:
-    """How many cards stand behind the units among these amounts (in thousandths, by resource): the fewest that can
-    hold them, and no fewer than feature discovery counts beside those that are whole."""
+    """Return the number of devices behind the units in ``amounts`` (thousandths, by resource).
+
+    It is the smallest number that can hold them, and at least the number that feature discovery counts in addition
+    to whole devices.
+    """
     found, sliced, whole = 0, Fraction(0), 0
     for resource, milli in amounts.items():
         unit = unit_of(resource, labels, milli // WHOLE)
@@ -88,8 +95,10 @@ def devices_of_units(amounts: Mapping[str, int], labels: Mapping[str, str]) -> i
 def more_units_than_devices(
     asked: Mapping[str, int], listed: Mapping[str, int], labels: Mapping[str, str]
 ) -> str:
-    """What a pod asks for on a node whose plug-in replicates its cards (or slices), where it asks for more units than
-    there are of these: it shares them with itself. In words, empty where it does not. Amounts in thousandths."""
+    """Describe a request for more units than the node has devices (or slices), on a node with replicas.
+
+    Such a pod shares devices with itself. Returns ``""`` for any other request. Amounts are in thousandths.
+    """
     found = []
     for resource, milli in sorted(asked.items()):
         wanted = milli // WHOLE
@@ -109,12 +118,12 @@ def more_units_than_devices(
 
 
 def compute_of(profile: str) -> Fraction:
-    """``3g.40gb`` → 3/7: of the compute slices of its card."""
+    """``3g.40gb`` → 3/7: of the compute slices of its device."""
     return Fraction(int(profile.partition("g")[0]), 4 if profile in FOUR_SLICED else 7)
 
 
 def _guessed(base: str, labels: Mapping[str, str], listed: int) -> int:
-    """Replicas by the number of cards (of slices) that feature discovery counts; 1 where it does not."""
+    """Replicas by the number of devices (of slices) that feature discovery counts; 1 where it does not."""
     return max(1, listed // max(1, _number(labels.get(f"{base}.count", "")) or listed))
 
 
@@ -125,7 +134,7 @@ def _profile_in(product: str) -> str:
 
 
 def _on_one_card(profile: str, product: str) -> int:
-    """How many slices of the profile fit on a card that has no others."""
+    """Return how many slices of the profile fit on an empty device."""
     if profile.endswith(MEDIA):
         return 1
     size = _SIZE.search(product)

@@ -1,6 +1,6 @@
-"""Records of what a pod asks of accelerator cards, as its words say it; and the reader's notebook.
+"""Records of what a pod asks of accelerator devices, as its words say it; and the reader's notebook.
 
-Units: compute in thousandths of a card, memory in MiB.
+Units: compute in thousandths of a device, memory in MiB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIG = "nvidia.com/mig-"
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequirements:
-    """What a card must be like; as of :class:`windlass.spi.devices.DeviceNeed`."""
+    """Required properties of a device, as in :class:`windlass.spi.devices.DeviceNeed`."""
 
     models: tuple[str, ...] = ()
     models_not: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ NO_REQUIREMENTS = DeviceRequirements()
 
 @dataclass(frozen=True, slots=True)
 class ContainerDeviceRequest:
-    """What one container asks of each of ``count`` distinct cards (see :mod:`windlass.spi.devices`).
+    """Request of one container for each of ``count`` distinct devices (see :mod:`windlass.spi.devices`).
 
-    ``words``: the amounts as its vocabulary counts them, summed over the cards: for queues that limit them.
+    ``words``: the amounts as its vocabulary counts them, summed over the devices: for queues that limit them.
     ``taken``: ordinary amounts of the container that this ask speaks of.
     """
 
@@ -69,7 +69,7 @@ class ContainerResources:
 
 @dataclass(frozen=True, slots=True)
 class PodDeviceRequest:
-    """``spread``: no two pods of the group on one card. ``whole``: cards that are asked for whole, by
+    """``spread``: no two pods of the group on one device. ``whole``: devices that are asked for whole, by
     resource, in words that are no ordinary amounts (``volcano.sh/gpu-number``); ``taken``: ordinary amounts of
     running containers that ``asks`` speak of (HAMi's ``nvidia.com/gpu``). Both in engine units."""
 

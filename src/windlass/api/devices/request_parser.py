@@ -1,11 +1,11 @@
-"""The words of the field for a part of an accelerator card, or for a card of a kind, read into one record.
+"""The words of the field for a part of an accelerator device, or for a device of a kind, read into one record.
 
-Users ask for half a card in many vocabularies: resources in a container's limits (Volcano vGPU, HAMi, Alibaba Cloud
+Users ask for half a device in many vocabularies: resources in a container's limits (Volcano vGPU, HAMi, Alibaba Cloud
 and Tencent Cloud names, MIG profiles) or annotations of the pod (KAI, Windlass' own). What each word
 means is stated here, once; where a combination contradicts itself, a :class:`FieldError` names the field, the
 reason and what to write instead. Pure: no node is known here.
 
-Units: compute in thousandths of a card, memory in MiB. A request of nothing but whole cards gives no
+Units: compute in thousandths of a device, memory in MiB. A request of nothing but whole devices gives no
 :class:`ContainerDeviceRequest`: it stays an ordinary amount.
 """
 
@@ -66,8 +66,11 @@ __all__ = [
 def read(
     containers: tuple[ContainerResources, ...], annotations: tuple[tuple[str, str], ...] = ()
 ) -> PodDeviceRequest:
-    """What a pod asks of cards. ``containers``: those that name any word or device; ``annotations``: those of
-    :func:`annotation_words`. Shared answers: pods of a gang ask alike."""
+    """Return the device request of a pod.
+
+    ``containers``: those that request devices; ``annotations``: the result of :func:`annotation_words`. Results are
+    shared, because the pods of a gang have equal requests.
+    """
     reader = RequestReader(dict(annotations))
     for container in containers:
         read_container(container, reader)
@@ -96,7 +99,7 @@ def read(
 
 
 def _merged(containers: Sequence[ContainerResources], reader: RequestReader) -> list[ContainerDeviceRequest]:
-    """Asks of containers that run together; one that ends before may use the cards of the others."""
+    """Asks of containers that run together; one that ends before may use the devices of the others."""
     first = {container.name for container in containers if container.init}
     running = [ask for ask in reader.asks if ask.container not in first]
     if not first:
@@ -106,7 +109,7 @@ def _merged(containers: Sequence[ContainerResources], reader: RequestReader) -> 
             reader.problems.append(
                 FieldError.forbidden(
                     "spec.initContainers",
-                    f"init container {ask.container} asks for more of a card than any container that runs after it: "
+                    f"init container {ask.container} asks for more of a GPU than any container that runs after it: "
                     "ask for as much there",
                 )
             )
@@ -157,7 +160,7 @@ def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerResources, ...]:
 
 
 def containers_asking(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Which containers of a pod (as plain object) ask for cards, and for how many, whole ones included.
+    """Return the containers of a pod (plain object) that request devices, with the number of devices.
 
     An annotation that names no container means the first one.
     """
@@ -178,7 +181,7 @@ def containers_asking(pod: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _whole_cards(container: ContainerResources) -> int:
-    """How many whole cards a container names; amounts that cannot be read are none."""
+    """Return the number of whole devices a container requests; unreadable amounts count as 0."""
     total = 0
     for name, text in container.amounts:
         try:

@@ -1,4 +1,4 @@
-"""Vocabularies of resource names for parts of cards: what each means, and how a container's limits are read.
+"""Vocabularies of resource names for parts of devices: what each means, and how a container's limits are read.
 
 Facts: the vendors' own words. A unit that is not known here is refused by name, never guessed.
 """
@@ -27,15 +27,15 @@ _PROFILE = re.compile(r"[1-9]\d?g\.\d{1,4}gb(?:\+[a-z][a-z.]*|-me)?")
 
 
 FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")
-"""Profiles of cards with four compute slices (A30); all others have seven."""
+"""Profiles of devices with four compute slices (A30); all others have seven."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceVocabulary:
     """One vocabulary of resource names.
 
-    ``number``: how many cards; ``memory`` of each card in units of ``unit_mib``; ``percentage`` of each card's
-    memory; ``cores``: percent of each card's compute, under any of these names.
+    ``number``: how many devices; ``memory`` of each device in units of ``unit_mib``; ``percentage`` of each device's
+    memory; ``cores``: percent of each device's compute, under any of these names.
     """
 
     title: str
@@ -46,9 +46,9 @@ class ResourceVocabulary:
     cores: tuple[str, ...] = ()
     card: str = GPU
     memory_is_total: bool = False
-    """The memory is that of all the cards together, in equal parts."""
+    """The memory is that of all the devices together, in equal parts."""
     whole_without_memory: bool = True
-    """A number of cards without a word on memory means all the memory of each."""
+    """A number of devices without a word on memory means all the memory of each."""
 
 
 VOLCANO_VGPU = ResourceVocabulary(
@@ -100,7 +100,7 @@ UNIT_UNKNOWN = (
     "enflame.com/gcu-memory",
     "enflame.com/gcu-core",
 )
-"""Amounts of cards that only their makers' device plug-ins can read: whole cards of them are served."""
+"""Amounts of devices that only their makers' device plug-ins can read: whole devices of them are served."""
 
 _ASCEND = re.compile(r"(huawei\.com/Ascend[0-9A-Z-]+?)-(memory|core)")
 ASCEND_TEMPLATES: Mapping[str, tuple[tuple[str, int, int], ...]] = {
@@ -126,11 +126,11 @@ WORDS = frozenset(
         *UNIT_UNKNOWN,
     }
 )
-"""Resources of a container that speak of parts of cards."""
+"""Resources of a container that speak of parts of devices."""
 
 
 def is_word(resource: str) -> bool:
-    """Whether a container's resource speaks of parts of cards, and is no amount of its own on a node."""
+    """Return whether a container's resource speaks of parts of devices, and is no amount of its own on a node."""
     return resource in WORDS or _ASCEND.fullmatch(resource) is not None
 
 
@@ -151,7 +151,7 @@ def resource_of(profile: str) -> str:
 
 
 def compute_share(profile: str) -> int:
-    """``3g.40gb`` → 429: compute slices of a card's seven (an A30's four), in thousandths, rounded up."""
+    """``3g.40gb`` → 429: compute slices of a device's seven (an A30's four), in thousandths, rounded up."""
     slices = int(profile.partition("g")[0])
     return min(WHOLE, -(-slices * WHOLE // (4 if profile in FOUR_SLICED else 7)))
 
@@ -164,7 +164,7 @@ def read_container(container: ContainerResources, reader: RequestReader) -> None
             reader.problems.append(
                 FieldError.forbidden(
                     f"{container.place}[{name}]",
-                    "in which units its maker's device plug-in counts this is not known here: ask for whole cards "
+                    "in which units its maker's device plug-in counts this is not known here: ask for whole GPUs "
                     f"({name.partition('/')[0]}/…), which are served",
                 )
             )
@@ -173,7 +173,7 @@ def read_container(container: ContainerResources, reader: RequestReader) -> None
         reader.problems.append(
             FieldError.forbidden(
                 container.place,
-                f"container {container.name} asks for parts of a card in the words of {titles}: keep one of them",
+                f"container {container.name} asks for parts of a GPU in the words of {titles}: keep one of them",
             )
         )
         return
@@ -212,7 +212,7 @@ def _family_ask(
         return _whole_qgpu(container, field, cores, memory)
     if family is VOLCANO and count is not None:
         if memory is not None:
-            field.refuse(family.memory, f"{family.number} asks for whole cards: keep one of them")
+            field.refuse(family.memory, f"{family.number} asks for whole GPUs: keep one of them")
             return None
         reader.whole[GPU] = reader.whole.get(GPU, 0) + count * WHOLE
         return None
@@ -222,7 +222,7 @@ def _family_ask(
         if memory % cards:
             field.refuse(
                 family.memory,
-                f"{memory} GiB cannot be divided evenly over {cards} cards: ask for a multiple of {cards}",
+                f"{memory} GiB cannot be divided evenly over {cards} GPUs: ask for a multiple of {cards}",
             )
             return None
         mib //= cards
@@ -248,7 +248,7 @@ def _family_ask(
 def _counted(
     family: ResourceVocabulary, cards: int, memory: int | None, cores: int | None
 ) -> tuple[tuple[str, int], ...]:
-    """The words as amounts over all cards, in engine units."""
+    """The words as amounts over all devices, in engine units."""
     per = 1 if family.memory_is_total else cards
     found = []
     if family.number in WORDS:
@@ -277,10 +277,10 @@ def _whole_qgpu(
     name = QGPU.cores[0]
     if cores % PERCENT:
         field.refuse(
-            name, f"{cores} is more than one card and no multiple of 100: ask for up to 99, 100, 200, …"
+            name, f"{cores} is more than one GPU and no multiple of 100: ask for up to 99, 100, 200, …"
         )
     elif memory is not None:
-        field.refuse(QGPU.memory, f"{name} {cores} asks for whole cards with all their memory: leave it out")
+        field.refuse(QGPU.memory, f"{name} {cores} asks for whole GPUs with all their memory: leave it out")
     else:
         whole = field.reader.whole
         whole[GPU] = whole.get(GPU, 0) + cores // PERCENT * WHOLE

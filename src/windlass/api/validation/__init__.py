@@ -1,4 +1,4 @@
-"""Whether an object may be stored, judged by itself and by what it replaces.
+"""True if an object may be stored, judged by itself and by what it replaces.
 
 Errors are Kubernetes' field errors: where, what and why; those of Volcano's kinds add a remedy. Messages of
 built-in kinds are the real server's (``pkg/apis/*/validation``). Rules that need other objects (queues,
@@ -71,7 +71,7 @@ _BY_KIND: dict[Resource, Validator] = {
 def validate(
     resource: Resource, obj: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = ""
 ) -> list[FieldError]:
-    """What is wrong with ``obj``; empty when it may be stored. ``old``: what it replaces."""
+    """Return the errors of ``obj``; empty if it may be stored. ``old``: the object it replaces."""
     out = Collector()
     metadata.validate(resource, obj, old, out)
     if resource.custom:

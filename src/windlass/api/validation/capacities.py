@@ -1,5 +1,7 @@
-"""How devices that may be allocated more than once let their capacities be asked for (``requestPolicy``). Messages are
-the real server's (``pkg/apis/resource/validation``)."""
+"""Request policies (``requestPolicy``) for capacities of devices that allow multiple allocations.
+
+Messages are those of kube-apiserver (``pkg/apis/resource/validation``).
+"""
 
 from __future__ import annotations
 

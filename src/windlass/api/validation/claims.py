@@ -104,7 +104,7 @@ def _device(device: Obj, path: str, out: Collector) -> None:
 
 
 def _conditions(device: Obj, path: str, out: Collector) -> None:
-    """What a driver sets before a pod may be bound, and where it cannot be."""
+    """Check the conditions that a driver sets before a pod may be bound, or that prevent binding."""
     told = {name: device.get(name) or () for name in _CONDITIONS}
     ready = told[_CONDITIONS[0]]
     for name, conditions in told.items():
@@ -140,7 +140,7 @@ def _claim_spec(spec: Obj, path: str, out: Collector) -> None:
 
 
 def _names_of(requests: Sequence[Obj]) -> Iterator[str]:
-    """What constraints may name: requests, and alternatives of them."""
+    """Yield the names that constraints may refer to: requests and their alternatives."""
     for request in requests:
         yield request.get("name", "")
         for option in request.get("firstAvailable") or ():

@@ -52,7 +52,7 @@ class Collector:
             self.each(path, value, check(value))
 
     def choice(self, path: str, value: Any, supported: Sequence[str]) -> bool:
-        """Whether ``value`` is one of ``supported``; an error if not."""
+        """Return whether ``value`` is one of ``supported``; an error if not."""
         if value in supported:
             return True
         self.errors.append(FieldError.not_supported(path, value, supported))

@@ -42,7 +42,7 @@ Obj = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodReferences:
-    """What containers may refer to in their pod."""
+    """Parts of a pod that its containers may refer to."""
 
     volumes: frozenset[str]
     claims: tuple[str, ...]

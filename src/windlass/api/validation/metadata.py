@@ -20,7 +20,7 @@ IMMUTABLE = "field is immutable"
 
 
 def name_check(resource: Resource) -> Callable[[str], tuple[str, ...]]:
-    """How names of this kind look: a DNS label where the name becomes one, else a DNS subdomain."""
+    """Return the check for names of this kind: a DNS label if the name becomes one, else a DNS subdomain."""
     if resource is resources.SERVICES:
         return names.dns1035_label
     return names.dns_label if resource in _LABEL_NAMED else names.dns_subdomain

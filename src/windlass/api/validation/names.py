@@ -1,4 +1,4 @@
-"""What names, labels and ports may look like, in the words of apimachinery's ``validation`` package.
+"""Formats of names, labels and ports, with the messages of apimachinery's ``validation`` package.
 
 Every function returns the complaints about one value; none means that it is good.
 """

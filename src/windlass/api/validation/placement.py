@@ -1,4 +1,4 @@
-"""Where a pod may go: node selectors, affinities, tolerations, spread; and label selectors."""
+"""Validation of pod placement: node selectors, affinities, tolerations, spread; and label selectors."""
 
 from __future__ import annotations
 

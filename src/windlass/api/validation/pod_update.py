@@ -1,4 +1,4 @@
-"""What an update of a pod may change: images, a few numbers, additions of tolerations, fewer gates."""
+"""Allowed changes in an update of a pod: images, a few numbers, additions of tolerations, fewer gates."""
 
 from __future__ import annotations
 

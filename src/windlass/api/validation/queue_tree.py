@@ -50,7 +50,7 @@ def root_changes(before: Spec, after: Spec) -> Iterable[FieldError]:
 
 
 def against_parent(tree: QueueSpecs, name: str) -> Iterable[FieldError]:
-    """What a queue may not have because of those above it."""
+    """Yield the conflicts of a queue with the queues above it."""
     spec = tree.specs[name]
     for resource, amount in _share(spec, "capability").items():
         above = _nearest(tree, name, "capability", resource)
@@ -68,7 +68,7 @@ def against_parent(tree: QueueSpecs, name: str) -> Iterable[FieldError]:
 
 
 def against_children(tree: QueueSpecs, name: str) -> Iterable[FieldError]:
-    """What a queue may not have because of those below it."""
+    """Yield the conflicts of a queue with the queues below it."""
     children = tree.children(name)
     if not children:
         return

@@ -1,4 +1,4 @@
-"""HyperNodes and Topologies by themselves. What they are to one another is for who reads them all."""
+"""Validation of single HyperNodes and Topologies. Relations between them are not checked here."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def policies(found: Any, path: str, out: Collector) -> None:
             _duration(policy["timeout"], f"{where}.timeout", out)
     if "*" in events and len(events) > 1:
         out.invalid(
-            path, "*", '"*" is any event, so no other event may stand beside it: keep one or the other'
+            path, "*", '"*" is any event, so no other event may be listed with it: keep one or the other'
         )
 
 
@@ -313,13 +313,11 @@ def _update(spec: Obj, old: Obj, out: Collector) -> None:
             out.forbidden(
                 f"spec.{field}",
                 "job updates may not change fields other than `minAvailable`, `tasks[*].replicas`, "
-                "`tasks[*].minAvailable` and `priorityClassName`: delete the job and create it anew",
+                "`tasks[*].minAvailable` and `priorityClassName`: delete the job and recreate it",
             )
     new_tasks, old_tasks = spec.get("tasks") or [], old.get("tasks") or []
     if [t.get("name") for t in new_tasks] != [t.get("name") for t in old_tasks]:
-        out.forbidden(
-            "spec.tasks", "job updates may not add or remove tasks: delete the job and create it anew"
-        )
+        out.forbidden("spec.tasks", "job updates may not add or remove tasks: delete the job and recreate it")
         return
     for index, (new, before) in enumerate(zip(new_tasks, old_tasks, strict=True)):
         for field in sorted({*new, *before} - {"replicas", "minAvailable"}):
@@ -327,5 +325,5 @@ def _update(spec: Obj, old: Obj, out: Collector) -> None:
                 out.forbidden(
                     f"spec.tasks[{index}].{field}",
                     "job updates may only change `replicas` and `minAvailable` of a task: delete the job and "
-                    "create it anew",
+                    "recreate it",
                 )

@@ -16,7 +16,7 @@ Quantity = str | int | float
 
 
 class DeviceToleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """Which taints of devices a request bears; written into the allocation as it is, for whoever evicts by it."""
+    """Device taints that a request tolerates; copied into the allocation for the taint eviction controller."""
 
     operator: str
     key: str = ""
@@ -51,7 +51,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     tolerations: tuple[DeviceToleration, ...] = ()
     admin: bool = False
-    """The devices are looked after, whoever has them; the allocation holds none of them."""
+    """True for admin access: it observes devices in use, and the allocation holds none of them."""
     capacity: tuple[tuple[str, str], ...] = ()
     """Name, quantity as text: so much each of its devices is to have, or to give of what it has."""
 
@@ -73,16 +73,20 @@ class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, gc=False):
-    """What a class or a claim tells the driver of ``requests`` (empty: of all of them). ``body``: as written, without
-    that list."""
+    """Configuration of a class or a claim for the driver of ``requests`` (empty: all requests).
+
+    ``body``: the configuration as written, without that list.
+    """
 
     body: Mapping[str, Any]
     requests: tuple[str, ...] = ()
 
 
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that was allocated. ``share``: which part of it, by its ID; empty: it is nobody else's. ``consumed``:
-    capacity, quantity as text: what of it that part takes."""
+    """Allocated device. ``share``: ID of the allocated share; empty: the device is exclusive.
+
+    ``consumed``: consumed capacity by name, quantities as text.
+    """
 
     request: str
     driver: str
@@ -102,7 +106,7 @@ class AwaitedDevice(msgspec.Struct, frozen=True, gc=False):
 
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""On an allocated ResourceClaim: it stays until nobody uses its devices."""
+"""On an allocated ResourceClaim: keeps it until no pod uses its devices."""
 
 
 class DeviceClaim(msgspec.Struct, gc=False):
@@ -128,7 +132,7 @@ class DeviceClaim(msgspec.Struct, gc=False):
     finalizers: tuple[str, ...] = ()
     config: tuple[DeviceConfig, ...] = ()
     allocated_at: float = 0.0
-    """Unix seconds; 0.0 where nobody has said."""
+    """Allocation time in Unix seconds; 0.0 if unknown."""
     awaited: tuple[AwaitedDevice, ...] = ()
 
     @property
@@ -162,9 +166,11 @@ class DeviceClass(msgspec.Struct, gc=False):
 
 
 class DeviceCapacity(msgspec.Struct, frozen=True, gc=False):
-    """What a device has of something, quantities as text. The others say what a part of it may be
-    (``requestPolicy``): any of ``values``, rising, or from ``least`` to ``most`` (empty: all of it) in steps of
-    ``step`` (empty: any); ``default``: that of who asks for none (empty: all of it)."""
+    """Capacity of a device, quantities as text, with its ``requestPolicy``.
+
+    A share takes one of ``values`` (ascending), or an amount from ``least`` to ``most`` (empty: all of it) in steps of
+    ``step`` (empty: any). ``default`` applies to requests without an amount (empty: all of it).
+    """
 
     name: str
     value: str
@@ -183,7 +189,7 @@ class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     name: str
     attributes: tuple[tuple[str, str | int | bool], ...] = ()
     versions: tuple[str, ...] = ()
-    """Which of the attributes are semantic versions."""
+    """Names of the attributes that are semantic versions."""
     capacity: tuple[DeviceCapacity, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
     draws: tuple[tuple[str, str, str], ...] = ()

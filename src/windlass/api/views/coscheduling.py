@@ -2,7 +2,7 @@
 
 Pods name theirs by the label ``scheduling.x-k8s.io/pod-group``; Kubeflow Trainer, KubeRay and others write both.
 ``spec.scheduleTimeoutSeconds`` is not read: it ends the wait of members that hold a node for those that have none, and
-here nobody holds a node before the whole minimum has one.
+here no member holds a node before the whole minimum has one.
 """
 
 from __future__ import annotations

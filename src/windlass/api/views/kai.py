@@ -103,7 +103,7 @@ class KaiPodGroup(msgspec.Struct, gc=False):
 
     @property
     def adopted(self) -> bool:
-        """Whether the group was handed over to Windlass."""
+        """True if the group was handed over to Windlass."""
         return self.pool == ADOPTED_POOL
 
 

@@ -51,9 +51,9 @@ class NodeObject(msgspec.Struct, gc=False):
     ready: str
     problems: tuple[FieldError, ...]
     images: tuple[NodeImage, ...] = ()
-    """Those of its container images that its kubelet lists. One object for all nodes that have the same."""
+    """Container images listed by the kubelet. Nodes with equal lists share one object."""
     kubelet: bool = False
-    """Whether a kubelet has reported for it: not an agent of Windlass, and not nobody."""
+    """True if a kubelet reports for the node; False for an agent of Windlass, or without reports."""
 
     @property
     def key(self) -> str:
@@ -97,7 +97,7 @@ _images_decoder = msgspec.json.Decoder(tuple[NodeImage, ...] | None)
 def decode_node(raw: bytes | msgspec.Raw) -> NodeObject:
     """A node of the wire; ``allocatable`` falls back to ``capacity``, as the API server fills it.
 
-    A resource whose amount cannot be read counts as absent: nothing is placed on what is not known.
+    A resource with an unreadable amount counts as absent: nothing is placed on an unknown amount.
     Raises ``msgspec.DecodeError`` on what is not an object with a name.
     """
     problems: list[FieldError] = []

@@ -279,5 +279,5 @@ def _kept_cpus(spec: _NumaSpec, cpus: Mapping[int, _CpuWire], problems: list[Fie
 
 
 def devices_in(view: NodeTopology) -> bool:
-    """Whether the report tells of devices."""
+    """Return whether the report tells of devices."""
     return any(is_device(name) for zone in view.zones for name in zone.capacity)

@@ -41,7 +41,7 @@ _VISIBLE_DEVICES = VISIBLE_DEVICES.encode()
 
 
 class ContainerExit(msgspec.Struct, frozen=True, gc=False):
-    """How a container ended the last time."""
+    """Last termination of a container."""
 
     container: str
     exit_code: int
@@ -49,8 +49,10 @@ class ContainerExit(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceReport(msgspec.Struct, frozen=True, gc=False):
-    """What the first init container of a pod that holds a card has told: ``card`` as ``NVIDIA_VISIBLE_DEVICES`` takes
-    it, empty while there is none; then ``problem`` may say why."""
+    """Device reported by the first init container of a reservation pod.
+
+    ``card``: value for ``NVIDIA_VISIBLE_DEVICES``; empty while there is none, and ``problem`` may give the reason.
+    """
 
     card: str = ""
     problem: str = ""
@@ -112,9 +114,9 @@ class Pod(msgspec.Struct, gc=False):
     images: tuple[str, ...] = ()
     """The images of its init containers and containers, as written."""
     told_cards: tuple[str, ...] = ()
-    """Its containers whose environment refers to the annotation ``windlass.dev/visible-devices``."""
+    """Containers with an environment variable from the annotation ``windlass.dev/visible-devices``."""
     report: DeviceReport | None = None
-    """Only of a pod that holds a card for others."""
+    """Only of a pod that holds a device for others."""
     generation: int = 0
     """Counts the versions of its spec; 0 where the server does not."""
 
@@ -289,8 +291,11 @@ def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWi
 
 
 def _by_claim(shape: PodShape, status: _ExtendedClaimWire) -> PodShape:
-    """Of a pod whose amounts of a resource kube-scheduler has allocated as devices of a claim that it has made for it
-    (``extendedResourceName`` of a DeviceClass): it holds those devices, and nothing of that amount."""
+    """Return the shape of a pod with extended resources that kube-scheduler allocated through a ResourceClaim.
+
+    The claim was created for the ``extendedResourceName`` of a DeviceClass. The pod holds its devices, and none of the
+    resource itself.
+    """
     served = {mapping.resource_name for mapping in status.request_mappings or ()}
     left = [
         replace(one, amounts=tuple(amount for amount in one.amounts if amount[0] not in served))
@@ -318,13 +323,13 @@ def _told_cards(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
 
 
 def _report(statuses: Sequence[_ContainerStatusWire]) -> DeviceReport:
-    """A card counts while the container that named it is over and has not been started again."""
+    """A device counts while the container that named it is over and has not been started again."""
     if not statuses:
         return DeviceReport()
     now, before = statuses[0].state, statuses[0].last_state
     ended = now.terminated if now is not None else None
     if ended is not None and ended.exit_code == 0:
-        return DeviceReport((ended.message or "").strip(), "" if ended.message else "it named no card")
+        return DeviceReport((ended.message or "").strip(), "" if ended.message else "it reported no GPU")
     ended = ended or (before.terminated if before is not None else None)
     if ended is not None and ended.exit_code:
         return DeviceReport(problem=(ended.message or ended.reason or f"exit code {ended.exit_code}").strip())
@@ -334,7 +339,7 @@ def _report(statuses: Sequence[_ContainerStatusWire]) -> DeviceReport:
 
 @lru_cache(maxsize=4096)
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One tuple for all pods whose containers, or images, are called alike."""
+    """Return the shared tuple for pods with equal container names, or equal images."""
     return tuple(map(intern, names))
 
 
@@ -352,7 +357,7 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool
 
 
 def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[ResizedContainer, ...]:
-    """What containers, or the pod as a whole, were given where that is not what they ask."""
+    """Return the resources in force of containers, or of the pod, that differ from their requests."""
     found = {
         one.name: one for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     }

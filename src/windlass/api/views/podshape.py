@@ -1,4 +1,4 @@
-"""What a pod asks of a node, shared by all pods that ask the same.
+"""Requirements of a pod on a node, shared by all pods with equal requirements.
 
 The pods of a gang differ in name, environment and node, but not in what they need. Their specs are
 reduced to the fields that scheduling reads, and equal ones become one :class:`PodShape`, found again
@@ -115,8 +115,7 @@ class _Gate(msgspec.Struct, gc=False):
 
 
 CLASS_TEMPLATE = "windlass-class."
-"""What the name of a template begins with that stands for one device of the class that follows; no such object
-is there."""
+"""Prefix of the name of an implied claim template for one device of a class; no such object exists."""
 
 
 class ClaimReference(msgspec.Struct, frozen=True, gc=False):
@@ -231,7 +230,7 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     devices: tuple[ContainerResources, ...] = ()
     """The containers that name a device, or a word for a part of one, with these amounts as written."""
     speaks_of_parts: bool = False
-    """Whether a container names a word for a part of a device, or a MIG profile."""
+    """True if a container names a word for a part of a device, or a MIG profile."""
     guaranteed: bool = False
     """Its quality of service: every container's limits of CPU and memory are what it requests."""
     containers: tuple[ContainerShape, ...] = ()
@@ -258,9 +257,11 @@ _shapes: weakref.WeakValueDictionary[tuple[bytes | str | bool | None, ...], PodS
 
 
 class ResizedContainer(msgspec.Struct, frozen=True, gc=False):
-    """What a container of a running pod was given, where that is not what its spec asks: it is being resized in
-    place. ``resources`` as they are in force, ``allocated`` as its kubelet has granted them; both as on the wire.
-    No ``container``: the pod as a whole."""
+    """Container of a running pod that is being resized in place.
+
+    ``resources`` are in force, ``allocated`` were granted by the kubelet; both as on the wire. An empty ``container``
+    stands for the pod as a whole.
+    """
 
     container: str
     resources: bytes
@@ -292,7 +293,7 @@ def shape_of(
 def served_otherwise(
     container: ContainerWire, resources: msgspec.Raw, allocated: msgspec.Raw
 ) -> ResizedContainer | None:
-    """What a status says of a container, unless that is what its spec says, too."""
+    """Return the resources in a container's status if they differ from its spec."""
     if resources is EMPTY or bytes(resources) == b"null":
         return None
     asked, given = bytes(container.resources), bytes(allocated)
@@ -326,7 +327,7 @@ def scheduling_group(spec: PodSpecWire) -> str:
 
 
 def shapes_alive() -> int:
-    """How many different shapes the living pods have."""
+    """Return the number of distinct shapes of existing pods."""
     return len(_shapes)
 
 
@@ -457,7 +458,7 @@ def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:
 
 
 def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[str, int, str], ...]:
-    """Of all that runs as long as the pod: its containers and its sidecars."""
+    """Return the host ports of the containers and sidecars of a pod."""
     found: set[tuple[str, int, str]] = set()
     for key, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for position, container in enumerate(containers or ()):
@@ -500,7 +501,7 @@ def _request(
 def _effective(
     asked: Mapping[str, int], served: ResizedContainer | None, infeasible: bool
 ) -> Mapping[str, int]:
-    """What counts of a container: kube-scheduler's ``determineEffectiveRequests``."""
+    """Return the effective requests of a container, by kube-scheduler's ``determineEffectiveRequests``."""
     if served is None:
         return asked
     ignored: list[FieldError] = []

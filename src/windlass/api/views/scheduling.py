@@ -184,7 +184,7 @@ class QueueAffinity(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def named(self) -> bool:
-        """Whether any group is named."""
+        """True if any group is named."""
         return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
 
 

@@ -23,12 +23,12 @@ WAITS = "WaitForFirstConsumer"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """On a claim that waits for its first consumer: where that is going to run; its volume is made there then."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-"""On a claim: whoever binds volumes has finished with it."""
+"""On a PersistentVolumeClaim: the volume binder has finished with it."""
 
 
 class PersistentVolumeClaim(msgspec.Struct, gc=False):
     """``volume``: the one it is bound to. ``storage_class`` ``None``: it names none. ``request`` in bytes.
-    ``selected_node``: where its volume is to be made. ``bound``: whoever binds volumes has done so."""
+    ``selected_node``: node to provision its volume on. ``bound``: the volume binder has bound it."""
 
     namespace: str
     name: str

@@ -1,8 +1,8 @@
 """Volcano's HyperNode (``topology.volcano.sh/v1alpha1``), KAI's Topology (``kai.scheduler/v1alpha1``), and what
 PodGroups ask of them.
 
-A HyperNode is a domain by its own name, a Topology is a list of node labels. What is wrong in one of its fields
-stands in ``problems``; a member whose selector cannot be read selects nothing.
+A HyperNode is a domain by its own name, a Topology is a list of node labels. Errors in its fields are in
+``problems``; a member with an unreadable selector selects nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TopologyConstraint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class HyperNodeMember(msgspec.Struct, frozen=True, gc=False):
-    """What a HyperNode consists of: nodes or other HyperNodes, by name, by pattern or (nodes) by labels."""
+    """Member of a HyperNode: nodes or other HyperNodes, by name, by pattern or (nodes) by labels."""
 
     type: str = NODE
     name: str = ""

@@ -1,4 +1,4 @@
-"""What all views share: object metadata on the wire, interning, and errors that name their field.
+"""Common parts of all views: object metadata on the wire, interning, and errors that name their field.
 
 Views decode only what Windlass reads. Strings that repeat over many objects (namespaces, label keys
 and values, resource names, node names) are interned, so that 100 000 pods stay small. A field of the
@@ -214,7 +214,7 @@ def encode(obj: Mapping[str, Any]) -> bytes:
 
 
 def units(amounts: Amounts | None, field: str, problems: list[FieldError]) -> dict[str, int]:
-    """Engine units by resource. One whose amount cannot be read is left out, with a problem."""
+    """Return engine units by resource. Unreadable amounts are left out and added to ``problems``."""
     found: dict[str, int] = {}
     for name, amount in (amounts or {}).items():
         try:

@@ -139,7 +139,7 @@ def parse_json(kind: str, body: bytes) -> dict[str, Any]:
 
 
 def may_repeat_keys(body: bytes, value: Any) -> bool:
-    """Whether some key may occur twice in one object of ``body``; ``value`` is what it decodes to.
+    """Return whether some key may occur twice in one object of ``body``; ``value`` is what it decodes to.
 
     Written out again, ``value`` is the body itself, or has as many quotation marks, unless keys got lost.
     Escapes by number, which may hide quotation marks, are left to the exact search.

@@ -29,7 +29,7 @@ _normal_specs = Passed()
 
 
 class FieldReport(msgspec.Struct):
-    """What :func:`review` found. ``errors`` make a 400 (Go's words), ``invalid`` a 422; both empty: good."""
+    """Result of :func:`review`. ``errors`` yield a 400 (Go's messages), ``invalid`` a 422; both empty: valid."""
 
     object: dict[str, Any]
     unknown: list[str] = msgspec.field(default_factory=list)

@@ -48,7 +48,7 @@ def dotted(path: Path | None) -> str:
 
 
 def zero(node: SchemaNode) -> Any:
-    """What Go writes for a value that was not given."""
+    """Return the value that Go writes for an unset field."""
     if node.kind == "struct":
         return {name: zero(inner) for name, inner in node.struct.always}  # type: ignore[union-attr]
     if node.kind == "list":
@@ -298,7 +298,7 @@ class SchemaWalker:
 
 
 def _fits(item: Any, kind: str) -> bool:
-    """Whether a JSON scalar may stand for a value of this kind."""
+    """Return whether a JSON scalar may stand for a value of this kind."""
     if isinstance(item, bool) or item is None:
         return kind == "boolean" and item is not None
     match kind:

@@ -1,7 +1,7 @@
 """Strategic merge patch: lists merge by key, with directives. Applying only; making one is kubectl's part.
 
-Follows ``strategicpatch.StrategicMergeMapPatch`` of apimachinery v0.36, whose names the functions keep
-so that the two can be read side by side. Merge keys and strategies come from the type data.
+Follows ``strategicpatch.StrategicMergeMapPatch`` of apimachinery v0.36. The functions keep its names, so
+that the two can be read side by side. Merge keys and strategies come from the type data.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def apply_patch(
 ) -> dict[str, Any]:
     """``original`` with ``patch`` applied. ``kind``: json, merge or strategic.
 
-    ``fresh``: nobody else holds ``original`` and ``patch``; they may be used up instead of copied.
+    ``fresh``: no other code holds ``original`` and ``patch``; they may be modified instead of copied.
 
     The result is a :class:`windlass.api.wire.decode.Body` when the patch's text held keys twice, so that field
     validation can tell. Raises :class:`StatusError`: 422 for a JSON patch that does not apply or a

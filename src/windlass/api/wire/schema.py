@@ -1,8 +1,8 @@
-"""What the fields of a kind are: one table for decoding, pruning, merging, OpenAPI and explain.
+"""Fields of each kind: one table for decoding, pruning, merging, OpenAPI and explain.
 
 A :class:`SchemaNode` describes one value. Built-in kinds come from ``data/types.json.gz`` (written by
 ``tools/typedata``), custom kinds from their CustomResourceDefinitions (:mod:`windlass.api.wire.schema_crd`).
-Structs are resolved on first use, so loading costs a few milliseconds and no type is built in vain.
+Structs are resolved on first use, so loading costs a few milliseconds and unused types are never built.
 Nodes are shared and must not be changed.
 """
 
@@ -45,7 +45,7 @@ ZERO: Mapping[str, Any] = {
     "time": None,
     "microtime": None,
 }
-"""What Go writes for a value that was not given. Lists and maps are left out."""
+"""Values that Go writes for unset fields. Lists and maps are left out."""
 _NEVER_EMPTY = ("struct", "quantity", "int-or-string", "time", "microtime")
 _LEAF: dict[str, type] = {"string": str, "boolean": bool}
 
@@ -150,7 +150,7 @@ def _data() -> dict[str, Any]:
 
 
 def kubernetes_version() -> str:
-    """The version of Kubernetes whose types these are, ``1.36.3``."""
+    """Return the Kubernetes version of these types, ``1.36.3``."""
     return _data()["kubernetes"]
 
 
@@ -197,7 +197,7 @@ def _node(spec: Any, go: str) -> SchemaNode:
         node = SchemaNode("list" if spec[0] == "L" else "map", go=go)
         node.item = _node(spec[1], _item_go(go, spec))
         if spec == ["M", "q"]:
-            node.item.format = "milli"  # a ResourceList, whose amounts are rounded up to thousandths
+            node.item.format = "milli"  # a ResourceList: its amounts are rounded up to thousandths
         return node
     if spec.startswith("o:"):
         node = SchemaNode("struct", go=go)
