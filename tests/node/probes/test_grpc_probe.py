@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,10 +69,15 @@ async def serving(*answers: bytes, hang: bool = False) -> AsyncIterator[tuple[in
         server.close()
 
 
-async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 20.0) -> HandlerOutcome:
+def made(tmp_path: Path, port: int, service: str = "", seconds: float = 20.0) -> tuple[Actions, Probe]:
     network = Network(tmp_path, NO_ISOLATION)
     actions = Actions(network, SystemClock(), attempt=lambda _: tmp_path, address=lambda: HERE)
     probe = Probe(ProbeKind.READINESS, "grpc", {"port": port, "service": service}, timeout_seconds=seconds)
+    return actions, probe
+
+
+async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 20.0) -> HandlerOutcome:
+    actions, probe = made(tmp_path, port, service, seconds)
     return await actions.check({"name": "m"}, probe)
 
 
@@ -87,6 +93,20 @@ async def ask(tmp_path: Path, port: int, *, service: str = "", seconds: float = 
 async def test_only_serving_is_healthy(tmp_path: Path, status: int, outcome: HandlerOutcome) -> None:
     async with serving(FIRST + frame(DATA, 0, message(status)) + OK) as (port, _):
         assert await ask(tmp_path, port) == outcome
+
+
+async def test_without_h2_the_probe_errors_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "h2"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "h2", None)
+    actions, probe = made(tmp_path, 1)
+    with caplog.at_level("WARNING", "windlass.node"):
+        outcomes = [await actions.check({"name": "m"}, probe) for _ in range(2)]
+    why = "grpc probes need the package h2, which is not installed: pip install 'windlass[grpc]'"
+    assert outcomes == [HandlerOutcome(ProbeResult.ERRORED, why)] * 2
+    assert [record.getMessage() for record in caplog.records] == [f"pod {HERE}: {why}"]
 
 
 async def test_the_request_is_one_call_in_clear_text(tmp_path: Path) -> None:

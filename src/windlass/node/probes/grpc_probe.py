@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from windlass.node.probes.http_probe import AGENT_VERSION, streams
 
+INSTALL = "pip install 'windlass[grpc]'"
 _PATH = "/grpc.health.v1.Health/Check"
 _LONGEST = 1 << 16
 """Of an answer, in bytes: it is a message of one small number."""
@@ -38,6 +39,21 @@ class _Answer:
     """Those at its head and at its end."""
     body: bytes = b""
     over: bool = False
+
+
+class Http2Missing(Exception):
+    """h2, which speaks HTTP/2, is not installed: it is an extra."""
+
+    def __init__(self) -> None:
+        super().__init__(f"grpc probes need the package h2, which is not installed: {INSTALL}")
+
+
+def require_http2() -> None:
+    """Raise :class:`Http2Missing` where gRPC probes cannot be carried out."""
+    try:
+        import h2.connection  # noqa: F401
+    except ImportError:
+        raise Http2Missing from None
 
 
 async def check(connection: socket.socket, authority: str, service: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import json
+import logging
 import os
 import signal
 import socket
@@ -19,11 +20,12 @@ from typing import Any
 from windlass.kits.clock import Clock
 from windlass.node.lifecycle.probe_results import Probe, action_of
 from windlass.node.probes import grpc_probe, http_probe
-from windlass.node.probes.grpc_probe import RpcError
+from windlass.node.probes.grpc_probe import Http2Missing, RpcError
 from windlass.node.probes.http_probe import BodyFailure, HttpFailure
 from windlass.node.runtime.helpers import collect, read_to_end, start_helper
 from windlass.node.sandbox.pod_network import Network
 
+_log = logging.getLogger("windlass.node")
 _TRIES = 3
 """Of a probe that could not be carried out at all."""
 _AGAIN_SECONDS = 1.0
@@ -69,6 +71,7 @@ class Actions:
         self._clock = clock
         self._attempt = attempt
         self._address = address
+        self._http2_missed = False
 
     # -- probes --------------------------------------------------------------------------------
 
@@ -130,6 +133,7 @@ class Actions:
 
     async def _check_grpc(self, probe: Probe) -> HandlerOutcome:
         """Whoever does not listen yet is tried again for as long as the time lasts, as gRPC's clients do."""
+        self._require_http2()
         place = f"{self._address()}:{probe.detail['port']}"
         late = f"within {probe.timeout_seconds:.0f}s"
         connected = False
@@ -153,6 +157,16 @@ class Actions:
         if found != "SERVING":
             return HandlerOutcome(ProbeResult.FAILED, f'service unhealthy (responded with "{found}")')
         return HandlerOutcome(ProbeResult.PASSED, "service healthy")
+
+    def _require_http2(self) -> None:
+        """Raise :class:`ActionError` where gRPC probes cannot be carried out; log the first time."""
+        try:
+            grpc_probe.require_http2()
+        except Http2Missing as error:
+            if not self._http2_missed:
+                self._http2_missed = True
+                _log.warning("pod %s: %s", self._address(), error)
+            raise ActionError(str(error)) from None
 
     async def _patient(self, port: int, timeout_seconds: float) -> socket.socket:
         """A connection to the pod, tried until whoever waits gives up."""
