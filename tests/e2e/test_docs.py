@@ -22,13 +22,13 @@ FOLDERS = ("start", "guides", "concepts", "operations", "operations/benchmarks")
 PROSE = {
     "docs/concepts/architecture.md",
     "docs/concepts/backfill.md",
-    "docs/concepts/box.md",
     "docs/concepts/devices.md",
     "docs/concepts/eviction-protection.md",
     "docs/concepts/evictions.md",
     "docs/concepts/fair-share.md",
     "docs/concepts/gangs.md",
     "docs/concepts/glossary.md",
+    "docs/concepts/gpu-scores.md",
     "docs/concepts/placement.md",
     "docs/concepts/queues.md",
     "docs/concepts/quota-by-model.md",
@@ -36,7 +36,11 @@ PROSE = {
     "docs/concepts/reservations.md",
     "docs/concepts/run-times.md",
     "docs/concepts/scheduler-restart.md",
+    "docs/concepts/single-node.md",
+    "docs/concepts/single-node-lifecycle.md",
+    "docs/concepts/single-node-network.md",
     "docs/concepts/time-sharing.md",
+    "docs/concepts/topology.md",
     "docs/concepts/volcano-differences.md",
     "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
     "docs/guides/autoscaling.md",  # ``test_autoscaler.py`` plays it
