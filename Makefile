@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 help:  ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-$(STAMP): pyproject.toml requirements-dev.lock
+$(STAMP): pyproject.toml lab/pyproject.toml requirements-dev.lock
 	@tools/venv.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
@@ -30,8 +30,8 @@ test: $(STAMP)  ## everything that has to hold; installs what the tests need
 	@tools/test.sh
 
 check: $(STAMP)  ## format, lint, types, layers
-	@$(BIN)/ruff format --check src tests benchmarks tools examples
-	@$(BIN)/ruff check src tests benchmarks tools examples
+	@$(BIN)/ruff format --check src lab tests benchmarks tools examples
+	@$(BIN)/ruff check src lab tests benchmarks tools examples
 	@$(BIN)/lint-imports
 	@$(BIN)/pyright
 

@@ -16,11 +16,11 @@ from statistics import fmean
 
 from benchmarks.packing_tables import arguments, kept_figure, made, put, variants_of
 from windlass.cli.simulate.seeds import chosen_seeds
-from windlass.cli.simulate.sim_pack import read_cluster
 from windlass.kits.rng import seeded
-from windlass.sim.packing.lp_bound import packing_bound, repacked
-from windlass.sim.packing.packing import WITH_MOVES, Cluster, Packed, sequence
 from windlass.sim.traces.openb import OpenbPod
+from windlass_lab.commands.pack_runs import read_cluster
+from windlass_lab.packing.lp_bound import packing_bound, repacked
+from windlass_lab.packing.packing import WITH_MOVES, Cluster, Packed, sequence
 
 PERCENT = 2.0
 AT = (100, 130)

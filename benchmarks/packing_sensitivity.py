@@ -14,13 +14,13 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.packing_tables import put_rows
-from windlass.cli.simulate.sim_pack import read_cluster
 from windlass.kits.clock import SystemClock
 from windlass.plugins.devices.fgd import SHORT, STEP, Fgd
 from windlass.plugins.devices.scarcity import Scarcity
 from windlass.plugins.nodes.binpack import Binpack
-from windlass.sim.packing.packing import POINTS, Cluster, Packed, pack
-from windlass.sim.packing.packing_policies import ALL, PACK_POLICIES, PackingPolicy
+from windlass_lab.commands.pack_runs import read_cluster
+from windlass_lab.packing.packing import POINTS, Cluster, Packed, pack
+from windlass_lab.packing.packing_policies import ALL, PACK_POLICIES, PackingPolicy
 
 FIRST, LAST = "<!-- sensitivity: made by make sim-sensitivity -->", "<!-- end of sensitivity -->"
 VARIANTS = ("default", "cpu200", "gpushare40", "gpuspec20", "multigpu30")

@@ -19,9 +19,9 @@ from statistics import fmean
 from typing import Any
 
 from windlass.cli.simulate.seeds import chosen_seeds
-from windlass.cli.simulate.sim_pack import PackWork, bounds, read_cluster, run_one
 from windlass.kits.process_pool import in_processes
-from windlass.sim.packing.packing import Cluster, Packed
+from windlass_lab.commands.pack_runs import PackWork, bounds, read_cluster, run_one
+from windlass_lab.packing.packing import Cluster, Packed
 
 PUBLISHED = {
     "random": "Random",

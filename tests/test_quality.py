@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-CHECKED = ("src", "tests", "benchmarks", "tools", "examples")
+SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "lab" / "src").rglob("*.py")])
+CHECKED = ("src", "lab", "tests", "benchmarks", "tools", "examples")
 GIVEN = ROOT / "tests" / "cases" / "run_cases.py"
 """The runner of the scheduling cases, as it came with them."""
 OWN = sorted(file for place in CHECKED for file in (ROOT / place).rglob("*.py") if file != GIVEN)
@@ -100,7 +100,7 @@ def is_there(name: str) -> bool:
     """Whether a dotted name leads to a module, or to words that its module has."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
-        module = (ROOT / "src").joinpath(*parts[:end])
+        module = (ROOT / "lab" / "src" if parts[0] == "windlass_lab" else ROOT / "src").joinpath(*parts[:end])
         source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
         if source.is_file():
             text = source.read_text()
@@ -112,7 +112,7 @@ def test_docstrings_refer_to_what_is_there() -> None:
     astray = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in SOURCES
-        for name in re.findall(r":\w+:`~?(windlass\.[\w.]+)`", path.read_text())
+        for name in re.findall(r":\w+:`~?(windlass(?:_lab)?\.[\w.]+)`", path.read_text())
         if not is_there(name)
     ]
     assert astray == []

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from windlass.sim.experiments.claim import ExperimentResult
-from windlass.sim.experiments.registry import EXPERIMENTS
-from windlass.sim.experiments.report import markdown
+from windlass_lab.experiments.claim import ExperimentResult
+from windlass_lab.experiments.registry import EXPERIMENTS
+from windlass_lab.experiments.report import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, FIGURES = ROOT / "docs/operations/benchmarks/claims.md", ROOT / "docs/operations/benchmarks/claims.json"

@@ -29,7 +29,18 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parent.parent
 CEILINGS = "tests/prose_ceilings.tsv"
 ALLOWED = "tests/prose_allowed.tsv"
-CHECKED = ("src", "docs", "README.md", "examples", "tests", "benchmarks", "tools", "deploy", "Makefile")
+CHECKED = (
+    "src",
+    "lab",
+    "docs",
+    "README.md",
+    "examples",
+    "tests",
+    "benchmarks",
+    "tools",
+    "deploy",
+    "Makefile",
+)
 FOREIGN = frozenset(("tests/cases/run_cases.py",))
 """Files that were written elsewhere and are kept as they came."""
 TEXT_SUFFIXES = frozenset((".yaml", ".tpl", ".toml", ".sh", ".in"))
@@ -112,7 +123,7 @@ def prose_of(path: str, text: str) -> Iterator[Prose]:
     :param path: relative to the repository; decides how the file is read
     """
     if path.endswith(".py"):
-        yield from _python(text, messages=path.startswith("src/"))
+        yield from _python(text, messages=path.startswith(("src/", "lab/src/")))
     elif path.endswith(".md"):
         yield Prose(0, _without_code(_markdown(text)))
     else:

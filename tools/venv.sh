@@ -24,4 +24,4 @@ fi
 echo "setting up $venv (once)" >&2
 "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --retries 10 --timeout 60 -r requirements-dev.lock
-"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . -e ./lab

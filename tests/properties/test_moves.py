@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.plugins.queues.protection import MOVABLE
-from windlass.plugins.research.published import BestFit, TightestCard
-from windlass.sim.packing.defragment import Defrag
-from windlass.sim.packing.defragment_plan import plan
-from windlass.sim.packing.packing import QUEUE, DefragRun, PackRun, needs_of, node_of
-from windlass.sim.packing.packing_metrics import Placed
+from windlass.sim.defragmentation.defragment import Defrag
+from windlass.sim.defragmentation.defragment_plan import plan
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 from windlass.spi.objects import Group, Queue, Task, TaskState
 from windlass.spi.victims import Preemption, PreemptionDenied, PreemptionTerms
+from windlass_lab.packing.packing import QUEUE, DefragRun, PackRun, needs_of, node_of
+from windlass_lab.packing.packing_metrics import Placed
+from windlass_lab.packing.published_policies import BestFit, TightestCard
 
 SOME = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = (810, 650, 590, 550, 470, 460, 370, 350, 320, 280, 230, 220, 160)

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from windlass.sim.packing.packing import PackRun
-from windlass.sim.packing.packing_metrics import PackingMetrics
-from windlass.sim.packing.packing_policies import mix_of
 from windlass.sim.traces.openb import OpenbNode, OpenbPod, read_nodes, read_pods
+from windlass_lab.packing.packing import PackRun
+from windlass_lab.packing.packing_metrics import PackingMetrics
+from windlass_lab.packing.packing_policies import mix_of
 
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # the benchmarks are no installed package

@@ -102,7 +102,10 @@ def _command(path: str, command: click.Command, summary: str) -> Iterator[str]:
         yield from rows
         yield ""
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        context = click.Context(command)
+        for name in command.commands:
+            inner = command.get_command(context, name)  # also those of windlass-lab
+            assert inner is not None
             yield from _command(f"{path} {name}", inner, (inner.help or "").strip())
 
 

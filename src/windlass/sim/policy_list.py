@@ -1,5 +1,5 @@
 """What policies there are, in words: to list them needs no engine. How each is made is said beside it, in
-:mod:`~windlass.sim.replay.policies` (jobs over time) and :mod:`~windlass.sim.packing.packing_policies` (where pods
+:mod:`~windlass.sim.replay.policies` (jobs over time) and :mod:`~windlass_lab.packing.packing_policies` (where pods
 go)."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from windlass.api.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from windlass.cli.simulate.sim_pack import run_one
+from windlass_lab.commands.pack_runs import run_one
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
 
@@ -346,7 +346,7 @@ def test_pack_tells_what_was_played_before_ctrl_c(windlass, files, monkeypatch):
             raise KeyboardInterrupt
         return run_one(work)
 
-    monkeypatch.setattr("windlass.cli.simulate.sim_pack.run_one", stopped)
+    monkeypatch.setattr("windlass_lab.commands.pack_runs.run_one", stopped)
     given = ("--nodes", files[0], "--pods", files[1], "--policy", "fgd,bestfit,random", "--seeds", "1-2")
     done = windlass("sim", "pack", *given, "-o", "json")
     assert done.code == 130

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from windlass.sim.experiments.registry import attempt
+from windlass_lab.experiments.registry import attempt
 
 Run: TypeAlias = Any
 """Of the fixture ``windlass``."""
@@ -62,7 +62,7 @@ def test_a_broken_trace_is_named_by_line_and_column(windlass: Run, tmp_path: Pat
 
 
 def test_an_experiment_prints_both_sides(windlass: Run, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("windlass.sim.experiments.image_generation.MANY", 24)
+    monkeypatch.setattr("windlass_lab.experiments.image_generation.MANY", 24)
     folder = str(shelf(tmp_path))
     done = windlass("sim", "claims", "--traces", folder, "--only", "E8")
     assert done.code == 0, done.err
@@ -78,7 +78,7 @@ def test_what_was_tried_before_ctrl_c_is_told(windlass: Run, tmp_path: Path, mon
             raise KeyboardInterrupt
         return attempt(tried, *more)
 
-    monkeypatch.setattr("windlass.cli.simulate.sim_claims.attempt", stopped)
+    monkeypatch.setattr("windlass_lab.commands.experiment_runs.attempt", stopped)
     done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", "E1,E2,E3,E4", "-o", "json")
     assert done.code == 130
     assert [claim["id"] for claim in json.loads(done.out)["claims"]] == ["E1", "E2"]

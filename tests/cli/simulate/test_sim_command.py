@@ -726,3 +726,16 @@ def test_a_configuration_that_is_none_is_refused(
         conf.write_text(text)
     done = windlass("sim", "run", "--trace", str(trace), "--nodes", "1x8", "--policy", str(conf))
     assert (done.code, words in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("pack", "--nodes", "1x8", "--pods", "p.csv"), ("claims", "E2", "--jobs", "2")]
+)
+def test_commands_of_windlass_lab_name_the_package_where_it_is_missing(
+    windlass: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    done = windlass("sim", *arguments)
+    assert done.code == 2
+    assert f"windlass sim {arguments[0]} is part of windlass-lab, which is not installed" in done.err
+    assert "try: pip install ./lab" in done.err

@@ -12,7 +12,11 @@ from cardscenes import Box, Cards, part, plain, whole
 from windlass.plugins.devices.fgd import Fgd
 from windlass.plugins.devices.fragmentation import NO_PLACE, PodDemand, WorkloadMix, descent
 from windlass.plugins.devices.workload_mix import PATIENCE_SECONDS
-from windlass.plugins.research.published import (
+from windlass.sim.traces.openb import OpenbNode, OpenbPod
+from windlass.spi.plugins import Trend
+from windlass_lab.packing.packing import sequence
+from windlass_lab.packing.packing_policies import mix_of
+from windlass_lab.packing.published_policies import (
     BestFit,
     DotProd,
     GpuClustering,
@@ -20,10 +24,6 @@ from windlass.plugins.research.published import (
     Random,
     TightestCard,
 )
-from windlass.sim.packing.packing import sequence
-from windlass.sim.packing.packing_policies import mix_of
-from windlass.sim.traces.openb import OpenbNode, OpenbPod
-from windlass.spi.plugins import Trend
 
 SPECS = ((), (), ("T4",), ("T4", "V100"))
 

@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from windlass.api.errors import WindlassError
-from windlass.cli.command_group import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import Number, Once, standard
 from windlass.cli.output.formats import emit
+from windlass.cli.simulate.sim_group import SimGroup, add_lab_commands
 
 FORMATS = ("json", "yaml", "csv", "table")
 
 
-@click.group("sim", cls=NounGroup)
+@click.group("sim", cls=SimGroup)
 def command() -> None:
     """Simulate: run, record, pack, claims, generate, formats, policies."""
 
@@ -245,131 +245,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     return 0
 
 
-@command.command("pack", short_help="Fill a cluster with pods that never leave.")
-@click.option(
-    "--nodes",
-    "nodes",
-    cls=Once,
-    instead="shapes by comma, such as 4xH100:8,2xV100:4, or one file",
-    required=True,
-    metavar="SHAPES",
-    help="60x8, or 4xH100:8,2xV100:4; or a CSV file of nodes in OpenB's form.",
-)
-@click.option(
-    "--pods",
-    "pods",
-    cls=Once,
-    instead="one file in one run",
-    required=True,
-    metavar="FILE",
-    help="The pods, CSV as OpenB publishes it; packed by gzip or not.",
-)
-@click.option(
-    "--policy",
-    "policies",
-    multiple=True,
-    default=("windlass",),
-    metavar="NAMES",
-    help="By comma or repeated (default: windlass).",
-)
-@click.option("--seeds", default="42-51", metavar="SEEDS", help="Such as 42 or 42-51 (default: 42-51).")
-@click.option(
-    "--tune",
-    type=Number(0.0, 10.0, min_open=True),
-    default=1.3,
-    metavar="R",
-    help="Demand in the end, as part of the capacity (default: 1.3).",
-)
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
-)
-@click.option(
-    "--defrag",
-    type=Number(0.0, 100.0),
-    default=0.0,
-    metavar="PERCENT",
-    help="Also with moves, of up to so much of the GPUs that run (default: 0).",
-)
-@click.option(
-    "--bound",
-    is_flag=True,
-    help="Also the most that any policy, and that moves, could allocate (needs highspy).",
-)
-@standard(namespace=False, formats=FORMATS)
-def pack(
-    invocation: Invocation,
-    nodes: str,
-    pods: str,
-    policies: tuple[str, ...],
-    seeds: str,
-    tune: float,
-    jobs: int,
-    defrag: float,
-    bound: bool,
-) -> int:
-    """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
-    from windlass.cli.output.progress import progress
-    from windlass.cli.simulate import interrupt, sim_pack, sim_tables
-    from windlass.cli.simulate.seeds import chosen_seeds
-    from windlass.cli.text import plural
-
-    chosen, numbers = sim_pack.chosen(policies), chosen_seeds(seeds, "windlass sim pack --seeds 42-51")
-    cluster = sim_pack.read_cluster(nodes, pods, tune)
-    most = sim_pack.bounds(cluster, numbers) if bound else None
-    order = sim_pack.in_order(chosen, moves=bool(defrag))
-    with progress(invocation, "packing", len(order) * len(numbers)) as tell:
-        results = interrupt.until_stopped(sim_pack.runs(cluster, chosen, numbers, jobs, defrag), tell)
-    results.sort(key=lambda result: (order.index(result.policy), result.seed))
-    kept = sim_pack.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
-    if invocation.output == "csv":
-        invocation.out.write(sim_tables.as_csv([result.figures for result in results]))
-    elif invocation.output in ("", "table"):
-        gpus = cluster.capacity // 1000
-        invocation.out.line(
-            f"{plural(len(cluster.nodes), 'node')}, {plural(gpus, 'GPU')}, {plural(len(cluster.pods), 'pod')};"
-            " percent of the GPUs, mean of the seeds"
-        )
-        invocation.out.write(sim_pack.as_table(results, most, kept))
-    else:
-        emit(invocation, sim_pack.document(results, most, kept))
-    return interrupt.ended(invocation, sim_pack.left_over(results, order, len(numbers)))
-
-
-@command.command("claims", short_help="Try claims of the field on published traces.")
-@click.argument("named", nargs=-1, metavar="[ID]...")
-@click.option(
-    "--traces",
-    "folder",
-    default=".",
-    metavar="DIR",
-    help="The folder of published traces (default: this one).",
-)
-@click.option("--only", "ids", multiple=True, metavar="IDS", help="The same by comma, such as E2,E5.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
-)
-@standard(namespace=False, formats=("json", "yaml", "table", "markdown"))
-def claims(
-    invocation: Invocation, named: tuple[str, ...], folder: str, ids: tuple[str, ...], jobs: int
-) -> int:
-    """Try claims of the field on published traces: claim, baseline, Windlass.
-
-    ID: an experiment (E2), or a claim by its number in the list of requirements (N14). All of them take an hour.
-    """
-    from windlass.cli.simulate import interrupt, sim_claims
-    from windlass.sim.experiments import report
-
-    experiments = sim_claims.chosen((*named, *ids))
-    sim_claims.check_folder(folder)
-    results = sim_claims.run(invocation, folder, experiments, jobs)
-    if invocation.output == "markdown":
-        invocation.out.write(report.markdown([result.document for result in results]))
-    elif invocation.output in ("", "table"):
-        invocation.out.write(sim_claims.as_table(results))
-    else:
-        emit(invocation, sim_claims.document(results))
-    tried = {result.experiment.id for result in results}
-    return interrupt.ended(invocation, [each.id for each in experiments if each.id not in tried])
+add_lab_commands(command)
 
 
 @command.command("generate", short_help="Print a trace drawn at random.")

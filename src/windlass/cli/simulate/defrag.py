@@ -19,7 +19,7 @@ from windlass.model.cluster.cluster_model import ClusterModel
 from windlass.model.cluster.delta_builder import OF_NODES
 from windlass.model.cluster.snapshot import EVERY_SCHEDULER, Counted, load
 from windlass.plugins.devices.stranding import strandings
-from windlass.sim.packing.defragment_plan import Gain, plan
+from windlass.sim.defragmentation.defragment_plan import Gain, plan
 
 
 def report(invocation: Invocation, files: Sequence[str], budget: float, everybody: bool) -> dict[str, Any]:

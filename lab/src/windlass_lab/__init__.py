@@ -1,0 +1,1 @@
+"""Reproduction of published experiments and packing tables with Windlass' simulator."""

@@ -1,0 +1,1 @@
+"""Commands of ``windlass sim`` that this package adds."""

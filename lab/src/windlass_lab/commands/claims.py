@@ -1,0 +1,47 @@
+"""``windlass sim claims``: experiments on published traces."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output.formats import emit
+
+
+@click.command("claims", short_help="Try claims of the field on published traces.")
+@click.argument("named", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--traces",
+    "folder",
+    default=".",
+    metavar="DIR",
+    help="The folder of published traces (default: this one).",
+)
+@click.option("--only", "ids", multiple=True, metavar="IDS", help="The same by comma, such as E2,E5.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
+)
+@standard(namespace=False, formats=("json", "yaml", "table", "markdown"))
+def command(
+    invocation: Invocation, named: tuple[str, ...], folder: str, ids: tuple[str, ...], jobs: int
+) -> int:
+    """Try claims of the field on published traces: claim, baseline, Windlass.
+
+    ID: an experiment (E2), or a claim by its number in the list of requirements (N14). All of them take an hour.
+    """
+    from windlass.cli.simulate import interrupt
+    from windlass_lab.commands import experiment_runs
+    from windlass_lab.experiments import report
+
+    experiments = experiment_runs.chosen((*named, *ids))
+    experiment_runs.check_folder(folder)
+    results = experiment_runs.run(invocation, folder, experiments, jobs)
+    if invocation.output == "markdown":
+        invocation.out.write(report.markdown([result.document for result in results]))
+    elif invocation.output in ("", "table"):
+        invocation.out.write(experiment_runs.as_table(results))
+    else:
+        emit(invocation, experiment_runs.document(results))
+    tried = {result.experiment.id for result in results}
+    return interrupt.ended(invocation, [each.id for each in experiments if each.id not in tried])

@@ -1,0 +1,177 @@
+"""What ``windlass sim claims`` reads and prints: a folder of traces → experiments → a table, a document or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.output.progress import progress
+from windlass.cli.simulate.interrupt import until_stopped
+from windlass.cli.simulate.trace_files import read_lines, wrong_trace
+from windlass.kits import gc_tuning
+from windlass.kits.clock import ProcessorClock, SystemClock
+from windlass.kits.process_pool import in_processes
+from windlass.sim.traces.rows import TraceError
+from windlass_lab.experiments import requirement_numbers
+from windlass_lab.experiments.claim import Experiment, ExperimentResult
+from windlass_lab.experiments.lab import Lab, Tell
+from windlass_lab.experiments.registry import EXPERIMENTS, attempt
+from windlass_lab.experiments.report import sides
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentWork:
+    """One experiment for a process of its own."""
+
+    folder: str
+    id: str
+
+
+def chosen(given: Sequence[str]) -> list[Experiment]:
+    """The experiments that are asked for, by their own names or by the numbers of claims; all for none. Raises
+    :class:`WindlassError`."""
+    names = [name.strip().upper() for text in given for name in text.split(",") if name.strip()]
+    if given and not names:
+        raise WindlassError("WL-USE-400", "no experiment is named", remedies=("windlass sim claims E2 E5",))
+    asked = {experiment for name in names for experiment in _tried(name)}
+    return [tried for key, tried in EXPERIMENTS.items() if not names or key in asked]
+
+
+def _tried(name: str) -> tuple[str, ...]:
+    """The experiments that a name means. Raises :class:`WindlassError`."""
+    if name in EXPERIMENTS:
+        return (name,)
+    if name in requirement_numbers.TRIED:
+        return requirement_numbers.TRIED[name]
+    if name in requirement_numbers.UNTRIED:
+        raise WindlassError(
+            "WL-USE-400",
+            f"no experiment can try {name}",
+            evidence=requirement_numbers.UNTRIED[name],
+            remedies=("windlass sim claims, for what can be tried",),
+        )
+    raise WindlassError(
+        "WL-USE-400",
+        f'there is no experiment "{name}"',
+        evidence=f"experiments: {', '.join(EXPERIMENTS)}; claims: {', '.join(requirement_numbers.TRIED)}",
+        remedies=("windlass sim claims E2 E5",),
+    )
+
+
+def check_folder(folder: str) -> None:
+    """Raises :class:`WindlassError` where there is none."""
+    if not Path(folder).is_dir():
+        raise WindlassError(
+            "WL-USE-400",
+            f"{folder} is no folder",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=("windlass sim claims --traces FOLDER",),
+        )
+
+
+def missing(folder: str, tried: Experiment) -> tuple[str, ...]:
+    """The traces of an experiment that the folder does not have."""
+    return tuple(name for name in tried.files if not (Path(folder) / name).is_file())
+
+
+def laboratory(folder: str, *, brief: bool = False) -> Lab:
+    """With the traces of a folder."""
+    gc_tuning.expect_long_lives()
+
+    def read(name: str) -> list[str]:
+        return read_lines(str(Path(folder) / name))
+
+    return Lab(read, SystemClock(), brief=brief, processor=ProcessorClock())
+
+
+def one(tried: Experiment, lab: Lab, folder: str) -> ExperimentResult:
+    """One experiment. Raises :class:`WindlassError`."""
+    try:
+        return attempt(tried, lab, missing(folder, tried))
+    except TraceError as error:
+        raise wrong_trace(error) from None
+
+
+def alone(work: ExperimentWork) -> ExperimentResult:
+    """One experiment, in a process that makes nothing else."""
+    return one(EXPERIMENTS[work.id], laboratory(work.folder), work.folder)
+
+
+def run(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> list[ExperimentResult]:
+    """All of them, or what Ctrl-C left; says on standard error how far it is. Raises :class:`WindlassError`."""
+    results = until_stopped(_told(invocation, folder, experiments, jobs))
+    done = {result.experiment.id: result for result in results}
+    return [done[tried.id] for tried in experiments if tried.id in done]
+
+
+def _told(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> Iterator[ExperimentResult]:
+    for number, result in enumerate(_each(invocation, folder, experiments, jobs), 1):
+        told = f"{result.experiment.id}: {result.verdict}, {result.seconds:.0f} s"
+        invocation.err.line(f"{number}/{len(experiments)} {told}")
+        yield result
+
+
+def _each(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> Iterator[ExperimentResult]:
+    if jobs > 1:
+        for _, result in in_processes(
+            alone, [ExperimentWork(folder, tried.id) for tried in experiments], jobs
+        ):
+            yield result
+        return
+    lab = laboratory(folder)
+    for tried in experiments:
+        with _bars(invocation, tried.id) as lab.tell:
+            result = one(tried, lab, folder)
+        yield result
+
+
+@contextmanager
+def _bars(invocation: Invocation, title: str) -> Iterator[Tell]:
+    """A bar for each part of an experiment in turn, as long as somebody watches."""
+    with ExitStack() as stack:
+        shown: dict[str, Callable[[int], None] | None] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                stack.close()
+                shown.clear()
+                shown[what] = stack.enter_context(progress(invocation, f"{title} {what}", total))
+            bar = shown[what]
+            if bar is not None:
+                bar(done)
+
+        yield tell
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def as_table(results: Sequence[ExperimentResult]) -> str:
+    """One line per figure."""
+    rows: list[list[str]] = []
+    for result in results:
+        head = [result.experiment.id, result.verdict]
+        if result.answer is None:
+            rows.append([*head, "not found: " + ", ".join(result.missing), "", ""])
+            continue
+        for figure in result.document["figures"]:
+            rows.append([*head, figure["name"], *sides(figure)])
+            head = ["", ""]
+    return tables.render(["ID", "VERDICT", "FIGURE", "BASELINE", "WINDLASS"], rows, right=frozenset((3, 4)))
+
+
+def document(results: Sequence[ExperimentResult]) -> dict[str, Any]:
+    """What ``-o json`` prints."""
+    return {"claims": [result.document for result in results]}

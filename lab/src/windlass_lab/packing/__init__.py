@@ -1,0 +1,1 @@
+"""Packing of a cluster with pods that never leave, and its upper bounds."""

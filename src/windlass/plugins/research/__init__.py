@@ -1,1 +1,0 @@
-"""Policies of the literature, as published, to measure others against. No configuration offers them."""

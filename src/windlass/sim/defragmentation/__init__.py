@@ -1,0 +1,1 @@
+"""Defragmentation: moves of running pods that make room for larger ones."""

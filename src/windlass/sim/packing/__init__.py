@@ -1,1 +1,0 @@
-"""Packing and defragmentation of a cluster."""
