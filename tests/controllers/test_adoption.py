@@ -24,7 +24,7 @@ from windlass.api.views import (
     encode,
 )
 from windlass.controllers.adoption.controller import AdoptionController
-from windlass.controllers.adoption.step import step
+from windlass.controllers.adoption.reconcile import reconcile
 from windlass.controllers.effects import NOTHING, Patch
 from windlass.controllers.expectations import identity
 
@@ -44,7 +44,7 @@ def marked(value: str | None = "true") -> QueueObject:
 
 
 @pytest.mark.parametrize(
-    ("written", "mark", "beside", "wanted"),
+    ("written", "mark", "coexists", "wanted"),
     [
         ("q", "true", True, "q" + ADOPTED_SUFFIX),
         ("q", None, True, None),
@@ -56,8 +56,8 @@ def marked(value: str | None = "true") -> QueueObject:
         ("", "true", True, "default" + ADOPTED_SUFFIX),
     ],
 )
-def test_the_write(written: str, mark: str | None, beside: bool, wanted: str | None) -> None:
-    effects = step(of(written), marked(mark), beside=beside)
+def test_the_write(written: str, mark: str | None, coexists: bool, wanted: str | None) -> None:
+    effects = reconcile(of(written), marked(mark), coexists=coexists)
     if wanted is None:
         assert effects is NOTHING
         return
@@ -68,12 +68,14 @@ def test_the_write(written: str, mark: str | None, beside: bool, wanted: str | N
 
 
 def test_a_group_whose_queue_is_gone_is_given_back() -> None:
-    assert step(of("q" + ADOPTED_SUFFIX), None, beside=True).patches[0].patch == {"spec": {"queue": "q"}}
+    assert reconcile(of("q" + ADOPTED_SUFFIX), None, coexists=True).patches[0].patch == {
+        "spec": {"queue": "q"}
+    }
 
 
 def test_a_group_on_its_way_out_is_left() -> None:
     gone = of(deletionTimestamp="2026-01-01T00:00:00Z")
-    assert step(gone, marked(), beside=True) is NOTHING
+    assert reconcile(gone, marked(), coexists=True) is NOTHING
 
 
 async def test_a_mark_on_a_queue_concerns_its_gangs() -> None:
@@ -83,14 +85,14 @@ async def test_a_mark_on_a_queue_concerns_its_gangs() -> None:
         obj["metadata"]["namespace"] = "ns"
         api.put(POD_GROUPS, obj)
     api.put(QUEUES, queue("q"))
-    controller = AdoptionController(api, api, beside=["volcano"])
+    controller = AdoptionController(api, api, other_schedulers=["volcano"])
     groups, queues = controller.watches()
     assert sorted(queues.keys(marked())) == ["ns/a", "ns/b"]
     assert queues.matters is not None
     assert queues.matters(marked(None), marked())
     assert not queues.matters(marked(), marked())
     assert list(groups.keys(of())) == ["ns/g"]
-    assert await controller.look("ns/unknown") is NOTHING
+    assert await controller.reconcile("ns/unknown") is NOTHING
 
 
 # ---------------------------------------------------------------------- KAI's
@@ -110,7 +112,7 @@ def kai_marked(value: str | None = "true") -> KaiQueue:
 
 
 @pytest.mark.parametrize(
-    ("pool", "mark", "beside", "stays", "wanted"),
+    ("pool", "mark", "coexists", "kept_reason", "wanted"),
     [
         ("", "true", True, "", {NODE_POOL_KAI: ADOPTED_POOL}),
         ("", None, True, "", None),
@@ -123,12 +125,12 @@ def kai_marked(value: str | None = "true") -> KaiQueue:
     ],
 )
 def test_the_write_for_kai(
-    pool: str, mark: str | None, beside: bool, stays: str, wanted: dict[str, str | None] | None
+    pool: str, mark: str | None, coexists: bool, kept_reason: str, wanted: dict[str, str | None] | None
 ) -> None:
-    effects = step(kai_of(pool), kai_marked(mark), beside=beside, stays=stays)
+    effects = reconcile(kai_of(pool), kai_marked(mark), coexists=coexists, kept_reason=kept_reason)
     if wanted is None:
         assert effects.patches == []
-        assert [event.reason for event in effects.events] == (["NotAdopted"] if stays else [])
+        assert [event.reason for event in effects.events] == (["NotAdopted"] if kept_reason else [])
         return
     (patch,) = effects.patches
     body = {"metadata": {"labels": wanted}}
@@ -153,13 +155,13 @@ async def test_what_shares_cards_and_other_shards_stay_with_kai() -> None:
     api = kai_api()
     sharer = kai_pod("c-0", "c")
     sharer["metadata"]["annotations"]["gpu-fraction"] = "0.5"
-    controller = AdoptionController(api, api, beside=["kai"])
+    controller = AdoptionController(api, api, other_schedulers=["kai"])
     watches = list(controller.watches())
     assert sorted(watches[3].keys(kai_marked())) == ["kai:default/a", "kai:default/b", "kai:default/c"]
-    assert list(controller.first_keys()) == []
+    assert list(controller.initial_keys()) == []
 
     async def writes() -> dict[str, bool]:
-        looks = {name: await controller.look(f"kai:default/{name}") for name in "abc"}
+        looks = {name: await controller.reconcile(f"kai:default/{name}") for name in "abc"}
         return {name: bool(effects.patches) for name, effects in looks.items()}
 
     assert await writes() == {"a": True, "b": False, "c": True}
@@ -177,10 +179,10 @@ async def test_marks_that_kai_has_left_are_taken_off_once() -> None:
     stored = api.object(KAI_POD_GROUPS, "default/a")
     assert stored is not None
     stored["metadata"]["labels"][NODE_POOL_KAI] = ADOPTED_POOL
-    controller = AdoptionController(api, api, beside=[])
+    controller = AdoptionController(api, api, other_schedulers=[])
     assert all(watch.informer.resource in (POD_GROUPS, QUEUES) for watch in controller.watches())
-    (key,) = controller.first_keys()
-    (patch,) = (await controller.look(key)).patches
+    (key,) = controller.initial_keys()
+    (patch,) = (await controller.reconcile(key)).patches
     assert (patch.name, patch.patch) == ("a", {"metadata": {"labels": {NODE_POOL_KAI: None}}})
 
 
@@ -190,6 +192,6 @@ async def test_a_cluster_without_kai_has_nothing_left() -> None:
             raise not_found(KAI_POD_GROUPS, "")
 
     api = Without()
-    controller = AdoptionController(api, api, beside=[])
-    (key,) = controller.first_keys()
-    assert await controller.look(key) is NOTHING
+    controller = AdoptionController(api, api, other_schedulers=[])
+    (key,) = controller.initial_keys()
+    assert await controller.reconcile(key) is NOTHING

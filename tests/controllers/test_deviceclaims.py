@@ -11,7 +11,12 @@ from windlass.api import validation, views
 from windlass.api.defaults import apply
 from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from windlass.controllers.deviceclaims.controller import DeviceClaimController, _claims_of
-from windlass.controllers.deviceclaims.step import claim_name, claim_step, class_step, pod_step
+from windlass.controllers.deviceclaims.reconcile import (
+    claim_name,
+    reconcile_claim,
+    reconcile_class,
+    reconcile_pod,
+)
 from windlass.controllers.effects import NOTHING, Create, Delete, Patch
 
 Json = dict[str, Any]
@@ -41,7 +46,7 @@ OWN = {"name": "g", "resourceClaimTemplateName": "t"}
 
 def test_a_claim_is_made_of_the_template_and_named_in_the_status() -> None:
     subject = pod(OWN)
-    effects = pod_step(subject, {"t": TEMPLATE}, {})
+    effects = reconcile_pod(subject, {"t": TEMPLATE}, {})
     (create,), (patch,) = effects.stages
     assert isinstance(create, Create)
     assert isinstance(patch, Patch)
@@ -58,17 +63,17 @@ def test_a_claim_is_made_of_the_template_and_named_in_the_status() -> None:
 def test_what_is_made_is_not_made_again() -> None:
     subject = pod(OWN)
     name = claim_name(subject, OWN)
-    effects = pod_step(subject, {"t": TEMPLATE}, {name: {}})
+    effects = reconcile_pod(subject, {"t": TEMPLATE}, {name: {}})
     assert effects.creates == []
     assert len(effects.patches) == 1
     named = pod(OWN, resourceClaimStatuses=[{"name": "g", "resourceClaimName": name}])
-    assert pod_step(named, {"t": TEMPLATE}, {name: {}}) == pod_step(named, {}, {name: {}})
-    assert not list(pod_step(named, {"t": TEMPLATE}, {name: {}}).actions())
+    assert reconcile_pod(named, {"t": TEMPLATE}, {name: {}}) == reconcile_pod(named, {}, {name: {}})
+    assert not list(reconcile_pod(named, {"t": TEMPLATE}, {name: {}}).actions())
 
 
 def test_one_device_of_a_class_without_a_template() -> None:
     claim = {"name": "gpu-claim", "resourceClaimTemplateName": "windlass-class.gpu.nvidia.com"}
-    (create,) = pod_step(pod(claim), {}, {}).creates
+    (create,) = reconcile_pod(pod(claim), {}, {}).creates
     apply(RESOURCE_CLAIMS, create.object)
     assert validation.validate(RESOURCE_CLAIMS, create.object) == []
     (request,) = create.object["spec"]["devices"]["requests"]
@@ -80,7 +85,7 @@ def test_one_device_of_a_class_without_a_template() -> None:
 
 
 def test_a_template_that_is_not_there_is_told() -> None:
-    effects = pod_step(pod(OWN), {}, {})
+    effects = reconcile_pod(pod(OWN), {}, {})
     assert not list(effects.actions())
     (event,) = effects.events
     assert (event.reason, event.lasting) == ("FailedResourceClaimCreation", True)
@@ -99,7 +104,7 @@ def test_a_pod_that_has_ended_gives_its_own_claims_back_and_no_others() -> None:
     other = {"metadata": {"name": "d", "namespace": "default", "uid": "v"}}
     statuses = [{"name": "g", "resourceClaimName": "c"}, {"name": "h", "resourceClaimName": "d"}]
     subject = pod(OWN, phase="Succeeded", resourceClaimStatuses=statuses)
-    effects = pod_step(subject, {}, {"c": mine, "d": other})
+    effects = reconcile_pod(subject, {}, {"c": mine, "d": other})
     assert effects.deletes == [Delete(RESOURCE_CLAIMS, "c", "default", "u")]
 
 
@@ -112,7 +117,7 @@ def test_a_pod_that_has_ended_gives_its_own_claims_back_and_no_others() -> None:
     ],
 )
 def test_pods_for_which_nothing_is_made(subject: Json) -> None:
-    assert pod_step(subject, {"t": TEMPLATE}, {}) == NOTHING
+    assert reconcile_pod(subject, {"t": TEMPLATE}, {}) == NOTHING
 
 
 def claim(*uids: str) -> Json:
@@ -126,35 +131,35 @@ def claim(*uids: str) -> Json:
 
 
 def test_a_claim_is_given_back_when_its_last_pod_has_ended() -> None:
-    assert claim_step(claim("a", "b"), {"a": True, "b": True}) == NOTHING
-    (patch,) = claim_step(claim("a", "b"), {"a": True, "b": False}).patches
+    assert reconcile_claim(claim("a", "b"), {"a": True, "b": True}) == NOTHING
+    (patch,) = reconcile_claim(claim("a", "b"), {"a": True, "b": False}).patches
     assert patch.patch == {"status": {"reservedFor": [{"resource": "pods", "name": "a", "uid": "a"}]}}
     assert patch.resource_version == "9"
-    (patch,) = claim_step(claim("a", "b"), {"a": False}).patches
+    (patch,) = reconcile_claim(claim("a", "b"), {"a": False}).patches
     assert patch.patch == {"status": {"reservedFor": None, "allocation": None}}
     other = claim("a")
     other["status"]["reservedFor"][0]["resource"] = "jobs"
-    assert claim_step(other, {}) == NOTHING
+    assert reconcile_claim(other, {}) == NOTHING
 
 
 def test_a_claim_is_kept_from_being_deleted_as_long_as_it_is_used() -> None:
     guarded = claim("a")
     guarded["metadata"]["finalizers"] = ["example.com/x", "resource.kubernetes.io/delete-protection"]
-    assert claim_step(guarded, {"a": True}) == NOTHING
-    status, kept = claim_step(guarded, {"a": False}).patches
+    assert reconcile_claim(guarded, {"a": True}) == NOTHING
+    status, kept = reconcile_claim(guarded, {"a": False}).patches
     assert status.patch == {"status": {"reservedFor": None, "allocation": None}}
     assert kept.patch == {"metadata": {"finalizers": ["example.com/x"]}}
     guarded["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
-    assert claim_step(guarded, {"a": True}) == NOTHING
+    assert reconcile_claim(guarded, {"a": True}) == NOTHING
     guarded["status"]["reservedFor"] = []  # allocated for a binding that never came
-    status, kept = claim_step(guarded, {}).patches
+    status, kept = reconcile_claim(guarded, {}).patches
     assert status.patch["status"]["allocation"] is None
     assert kept.patch == {"metadata": {"finalizers": ["example.com/x"]}}
 
 
 def test_the_class_of_gpus_is_shipped() -> None:
-    assert class_step(True) == NOTHING
-    (create,) = class_step(False).creates
+    assert reconcile_class(True) == NOTHING
+    (create,) = reconcile_class(False).creates
     assert validation.validate(DEVICE_CLASSES, create.object) == []
 
 
@@ -178,10 +183,10 @@ async def test_the_controller_looks_at_the_claims_and_pods_of_one_namespace() ->
         RESOURCE_CLAIMS,
         {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {}}, "reservedFor": reserved}},
     )
-    (patch,) = (await controller.look("claim:default/c")).patches
+    (patch,) = (await controller.reconcile("claim:default/c")).patches
     assert [one["name"] for one in patch.patch["status"]["reservedFor"]] == ["p"]
     elsewhere = {**TEMPLATE, "metadata": {"name": "t", "namespace": "elsewhere"}}
     api.put(RESOURCE_CLAIM_TEMPLATES, elsewhere)
-    assert (await controller.look("pod:default/p")).creates == []
+    assert (await controller.reconcile("pod:default/p")).creates == []
     api.put(RESOURCE_CLAIM_TEMPLATES, TEMPLATE)
-    assert len((await controller.look("pod:default/p")).creates) == 1
+    assert len((await controller.reconcile("pod:default/p")).creates) == 1

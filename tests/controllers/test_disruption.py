@@ -54,9 +54,9 @@ class Scene:
             PODS, {"metadata": metadata, "spec": {}, "status": {"phase": "Running", "conditions": conditions}}
         )
 
-    def look(self, name: str = "b") -> int:
+    def reconcile(self, name: str = "b") -> int:
         async def once() -> int:
-            effects = await self.controller.look(f"ns/{name}")
+            effects = await self.controller.reconcile(f"ns/{name}")
             self.again = effects.requeue_after
             self.events = [(event.reason, event.message) for event in effects.events]
             outcome = await self.executor.perform(effects)
@@ -87,7 +87,7 @@ def test_a_number_of_pods_must_stay() -> None:
         scene.pod(name)
     scene.pod("of another", app="y")
     scene.pod("elsewhere", namespace="other")
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (3, 3, 2, 1)
     assert scene.status["observedGeneration"] == 3
     assert scene.condition == {
@@ -98,10 +98,10 @@ def test_a_number_of_pods_must_stay() -> None:
         "observedGeneration": 3,
         "lastTransitionTime": rfc3339(scene.api.clock.now()),
     }
-    assert scene.look() == 0  # nothing is written twice
+    assert scene.reconcile() == 0  # nothing is written twice
     asyncio.run(scene.api.clock.advance(60.0))
     scene.pod("a", ready=False)
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (3, 2, 2, 0)
     assert (scene.condition["status"], scene.condition["reason"]) == ("False", "InsufficientPods")
     assert scene.condition["lastTransitionTime"] == rfc3339(scene.api.clock.now())
@@ -111,7 +111,7 @@ def test_who_is_going_is_not_healthy() -> None:
     scene = Scene(minAvailable=1)
     scene.pod("a")
     scene.pod("b", going=True)
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (2, 1, 1, 0)
 
 
@@ -120,16 +120,16 @@ def test_a_granted_eviction_counts_for_two_minutes() -> None:
     for name in "abc":
         scene.pod(name)
     now = scene.api.clock.now()
-    granted = {"a": rfc3339(now - 100), "b": rfc3339(now - 121), "gone": rfc3339(now)}
-    scene.budget(status={"disruptedPods": granted}, selector=SELECTOR, minAvailable=1)
-    scene.look()
-    assert scene.status["disruptedPods"] == {"a": granted["a"]}
+    evictions = {"a": rfc3339(now - 100), "b": rfc3339(now - 121), "gone": rfc3339(now)}
+    scene.budget(status={"disruptedPods": evictions}, selector=SELECTOR, minAvailable=1)
+    scene.reconcile()
+    assert scene.status["disruptedPods"] == {"a": evictions["a"]}
     assert scene.figures == (3, 2, 1, 1)
     assert scene.events == [("NotDeleted", "Pod was expected by PDB ns/b to be deleted but it wasn't")]
     assert scene.again is not None
     assert 20 < scene.again < 22
     asyncio.run(scene.api.clock.advance(scene.again))
-    scene.look()
+    scene.reconcile()
     assert "disruptedPods" not in scene.status
     assert scene.figures == (3, 3, 1, 2)
 
@@ -152,30 +152,30 @@ def test_what_controllers_want_is_not_known(spec: Json, owner: Json, message: st
     """As in Kubernetes, where a controller has no scale: nothing is allowed until it is known."""
     scene = Scene(**spec)
     scene.pod("alone")
-    scene.look()
+    scene.reconcile()
     assert scene.figures[0] == scene.figures[3] == 0
     assert [reason for reason, _ in scene.events] == ["UnmanagedPods"]
     before = scene.status
     scene.pod("owned", owner=owner)
-    scene.look()
+    scene.reconcile()
     assert scene.status == {**before, "conditions": scene.status["conditions"]}
     assert (scene.condition["status"], scene.condition["reason"]) == ("False", "SyncFailed")
     assert scene.condition["message"] == message
     assert [reason for reason, _ in scene.events] == ["CalculateExpectedPodCountFailed"]
-    assert scene.look() == 0
+    assert scene.reconcile() == 0
     scene.budget(selector=SELECTOR, minAvailable=1)
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (2, 2, 1, 1)
 
 
 def test_no_pods_and_no_word() -> None:
     scene = Scene(minAvailable=0)
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (0, 0, 0, 0)
     assert scene.events == [("NoPods", "No matching pods found")]
     scene = Scene()
     scene.pod("a")
-    scene.look()
+    scene.reconcile()
     assert scene.figures == (0, 1, 0, 0)
 
 
@@ -185,7 +185,7 @@ def test_whom_a_selector_selects(selector: Json | None, expected: int) -> None:
     scene.budget(minAvailable=0, selector=selector)
     scene.pod("a")
     scene.pod("b", app="y")
-    scene.look()
+    scene.reconcile()
     assert scene.figures[0] == expected
 
 
@@ -208,7 +208,7 @@ def test_a_pods_change_concerns_its_budgets_alone() -> None:
 
 def test_a_budget_that_is_gone_or_going_is_left_alone() -> None:
     scene = Scene(minAvailable=1)
-    assert scene.look("none") == 0
+    assert scene.reconcile("none") == 0
     metadata = {
         "name": "b",
         "namespace": "ns",
@@ -216,28 +216,28 @@ def test_a_budget_that_is_gone_or_going_is_left_alone() -> None:
         "finalizers": ["x"],
     }
     scene.api.put(POD_DISRUPTION_BUDGETS, {"metadata": metadata, "spec": {"selector": SELECTOR}})
-    assert scene.look() == 0
+    assert scene.reconcile() == 0
 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=8), st.integers(0, 9))
-def test_figures_are_those_of_the_rules(pods: Sequence[tuple[bool, bool, bool]], least: int) -> None:
-    scene = Scene(minAvailable=least)
-    granted = {}
+def test_figures_are_those_of_the_rules(pods: Sequence[tuple[bool, bool, bool]], min_available: int) -> None:
+    scene = Scene(minAvailable=min_available)
+    evictions = {}
     for at, (ready, going, evicted) in enumerate(pods):
         scene.pod(f"p{at}", ready=ready, going=going)
         if evicted:
-            granted[f"p{at}"] = rfc3339(scene.api.clock.now())
-    scene.budget(status={"disruptedPods": granted}, selector=SELECTOR, minAvailable=least)
-    scene.look()
+            evictions[f"p{at}"] = rfc3339(scene.api.clock.now())
+    scene.budget(status={"disruptedPods": evictions}, selector=SELECTOR, minAvailable=min_available)
+    scene.reconcile()
     healthy = sum(ready and not going and not evicted for ready, going, evicted in pods)
-    allowed = max(0, healthy - least) if pods else 0
-    assert scene.figures == (len(pods), healthy, least, allowed)
+    allowed = max(0, healthy - min_available) if pods else 0
+    assert scene.figures == (len(pods), healthy, min_available, allowed)
 
 
 @given(st.integers(0, 100), st.integers(0, 200))
 def test_per_cent_round_up(percent: int, total: int) -> None:
-    from windlass.controllers.disruption.step import _scaled
+    from windlass.controllers.disruption.reconcile import _scaled
 
     assert _scaled(f"{percent}%", total) == ceil(Fraction(percent * total, 100))
     assert _scaled(percent, total) == percent

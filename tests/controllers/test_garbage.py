@@ -32,7 +32,7 @@ class Heap:
         async def once() -> bool:
             busy = False
             for uid in list(self.controller.graph._items):
-                effects = await self.controller.look(uid)
+                effects = await self.controller.reconcile(uid)
                 outcome = await self.executor.perform(effects)
                 assert not outcome.failures
                 busy = busy or bool(effects.stages)
@@ -188,7 +188,7 @@ def test_only_the_incarnation_that_was_judged_is_deleted() -> None:
     job = heap.put(VOLCANO_JOBS, "j")
     pod = heap.put(PODS, "p", ref(job))
     heap.delete(VOLCANO_JOBS, "j")
-    effects = asyncio.run(heap.controller.look(pod["metadata"]["uid"]))
+    effects = asyncio.run(heap.controller.reconcile(pod["metadata"]["uid"]))
     assert [delete.uid for delete in effects.deletes] == [pod["metadata"]["uid"]]
 
 
@@ -200,7 +200,7 @@ def test_who_is_looked_at_after_a_change() -> None:
     owner, dependent = graph.get(job["metadata"]["uid"]), graph.get(pod["metadata"]["uid"])
     assert owner is not None
     assert dependent is not None
-    assert list(graph.concerned(owner)) == [dependent.uid]
-    assert list(graph.concerned(dependent)) == [dependent.uid]
+    assert list(graph.affected_keys(owner)) == [dependent.uid]
+    assert list(graph.affected_keys(dependent)) == [dependent.uid]
     heap.delete(VOLCANO_JOBS, "j", "Foreground")
-    assert set(graph.concerned(dependent)) == {owner.uid, dependent.uid}
+    assert set(graph.affected_keys(dependent)) == {owner.uid, dependent.uid}

@@ -10,7 +10,7 @@ from fakeapi import FakeApi
 from windlass.api.resources import NODES
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import NOTHING
-from windlass.controllers.gputier.controller import GpuTierController, step
+from windlass.controllers.gputier.controller import GpuTierController, reconcile
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from windlass.controllers.gputier.controller import GpuTierController, step
     ],
 )
 def test_a_known_product_has_a_tier(labels, tier):
-    (patch,) = step("n", labels).patches
+    (patch,) = reconcile("n", labels).patches
     assert (patch.resource, patch.name) == (NODES, "n")
     assert patch.patch == {"metadata": {"labels": {"gpu-tier": tier}}}
 
@@ -38,7 +38,7 @@ def test_a_known_product_has_a_tier(labels, tier):
     ],
 )
 def test_what_somebody_said_stays_and_nothing_is_guessed(labels):
-    assert step("n", labels) is NOTHING
+    assert reconcile("n", labels) is NOTHING
 
 
 def test_every_node_is_looked_at() -> None:
@@ -52,8 +52,8 @@ def test_every_node_is_looked_at() -> None:
         (watch,) = controller.watches()
         for node in list(watch.informer.items.values()):
             for key in watch.keys(node):
-                await executor.perform(await controller.look(key))
-        await executor.perform(await controller.look("gone"))
+                await executor.perform(await controller.reconcile(key))
+        await executor.perform(await controller.reconcile("gone"))
 
     asyncio.run(run())
     found = {

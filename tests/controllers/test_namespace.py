@@ -11,7 +11,7 @@ from windlass.api.resources import CONFIG_MAPS, NAMESPACES, PODS, SECRETS
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects
 from windlass.controllers.namespace.controller import CONTENT, NamespaceController
-from windlass.controllers.namespace.step import Content, NamespaceSnapshot, step
+from windlass.controllers.namespace.reconcile import Content, NamespaceSnapshot, reconcile
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ def namespace(**metadata: Any) -> Json:
 def test_one_that_lives_is_left_alone() -> None:
     living = namespace()
     del living["metadata"]["deletionTimestamp"]
-    assert step(living, NamespaceSnapshot({PODS: [Content("p", "u", False)]}, 0.0)).stages == ()
+    assert reconcile(living, NamespaceSnapshot({PODS: [Content("p", "u", False)]}, 0.0)).stages == ()
 
 
 def test_content_is_deleted_first() -> None:
@@ -35,7 +35,7 @@ def test_content_is_deleted_first() -> None:
         PODS: [Content("p", "u1", False), Content("q", "u2", True)],
         SECRETS: [Content("s", "u3", False)],
     }
-    effects = step(namespace(), NamespaceSnapshot(found, 0.0))
+    effects = reconcile(namespace(), NamespaceSnapshot(found, 0.0))
     assert [(d.resource, d.name, d.uid) for d in effects.deletes] == [(PODS, "p", "u1"), (SECRETS, "s", "u3")]
     assert effects.requeue_after == 0.1
     assert effects.updates == []
@@ -46,7 +46,7 @@ def test_what_remains_is_told() -> None:
         PODS: [Content("q", "u2", True)],
         CONFIG_MAPS: [Content("c", "u3", True, ("a.io/x",)), Content("d", "u4", True, ("a.io/x",))],
     }
-    effects = step(namespace(), NamespaceSnapshot(found, 0.0))
+    effects = reconcile(namespace(), NamespaceSnapshot(found, 0.0))
     (patch,) = effects.patches
     conditions = {
         c["type"]: (c["status"], c["reason"], c["message"]) for c in patch.patch["status"]["conditions"]
@@ -80,12 +80,12 @@ def test_what_remains_is_told() -> None:
     }
     told = namespace()
     told["status"]["conditions"] = patch.patch["status"]["conditions"]
-    again = step(told, NamespaceSnapshot(found, 500.0))
+    again = reconcile(told, NamespaceSnapshot(found, 500.0))
     assert (again.stages, again.requeue_after) == ((), 1.0)
 
 
 def test_when_empty_it_is_let_go() -> None:
-    effects = step(namespace(), NamespaceSnapshot({PODS: []}, 0.0))
+    effects = reconcile(namespace(), NamespaceSnapshot({PODS: []}, 0.0))
     (update,) = effects.updates
     assert update.subresource == "finalize"
     assert update.object["spec"]["finalizers"] == []
@@ -94,9 +94,9 @@ def test_when_empty_it_is_let_go() -> None:
 def test_other_finalizers_stay() -> None:
     held = namespace()
     held["spec"]["finalizers"] = ["kubernetes", "mine"]
-    (update,) = step(held, NamespaceSnapshot({}, 0.0)).updates
+    (update,) = reconcile(held, NamespaceSnapshot({}, 0.0)).updates
     assert update.object["spec"]["finalizers"] == ["mine"]
-    assert step(update.object, NamespaceSnapshot({}, 0.0)).stages == ()
+    assert reconcile(update.object, NamespaceSnapshot({}, 0.0)).stages == ()
 
 
 def test_every_namespaced_kind_is_looked_at_once() -> None:
@@ -116,12 +116,12 @@ def test_with_an_api() -> None:
     api.put(SECRETS, {"metadata": {"name": "other", "namespace": "default"}})
     executor = EffectExecutor(api)  # type: ignore[arg-type]
 
-    async def look() -> Effects:
-        effects = await controller.look("team")
+    async def reconcile() -> Effects:
+        effects = await controller.reconcile("team")
         await executor.perform(effects)
         return effects
 
-    assert len(asyncio.run(look()).deletes) == 3
-    assert len(asyncio.run(look()).updates) == 1
+    assert len(asyncio.run(reconcile()).deletes) == 3
+    assert len(asyncio.run(reconcile()).updates) == 1
     assert [s["metadata"]["name"] for s in api.objects(SECRETS)] == ["other"]
-    assert asyncio.run(look()).stages == ()
+    assert asyncio.run(reconcile()).stages == ()

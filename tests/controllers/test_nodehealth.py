@@ -29,11 +29,11 @@ class Site:
         for name in names:
             ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T12:00:00Z"}
             self.api.put(NODES, {"metadata": {"name": name}, "status": {"conditions": [ready]}})
-            self.look(f"node:{name}")
+            self.reconcile(f"node:{name}")
 
-    def look(self, key: str) -> Effects:
+    def reconcile(self, key: str) -> Effects:
         async def once() -> Effects:
-            effects = await self.controller.look(key)
+            effects = await self.controller.reconcile(key)
             outcome = await self.executor.perform(effects)
             assert not outcome.failures
             return effects
@@ -42,7 +42,7 @@ class Site:
 
     def look_at_nodes(self) -> None:
         for node in self.api.objects(NODES):
-            self.look(f"node:{node['metadata']['name']}")
+            self.reconcile(f"node:{node['metadata']['name']}")
 
     def beat(self, name: str) -> None:
         """The node's agent renews its lease."""
@@ -51,12 +51,12 @@ class Site:
         if self.api.object(LEASES, key) is None:
             self.api.put(LEASES, {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": {}})
         self.api.change(LEASES, key, spec={"renewTime": f"{stamp}{self.api.clock.monotonic()}"})
-        self.look(f"node:{name}")
+        self.reconcile(f"node:{name}")
 
     def report(self, name: str, status: str) -> None:
         ready = {"type": "Ready", "status": status, "lastHeartbeatTime": f"t{self.api.clock.now()}"}
         self.api.change(NODES, name, status={"conditions": [ready]})
-        self.look(f"node:{name}")
+        self.reconcile(f"node:{name}")
 
     def ready(self, name: str) -> str:
         node = self.api.object(NODES, name)
@@ -89,16 +89,16 @@ def test_a_silent_node_is_unknown_and_unreachable() -> None:
     site = Site("a", "b")
     site.api.clock.jump(39)
     site.beat("b")
-    assert site.look("node:a").requeue_after == pytest.approx(1)
+    assert site.reconcile("node:a").requeue_after == pytest.approx(1)
     site.api.clock.jump(1)
-    site.look("node:a")
+    site.reconcile("node:a")
     assert site.ready("a") == "Unknown"
     assert site.taints("a") == ["unreachable:NoSchedule", "unreachable:NoExecute"]
     node = site.api.object(NODES, "a")
     assert node is not None
     (condition,) = node["status"]["conditions"]
     assert condition["reason"] == "NodeStatusUnknown"
-    assert site.look("node:a").stages == ()
+    assert site.reconcile("node:a").stages == ()
     assert site.taints("b") == []
 
 
@@ -106,7 +106,7 @@ def test_it_is_welcome_back() -> None:
     site = Site("a", "b")
     site.api.clock.jump(40)
     site.beat("b")
-    site.look("node:a")
+    site.reconcile("node:a")
     site.report("a", "True")
     assert (site.ready("a"), site.taints("a")) == ("True", [])
 
@@ -147,10 +147,10 @@ def test_nothing_is_evicted_while_no_node_at_all_is_ready() -> None:
 def test_a_node_that_never_reported() -> None:
     site = Site("b")
     site.api.put(NODES, {"metadata": {"name": "new"}})
-    site.look("node:new")
+    site.reconcile("node:new")
     site.api.clock.jump(40)
     site.beat("b")
-    site.look("node:new")
+    site.reconcile("node:new")
     node = site.api.object(NODES, "new")
     assert node is not None
     assert node["status"]["conditions"][0]["reason"] == "NodeStatusNeverUpdated"
@@ -166,24 +166,24 @@ def test_pods_are_evicted_after_their_tolerance() -> None:
     site.pod("safe", "b")
     site.api.clock.jump(40)
     site.beat("b")
-    site.look("node:a")
+    site.reconcile("node:a")
     names = ("default", "short", "patient", "safe")
-    assert [site.look(f"pod:default/{name}").requeue_after for name in names] == [300, 10, None, None]
+    assert [site.reconcile(f"pod:default/{name}").requeue_after for name in names] == [300, 10, None, None]
     site.api.clock.jump(10)
-    gone = [name for name in names if site.look(f"pod:default/{name}").deletes]
+    gone = [name for name in names if site.reconcile(f"pod:default/{name}").deletes]
     assert gone == ["short"]
     site.api.clock.jump(290)
-    assert [name for name in names if site.look(f"pod:default/{name}").deletes] == ["default"]
+    assert [name for name in names if site.reconcile(f"pod:default/{name}").deletes] == ["default"]
 
 
 def test_pods_of_a_node_that_is_gone() -> None:
     site = Site("a", "b")
     site.pod("p", "a")
     site.api.remove(NODES, "a")
-    effects = site.look("pod:default/p")
+    effects = site.reconcile("pod:default/p")
     assert (effects.stages, effects.requeue_after) == ((), 40)
     site.api.clock.jump(40)
-    (delete,) = site.look("pod:default/p").deletes
+    (delete,) = site.reconcile("pod:default/p").deletes
     assert delete.grace_seconds == 0
     assert site.api.objects(PODS) == []
 
@@ -194,12 +194,12 @@ def test_a_node_that_comes_back_keeps_its_pods() -> None:
     node = site.api.object(NODES, "a")
     assert node is not None
     site.api.remove(NODES, "a")
-    site.look("pod:default/p")
+    site.reconcile("pod:default/p")
     site.api.clock.jump(39)
     site.api.put(NODES, node)
-    assert site.look("pod:default/p").stages == ()
+    assert site.reconcile("pod:default/p").stages == ()
     site.api.clock.jump(100)
-    assert site.look("pod:default/p").stages == ()
+    assert site.reconcile("pod:default/p").stages == ()
 
 
 def test_a_node_that_goes_twice_is_waited_for_twice() -> None:
@@ -208,12 +208,12 @@ def test_a_node_that_goes_twice_is_waited_for_twice() -> None:
     node = site.api.object(NODES, "a")
     assert node is not None
     site.api.remove(NODES, "a")
-    site.look("pod:default/p")
+    site.reconcile("pod:default/p")
     site.api.clock.jump(30)
     site.api.put(NODES, node)  # nobody has a reason to look at its pods now
     site.api.clock.jump(3600)
     site.api.remove(NODES, "a")
-    effects = site.look("pod:default/p")
+    effects = site.reconcile("pod:default/p")
     assert (effects.stages, effects.requeue_after) == ((), 40)
 
 
@@ -221,7 +221,7 @@ def test_nodes_that_no_pod_is_bound_to_any_more_are_forgotten() -> None:
     site = Site("b")
     for number in range(20):
         site.pod("p", f"gone-{number}")
-        site.look("pod:default/p")
+        site.reconcile("pod:default/p")
         site.api.remove(PODS, "default/p")
     assert len(site.controller._missing) == 1
 
@@ -242,7 +242,7 @@ def test_who_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("toleration", "borne"),
+    ("toleration", "tolerated"),
     [
         (TolerationWire(key="k", operator="Equal", value="v", effect="NoExecute"), None),
         (TolerationWire(key="k", operator="Equal", value="w", effect="NoExecute"), 0.0),
@@ -253,10 +253,10 @@ def test_who_is_looked_at() -> None:
         (TolerationWire(key="k", value="v"), None),
     ],
 )
-def test_tolerations(toleration: TolerationWire, borne: float | None) -> None:
+def test_tolerations(toleration: TolerationWire, tolerated: float | None) -> None:
     taint = TaintView("k", "v", "NoExecute", "2026-01-01T12:00:00Z")
     due = taints.eviction_due([toleration], [taint], 0.0)
-    assert due == (None if borne is None else 1767268800.0 + borne)
+    assert due == (None if tolerated is None else 1767268800.0 + tolerated)
 
 
 def test_the_shortest_of_several_tolerations_decides() -> None:

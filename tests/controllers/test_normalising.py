@@ -13,7 +13,7 @@ from windlass.api.resources import PODS, QUEUES
 from windlass.api.views import decode_pod, encode
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import NOTHING
-from windlass.controllers.normalising import step
+from windlass.controllers.normalising import reconcile
 from windlass.controllers.normalising.controller import NormalisingController
 from windlass.kits.clock import FakeClock
 
@@ -27,7 +27,7 @@ async def settled(api: FakeApi, name: str, looks: int = 6) -> list[str]:
     controller = NormalisingController(api, api, FakeClock())  # type: ignore[arg-type]
     said: list[str] = []
     for _ in range(looks):
-        effects = await controller.look(f"queue:{name}")
+        effects = await controller.reconcile(f"queue:{name}")
         if effects is NOTHING:
             return said
         said += [event.message for event in effects.events]
@@ -89,7 +89,7 @@ def pod(name: str = "p", limits: Json | None = None, **spec: Any) -> Json:
 def test_a_pod_keeps_its_words_and_its_conditions(body: Json, words: str) -> None:
     other = {"type": "PodScheduled", "status": "False"}
     body["status"] = {"conditions": [other]}
-    effects = step.pod(body, NOW)
+    effects = reconcile.pod(body, NOW)
     (patch,) = effects.patches
     kept, made = patch.patch["status"]["conditions"]
     assert (kept, made["type"], patch.subresource, patch.resource_version) == (
@@ -101,7 +101,7 @@ def test_a_pod_keeps_its_words_and_its_conditions(body: Json, words: str) -> Non
     assert words in made["message"]
     assert effects.events[0].message == made["message"]
     body["status"]["conditions"] = [other, made]
-    assert step.pod(body, NOW) is NOTHING
+    assert reconcile.pod(body, NOW) is NOTHING
     api = FakeApi()
     controller = NormalisingController(api, api, FakeClock())  # type: ignore[arg-type]
     watch = next(watch for watch in controller.watches() if watch.informer.resource is PODS)
@@ -113,14 +113,14 @@ def test_a_plain_pod_is_not_looked_at() -> None:
     controller = NormalisingController(api, api, FakeClock())  # type: ignore[arg-type]
     watch = next(watch for watch in controller.watches() if watch.informer.resource is PODS)
     body = pod(limits={"nvidia.com/gpu": "1"}, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H200"})
-    assert step.pod(body, NOW) is NOTHING
+    assert reconcile.pod(body, NOW) is NOTHING
     body["spec"].pop("nodeSelector")
     assert list(watch.keys(decode_pod(encode(body)))) == []
 
 
 def test_a_job_of_the_old_version_is_told_once() -> None:
     job = {"metadata": {"name": "j", "namespace": "ns", "uid": "u"}}
-    assert step.job(job) is NOTHING
+    assert reconcile.job(job) is NOTHING
     job["metadata"]["managedFields"] = [{"apiVersion": "batch.volcano.sh/v1beta1"}]  # type: ignore[assignment]
-    (event,) = step.job(job).events
-    assert (event.reason, event.message, event.lasting) == ("Normalized", step.OLD_VERSION, True)
+    (event,) = reconcile.job(job).events
+    assert (event.reason, event.message, event.lasting) == ("Normalized", reconcile.OLD_VERSION, True)

@@ -12,7 +12,12 @@ from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSE
 from windlass.api.views import decode_pod, decode_pod_group, encode
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.podgroup.controller import PodGroupController
-from windlass.controllers.podgroup.step import PodGroupSnapshot, class_missing, step, wants_group
+from windlass.controllers.podgroup.reconcile import (
+    PodGroupSnapshot,
+    needs_group,
+    reconcile,
+    warn_about_missing_class,
+)
 
 Json = dict[str, Any]
 
@@ -24,18 +29,18 @@ def pod(name: str = "solo", **parts: Any) -> Json:
 
 
 def created(subject: Json, queue: str = "") -> Json:
-    (create,) = step(subject, PodGroupSnapshot(False, queue)).creates
+    (create,) = reconcile(subject, PodGroupSnapshot(False, queue)).creates
     return create.object
 
 
 def test_the_group_first_and_then_the_pod() -> None:
-    effects = step(pod(), PodGroupSnapshot(False))
+    effects = reconcile(pod(), PodGroupSnapshot(False))
     first, second = effects.stages
     assert first[0].object["metadata"]["name"] == "podgroup-uid-solo"  # type: ignore[union-attr]
     assert second[0].patch == {  # type: ignore[union-attr]
         "metadata": {"annotations": {"scheduling.k8s.io/group-name": "podgroup-uid-solo"}}
     }
-    assert len(step(pod(), PodGroupSnapshot(True)).stages) == 1
+    assert len(reconcile(pod(), PodGroupSnapshot(True)).stages) == 1
 
 
 def test_the_group() -> None:
@@ -99,7 +104,7 @@ def test_minimum_resources_by_annotation() -> None:
     ],
 )
 def test_nonsense_in_an_annotation_is_told(name: str, text: str) -> None:
-    effects = step(pod(metadata={"annotations": {name: text}}), PodGroupSnapshot(False))
+    effects = reconcile(pod(metadata={"annotations": {name: text}}), PodGroupSnapshot(False))
     assert reasons(effects.events) == ["InvalidAnnotation"]
     assert effects.creates[0].object["spec"]["minMember"] == 1
     assert effects.creates[0].object["spec"]["minResources"] == {"nvidia.com/gpu": "4"}
@@ -121,14 +126,14 @@ def test_the_namespaces_queue() -> None:
     ],
 )
 def test_who_gets_none(subject: Json) -> None:
-    assert not wants_group(subject)
-    assert step(subject, PodGroupSnapshot(False)).stages == ()
+    assert not needs_group(subject)
+    assert reconcile(subject, PodGroupSnapshot(False)).stages == ()
 
 
 def test_an_empty_name_of_a_group_is_none() -> None:
     """As the webhooks and Volcano read it."""
     subject = pod(metadata={"annotations": {"scheduling.k8s.io/group-name": ""}})
-    assert wants_group(subject)
+    assert needs_group(subject)
     api = FakeApi()
     pods = next(iter(PodGroupController(api, api).watches()))  # type: ignore[arg-type]
     assert list(pods.keys(decode_pod(encode(subject)))) == ["pod:default/solo"]
@@ -145,7 +150,7 @@ def test_end_to_end_in_a_fake_api() -> None:
 
     async def run() -> None:
         for _ in range(3):
-            await executor.perform(await controller.look("pod:team/solo"))
+            await executor.perform(await controller.reconcile("pod:team/solo"))
 
     asyncio.run(run())
     (group,) = api.objects(POD_GROUPS)
@@ -159,10 +164,10 @@ def test_a_group_with_a_missing_priority_class_is_told() -> None:
     api = FakeApi()
     controller = PodGroupController(api, api)  # type: ignore[arg-type]
     api.put(POD_GROUPS, {"metadata": {"name": "g"}, "spec": {"priorityClassName": "high"}})
-    effects = asyncio.run(controller.look("group:default/g"))
+    effects = asyncio.run(controller.reconcile("group:default/g"))
     assert reasons(effects.events) == ["PriorityClassNotFound"]
     assert effects.stages == ()
     api.put(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1})
-    assert asyncio.run(controller.look("group:default/g")).events == ()
+    assert asyncio.run(controller.reconcile("group:default/g")).events == ()
     plain = decode_pod_group(encode({"metadata": {"name": "g"}}))
-    assert class_missing(plain, ()).events == ()
+    assert warn_about_missing_class(plain, ()).events == ()

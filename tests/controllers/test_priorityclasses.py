@@ -26,8 +26,8 @@ def test_the_shipped_classes() -> None:
     executor = EffectExecutor(api)  # type: ignore[arg-type]
 
     async def run() -> None:
-        for key in controller.first_keys():
-            await executor.perform(await controller.look(key))
+        for key in controller.initial_keys():
+            await executor.perform(await controller.reconcile(key))
 
     asyncio.run(run())
     found = {c["metadata"]["name"]: c["value"] for c in api.objects(PRIORITY_CLASSES)}

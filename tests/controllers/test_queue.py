@@ -13,8 +13,8 @@ from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES
 from windlass.controllers.apply_effects import EffectExecutor
 from windlass.controllers.effects import Effects
 from windlass.controllers.queue.controller import QueueController
-from windlass.controllers.queue.step import QueueSnapshot, step
-from windlass.controllers.queue.table import TRANSITIONS, QueuePhase, QueueTrigger, follow
+from windlass.controllers.queue.reconcile import QueueSnapshot, reconcile
+from windlass.controllers.queue.state_machine import TRANSITIONS, QueuePhase, QueueTrigger, follow
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Tree:
         async def all_once() -> bool:
             busy = False
             for key in sorted({"root", "default", *self.controller._queues.items}):
-                effects: Effects = await self.controller.look(key)
+                effects: Effects = await self.controller.reconcile(key)
                 self.said += reasons(effects.events)
                 outcome = await self.executor.perform(effects)
                 assert not outcome.failures
@@ -102,7 +102,7 @@ def test_a_queue_that_is_there_is_not_changed() -> None:
     api = FakeApi()
     api.put(QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 7, "parent": "root"}})
     controller = QueueController(api)  # type: ignore[arg-type]
-    effects = asyncio.run(controller.look("default"))
+    effects = asyncio.run(controller.reconcile("default"))
     assert effects.creates == []
     assert [patch.patch for patch in effects.patches] == [{"status": {"state": "Open"}}]
 
@@ -220,10 +220,10 @@ def test_a_command_for_a_queue_that_is_not_there_is_removed() -> None:
     tree = Tree()
     target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": "nowhere"}
     tree.api.put(COMMANDS, {"metadata": {"name": "x"}, "action": "OpenQueue", "target": target})
-    effects = asyncio.run(tree.controller.look("nowhere"))
+    effects = asyncio.run(tree.controller.reconcile("nowhere"))
     assert [delete.name for delete in effects.deletes] == ["x"]
 
 
 def test_a_queue_being_deleted_is_left_alone() -> None:
     queue = {"metadata": {"name": "q", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}
-    assert step(queue, QueueSnapshot(None, {})).stages == ()
+    assert reconcile(queue, QueueSnapshot(None, {})).stages == ()

@@ -45,9 +45,9 @@ class Team:
             },
         )
 
-    def look(self) -> int:
+    def reconcile(self) -> int:
         async def once() -> int:
-            effects = await self.controller.look("team")
+            effects = await self.controller.reconcile("team")
             await self.executor.perform(effects)
             return len(list(effects.actions()))
 
@@ -61,7 +61,7 @@ class Team:
 
 def test_all_names_are_hard_and_six_are_used() -> None:
     team = Team()
-    team.look()
+    team.reconcile()
     assert team.status["hard"] == HARD
     assert team.status["used"] == {
         "requests.cpu": "0",
@@ -79,29 +79,29 @@ def test_pods_that_are_not_finished_count() -> None:
     team.pod("b", phase="Running")
     team.pod("done", phase="Succeeded")
     team.pod("elsewhere", "default")
-    team.look()
+    team.reconcile()
     used = team.status["used"]
     assert (used["requests.cpu"], used["limits.cpu"]) == ("1", "4")
     assert (used["requests.memory"], used["requests.nvidia.com/gpu"]) == ("2Gi", "4")
     team.api.change(PODS, "team/b", status={"phase": "Failed"})
-    team.look()
+    team.reconcile()
     assert team.status["used"]["requests.nvidia.com/gpu"] == "2"
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
     team = Team()
-    assert team.look() == 1
-    assert team.look() == 0
+    assert team.reconcile() == 1
+    assert team.reconcile() == 0
 
 
 def test_counts_of_objects_and_names_that_went() -> None:
     team = Team({"count/configmaps": "5", "configmaps": "5", "pods": "3", "count/unknown.example.com": "1"})
     team.api.put(CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "team"}})
     team.pod("a")
-    team.look()
+    team.reconcile()
     assert team.status["used"] == {"count/configmaps": "1", "configmaps": "1", "pods": "1"}
     team.api.change(RESOURCE_QUOTAS, "team/q", spec={"hard": {"configmaps": None, "pods": None}})
-    team.look()
+    team.reconcile()
     assert team.status["used"] == {"count/configmaps": "1"}
     assert "pods" not in team.status["hard"]
 
@@ -112,7 +112,7 @@ def test_scopes() -> None:
     team.api.put(
         PODS, {"metadata": {"name": "b", "namespace": "team"}, "spec": {"containers": [{"name": "m"}]}}
     )
-    team.look()
+    team.reconcile()
     assert team.status["used"] == {"pods": "1"}
 
 
@@ -125,8 +125,8 @@ def test_counting_rests_in_proportion_to_its_cost(monkeypatch: pytest.MonkeyPatc
         return await slow(namespace, quotas)
 
     monkeypatch.setattr(team.controller, "_count", count)
-    team.look()
-    effects = asyncio.run(team.controller.look("team"))
+    team.reconcile()
+    effects = asyncio.run(team.controller.reconcile("team"))
     assert effects.stages == ()
     assert effects.requeue_after == pytest.approx(2.0 * REST_FACTOR)
 

@@ -49,7 +49,7 @@ class Copier:
     def keys_of_secret(self, secret: Json) -> list[str]:
         return [secret["metadata"]["name"].removeprefix("copy-")]
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ("first",)
 
     def copy(self, key: str) -> Effects:
@@ -57,7 +57,7 @@ class Copier:
             return NOTHING
         return Effects(stages=((Create(SECRETS, {"metadata": {"name": f"copy-{key}"}}),),))
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         assert key not in self.busy, "looked at twice at once"
         self.busy.add(key)
         await asyncio.sleep(0)
@@ -71,14 +71,14 @@ async def running(
     api: FakeApi, reconciler: Any, words: Words | None = None, figures: CollectorRegistry | None = None
 ) -> AsyncIterator[ReconcilerRunner]:
     figures = figures or CollectorRegistry()
-    around = RunnerContext(
+    context = RunnerContext(
         api,  # type: ignore[arg-type]
         words or Words(),
         api.clock,
         random.Random(1),
         ControllerMetrics(figures),
     )
-    runner = ReconcilerRunner(reconciler, around)
+    runner = ReconcilerRunner(reconciler, context)
     task = asyncio.ensure_future(runner.run())
     await settled(runner)
     try:
@@ -216,7 +216,7 @@ async def test_one_bad_object_does_not_stop_the_others(caplog: pytest.LogCapture
         api.put(CONFIG_MAPS, {"metadata": {"name": "good"}})
         await settled(runner)
     assert ("create", "secrets", "default/copy-good") in api.log
-    assert "copier: bad: looking failed" in caplog.text
+    assert "copier: bad: reconciliation failed" in caplog.text
     assert "KeyError" in caplog.text
 
 
@@ -319,7 +319,7 @@ async def test_once_the_server_serves_again_what_failed_is_looked_at_soon() -> N
     away = True
 
     class Blind(Copier):
-        async def look(self, key: str) -> Effects:
+        async def reconcile(self, key: str) -> Effects:
             self.seen.append(key)
             if away:
                 raise Unreachable(UNREACHABLE, "gone")
@@ -439,9 +439,9 @@ def test_index() -> None:
         (("u", "5"), Written(SECRETS, "default/a", "u", "5"), True),
         (("u", "12"), Written(SECRETS, "default/a", "u", "5"), True),
         (("v", "12"), Written(SECRETS, "default/a", "u", "5"), True),
-        (("u", "4"), Written(SECRETS, "default/a", "u", "", gone=True), False),
-        (None, Written(SECRETS, "default/a", "u", "", gone=True), True),
-        (("v", "1"), Written(SECRETS, "default/a", "u", "", gone=True), True),
+        (("u", "4"), Written(SECRETS, "default/a", "u", "", deleted=True), False),
+        (None, Written(SECRETS, "default/a", "u", "", deleted=True), True),
+        (("v", "1"), Written(SECRETS, "default/a", "u", "", deleted=True), True),
     ],
 )
 def test_ledger(stored: tuple[str, str] | None, write: Written, kept: bool) -> None:
@@ -455,16 +455,16 @@ def test_ledger(stored: tuple[str, str] | None, write: Written, kept: bool) -> N
             "default/a",
             {"metadata": {"name": "a", "namespace": "default", "uid": uid, "resourceVersion": version}},
         )
-    expectations.promise("key", [write], 0.0)
-    assert expectations.settled("other", 0.0)
-    assert expectations.settled("key", 1.0) is kept
-    assert expectations.settled("key", 100.0)
+    expectations.expect("key", [write], 0.0)
+    assert expectations.satisfied("other", 0.0)
+    assert expectations.satisfied("key", 1.0) is kept
+    assert expectations.satisfied("key", 100.0)
 
 
 def test_writes_to_what_is_not_followed_are_not_waited_for() -> None:
     expectations = Expectations()
-    expectations.promise("key", [Written(_other(), "default/a", "u", "5")], 0.0)
-    assert expectations.settled("key", 0.0)
+    expectations.expect("key", [Written(_other(), "default/a", "u", "5")], 0.0)
+    assert expectations.satisfied("key", 0.0)
 
 
 def _other() -> Resource:
@@ -476,7 +476,7 @@ async def test_the_number_of_workers_changes_while_it_runs() -> None:
     copier = Copier(api)
     most, now, gate = 0, 0, asyncio.Event()
 
-    async def look(_: str) -> Effects:
+    async def reconcile(_: str) -> Effects:
         nonlocal most, now
         now += 1
         most = max(most, now)
@@ -485,9 +485,9 @@ async def test_the_number_of_workers_changes_while_it_runs() -> None:
         return NOTHING
 
     async with running(api, copier) as runner:
-        copier.look = look  # type: ignore[method-assign]
+        copier.reconcile = reconcile  # type: ignore[method-assign]
         for workers in (7, 2, 5):
-            runner.use_workers(workers)
+            runner.set_workers(workers)
             for _ in range(2):  # those that are one too many leave after one more key
                 most, now = 0, 0
                 gate.clear()

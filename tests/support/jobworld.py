@@ -50,11 +50,11 @@ class World:
 
     # Looking.
 
-    def look(self) -> EffectOutcome:
+    def reconcile(self) -> EffectOutcome:
         """One look at the job, carried out."""
 
         async def once() -> EffectOutcome:
-            self.last = await self.controller.look(KEY)
+            self.last = await self.controller.reconcile(KEY)
             for event in self.last.events:
                 self.words.event(event.about, event.type, event.reason, event.message)
             return await self.executor.perform(self.last)
@@ -67,7 +67,7 @@ class World:
     def settle(self, limit: int = 30) -> int:
         """Look until a look does nothing; how many did something."""
         for count in range(limit):
-            self.look()
+            self.reconcile()
             if not self.last.stages:
                 return count
         raise AssertionError(f"still busy after {limit} looks: {self.last}")
@@ -162,7 +162,7 @@ class World:
             self.api.finish_deletions()
             if self.group is not None and not (self.group.get("status") or {}).get("phase"):
                 self.admit()
-            self.look()
+            self.reconcile()
             if not self.last.stages and not any(identity(pod).deleting for pod in self.api.objects(PODS)):
                 return
         raise AssertionError("does not converge")
@@ -180,7 +180,7 @@ def settle_with_crashes(world: World, after: list[int]) -> None:
     for writes in after:
         world.api.crash_after = writes
         with contextlib.suppress(Crash):
-            world.look()
+            world.reconcile()
         with_fresh_controller(world)
     world.settle()
 

@@ -125,7 +125,7 @@ async def _control(options: RemoteOptions) -> None:
         rng=rng,
         embedded=False,
         registry=registry,
-        beside=options.beside,
+        other_schedulers=options.beside,
         workers=scheduler_extras.workers_of(options.values),
         exporter=exporter,
     )

@@ -120,7 +120,7 @@ def _follower(options: RemoteOptions, process: ProcessContext, riders: _Riders) 
     def apply(values: Values, changed: frozenset[str]) -> None:
         _common(values, changed, (process.election, *riders.elections))
         for manager in riders.managers if "controllers.workers" in changed else ():
-            manager.use_workers(workers_of(values))
+            manager.set_workers(workers_of(values))
         if changed & set(_TIMES):
             service.adjust(replace(service.options, **times_of(values)))
 
@@ -142,7 +142,7 @@ def controllers_follower(
     def apply(values: Values, changed: frozenset[str]) -> None:
         _common(values, changed, (election,))
         if "controllers.workers" in changed:
-            manager.use_workers(workers_of(values))
+            manager.set_workers(workers_of(values))
 
     return file.run(apply, manager.recorder, own_pod(os.environ))
 
@@ -161,7 +161,7 @@ def _controllers(
         embedded=False,
         informers=process.informers,
         registry=process.registry,
-        beside=options.beside,
+        other_schedulers=options.beside,
         workers=workers_of(options.values),
         exporter=process.exporter,
     )

@@ -1,1 +1,1 @@
-"""Reconcilers, one folder each, independent of one another."""
+"""Reconcilers, one package each, independent of one another."""

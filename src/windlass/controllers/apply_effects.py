@@ -1,7 +1,7 @@
-"""Carrying out :class:`~windlass.controllers.effects.Effects` against an API server.
+"""Execution of :class:`~windlass.controllers.effects.Effects` against an API server.
 
-Every action may be repeated: what is there already, or gone already, counts as done if it is the same
-object. What cannot be done is told to the caller as a :class:`Failure`.
+Every action is idempotent. Creating an object that exists and deleting one that is gone
+succeed if it is the same object. A failed action is returned as a :class:`Failure`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ from windlass.controllers.effects import Action, Create, Delete, Effects, Patch,
 from windlass.controllers.expectations import Written
 
 PARALLEL = 16
-"""Actions of one stage that are under way at once."""
+"""Maximum number of concurrent actions of one stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """``conflict``: somebody was faster, look again soon. Else the server's words or the network's."""
+    """Failed action. ``conflict``: another client wrote first, so reconcile again soon.
+
+    Otherwise ``message`` is the error of the server or of the connection.
+    """
 
     action: Action
     conflict: bool
     message: str
     refused: bool = False
-    """The server said no to this very request; repeating it alone will not help."""
+    """The server rejected this request; repeating it unchanged will not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +107,14 @@ class EffectExecutor:
 
     async def _update(self, action: Update) -> Written | None:
         try:
-            answer = await self._client.update(action.resource, action.object, subresource=action.subresource)
+            response = await self._client.update(
+                action.resource, action.object, subresource=action.subresource
+            )
         except StatusError as problem:
             if not is_missing(problem):
                 raise
             return None
-        return _written(action.resource, answer)
+        return _written(action.resource, response)
 
     async def _patch(self, action: Patch) -> Written | None:
         body = dict(action.patch)
@@ -118,18 +123,18 @@ class EffectExecutor:
         if identity:
             body["metadata"] = {**(body.get("metadata") or {}), **identity}
         try:
-            answer = await self._client.patch(
+            response = await self._client.patch(
                 action.resource, action.name, body, action.namespace, subresource=action.subresource
             )
         except StatusError as problem:
             if not is_missing(problem):
                 raise
             return None
-        return _written(action.resource, answer)
+        return _written(action.resource, response)
 
     async def _delete(self, action: Delete) -> Written | None:
         key = key_of(action.namespace or "", action.name)
-        gone = Written(action.resource, key, action.uid or "", "", gone=True)
+        deleted = Written(action.resource, key, action.uid or "", "", deleted=True)
         try:
             await self._client.delete(
                 action.resource,
@@ -142,19 +147,19 @@ class EffectExecutor:
             )
         except StatusError as problem:
             if is_missing(problem) or is_another(problem):
-                return gone if action.uid else None
+                return deleted if action.uid else None
             raise
-        return gone if action.uid else None
+        return deleted if action.uid else None
 
 
-def _written(resource: Resource, answer: Mapping[str, Any]) -> Written:
-    metadata = answer["metadata"]
+def _written(resource: Resource, response: Mapping[str, Any]) -> Written:
+    metadata = response["metadata"]
     key = key_of(metadata.get("namespace") or "", metadata["name"])
     return Written(resource, key, metadata.get("uid", ""), metadata.get("resourceVersion", ""))
 
 
 def _same_controller(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> bool:
-    ours, theirs = controller_of(wanted), controller_of(present)
-    if ours is None:
-        return theirs is None
-    return theirs is not None and theirs.get("uid") == ours.get("uid")
+    wanted_owner, present_owner = controller_of(wanted), controller_of(present)
+    if wanted_owner is None:
+        return present_owner is None
+    return present_owner is not None and present_owner.get("uid") == wanted_owner.get("uid")

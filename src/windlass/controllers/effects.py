@@ -1,9 +1,10 @@
-"""What a reconciler wants done, as plain data.
+"""Effects of a reconciliation, as plain data.
 
-A ``step`` is pure: it looks at an object and at what surrounds it and answers with :class:`Effects`.
-``controllers.apply_effects`` carries them out. Stages run in order, the actions of one stage side by side;
-the first stage with a failure is the last one tried, and the object is looked at again later. A step
-must therefore be safe to repeat after a stop between any two actions.
+A ``reconcile`` function is pure: it maps an object and its observed surroundings to
+:class:`Effects`, which ``controllers.apply_effects`` executes. Stages run in order, and
+the actions of one stage run concurrently. After a failed stage no other stage is tried,
+and the object is reconciled again later. A reconciliation must therefore be safe to
+repeat after a stop between any two actions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create ``object``. One that is there already counts as created if it has the same controller."""
+    """Create ``object``. An existing object counts as created if it has the same controller."""
 
     resource: Resource
     object: JsonObject
@@ -28,7 +29,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Replace ``object`` (with its resourceVersion: a conflict means that somebody was faster)."""
+    """Replace ``object``. Its resourceVersion makes a concurrent write a conflict."""
 
     resource: Resource
     object: JsonObject
@@ -37,7 +38,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Merge-patch one object. With ``uid`` or ``resource_version`` it is that incarnation or none."""
+    """Merge-patch one object.
+
+    With ``uid`` or ``resource_version`` only that incarnation or version is patched.
+    """
 
     resource: Resource
     name: str
@@ -50,8 +54,10 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete one incarnation (``uid``). One that is gone counts as deleted. With ``resource_version``: if nobody has
-    written on it since (else a conflict)."""
+    """Delete one incarnation (``uid``). An object that is gone counts as deleted.
+
+    With ``resource_version`` a write in the meantime is a conflict.
+    """
 
     resource: Resource
     name: str
@@ -67,7 +73,7 @@ Action = Create | Update | Patch | Delete
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """``type`` is Normal or Warning. ``lasting``: it describes how things are, and is told once."""
+    """Event. ``type``: Normal or Warning. ``lasting``: it describes a state and is emitted once."""
 
     about: ObjectRef
     type: str
@@ -78,9 +84,11 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """``requeue_after``: look again after so many seconds (None: only when something changes).
+    """Result of a reconciliation.
 
-    ``about``: the object that is told (by an event) when the server refuses an action.
+    ``requeue_after``: seconds until the next reconciliation; ``None``: only after a
+        change.
+    ``about``: object that gets an event if the server rejects an action.
     """
 
     stages: tuple[tuple[Action, ...], ...] = ()
@@ -114,7 +122,7 @@ NOTHING = Effects()
 
 @dataclass(slots=True)
 class EffectPlan:
-    """Collects effects while a step thinks."""
+    """Builder of :class:`Effects`."""
 
     stages: list[tuple[Action, ...]] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)
@@ -129,8 +137,8 @@ class EffectPlan:
     def event(self, event: EmitEvent) -> None:
         self.events.append(event)
 
-    def look_again(self, seconds: float) -> None:
-        """At the latest after ``seconds`` (of several wishes the earliest holds)."""
+    def requeue(self, seconds: float) -> None:
+        """Reconcile again after ``seconds`` at the latest. The earliest of several calls counts."""
         seconds = max(0.0, seconds)
         self.requeue_after = seconds if self.requeue_after is None else min(self.requeue_after, seconds)
 
@@ -139,7 +147,7 @@ class EffectPlan:
 
 
 def reference(resource: Resource, obj: Mapping[str, Any]) -> ObjectRef:
-    """The event target for a raw object, whose kind may be left out (as in lists)."""
+    """Return the event target of a raw object. Its kind may be absent, as in lists."""
     metadata = obj["metadata"]
     return ObjectRef(
         resource.api_version,

@@ -1,8 +1,9 @@
-"""What reconcilers see of the server: informers with indexes, and the promise to see their own writes.
+"""Indexed caches of reconcilers, and expectations about their own writes.
 
-A cache lags behind the server. A reconciler that has written must not look again before its caches show
-what it wrote, else it would do it twice or take its own new pod for one that somebody deleted. The
-:class:`Expectations` holds such a key back until the caches have caught up.
+A cache lags behind the server. A reconciler must not run again before its caches show
+what it has written: otherwise it would write twice, or would take its own new pod for a
+deleted one. :class:`Expectations` delays the key until the caches have caught up (as in
+client-go).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from windlass.api.resources import Resource
 from windlass.client.informers import Informer, key_of
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 15.0
-"""How long a write may stay unseen before the key is looked at all the same (its event got lost)."""
+EXPECTATION_TIMEOUT_SECONDS = 15.0
+"""Timeout (seconds) of an expectation. After it the key is reconciled all the same."""
 
 
 class _Names(msgspec.Struct, rename="camel", gc=False):
@@ -29,7 +30,7 @@ class _Names(msgspec.Struct, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
 
-class Bare(msgspec.Struct, gc=False):
+class BareObject(msgspec.Struct, gc=False):
     """Any object of which only the existence matters."""
 
     metadata: _Names
@@ -47,12 +48,12 @@ class Bare(msgspec.Struct, gc=False):
         return key_of(self.metadata.namespace, self.metadata.name)
 
 
-_bare = msgspec.json.Decoder(Bare)
+_bare = msgspec.json.Decoder(BareObject)
 _whole = msgspec.json.Decoder()
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
-    """A whole object kept as the bytes it came in (a tenth of the decoded size) and decoded when looked at."""
+class StoredObject(msgspec.Struct, frozen=True, gc=False):
+    """Whole object, kept as JSON (a tenth of the decoded size) and decoded on access."""
 
     key: str
     uid: str
@@ -62,13 +63,13 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def object(self) -> dict[str, Any]:
-        """Decoded anew each time; the caller's own."""
+        """Decode the object. The caller owns the result."""
         return _whole.decode(self.raw)
 
 
-def decode_stored(raw: msgspec.Raw) -> Stored:
+def decode_stored_object(raw: msgspec.Raw) -> StoredObject:
     meta = _bare.decode(raw).metadata
-    return Stored(
+    return StoredObject(
         key_of(meta.namespace, meta.name),
         meta.uid,
         meta.resource_version,
@@ -79,7 +80,10 @@ def decode_stored(raw: msgspec.Raw) -> Stored:
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdentity:
-    """What a cache knows of an object's incarnation; ``uid`` and ``version`` are "" where a view drops them."""
+    """Incarnation of a cached object.
+
+    ``uid`` and ``version`` are ``""`` if the view drops them.
+    """
 
     key: str
     uid: str
@@ -88,7 +92,7 @@ class ObjectIdentity:
 
 
 def identity(record: Any) -> ObjectIdentity:
-    """Of a raw object or of a view."""
+    """Return the identity of a raw object or a view."""
     if isinstance(record, dict):
         metadata = record["metadata"]
         return ObjectIdentity(
@@ -106,7 +110,7 @@ def identity(record: Any) -> ObjectIdentity:
 
 
 class RecordIndex(Generic[T]):
-    """Records by something else than their key: ``by(record)`` names the groups that it belongs to."""
+    """Index of an informer's records. ``by(record)`` returns the index values of a record."""
 
     def __init__(
         self, informer: Informer[T], by: Callable[[T], Iterable[str]], key: Callable[[T], str]
@@ -131,10 +135,10 @@ class RecordIndex(Generic[T]):
     def _remove(self, record: T) -> None:
         key = self._key(record)
         for group in self._by(record):
-            held = self._groups.get(group)
-            if held is not None:
-                held.pop(key, None)
-                if not held:
+            members = self._groups.get(group)
+            if members is not None:
+                members.pop(key, None)
+                if not members:
                     del self._groups[group]
 
     def _update(self, old: T, new: T) -> None:
@@ -142,7 +146,7 @@ class RecordIndex(Generic[T]):
         self._add(new)
 
 
-class Within(Mapping[str, T]):
+class NamespaceView(Mapping[str, T]):
     """The objects of one namespace by name: a view on a cache, without a copy."""
 
     __slots__ = ("_items", "_prefix")
@@ -164,88 +168,88 @@ class Within(Mapping[str, T]):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An answer of the server to a write. ``gone``: it is deleted or being deleted."""
+    """Response of the server to a write. ``deleted``: the object is gone or terminating."""
 
     resource: Resource
     key: str
     uid: str
     version: str
-    gone: bool = False
+    deleted: bool = False
 
 
 @dataclass(slots=True)
-class _Promise:
+class _Expectation:
     write: Written
     until: float
-    seen_gone: bool = False
+    seen_deleted: bool = False
 
 
 class Expectations:
-    """Which writes of a controller its caches do not show yet, by the key that caused them."""
+    """Writes that a controller's caches do not show yet, by the key that caused them."""
 
     def __init__(self) -> None:
         self._caches: dict[Resource, Mapping[str, Any]] = {}
-        self._open: dict[str, list[_Promise]] = {}
-        self._awaited: dict[tuple[Resource, str], list[_Promise]] = {}
+        self._open: dict[str, list[_Expectation]] = {}
+        self._awaited: dict[tuple[Resource, str], list[_Expectation]] = {}
 
     def follow(self, informer: Informer[Any]) -> None:
-        """Promises about the informer's resource are kept from now on."""
+        """Track writes to the informer's resource from now on."""
         resource = informer.resource
         self._caches[resource] = informer.items
         informer.add_handler(on_delete=lambda record: self._deleted(resource, record))
 
     def _deleted(self, resource: Resource, record: Any) -> None:
-        gone = identity(record)
-        for promise in self._awaited.get((resource, gone.key), ()):
-            if not gone.uid or promise.write.uid == gone.uid:
-                promise.seen_gone = True
+        deleted = identity(record)
+        for expectation in self._awaited.get((resource, deleted.key), ()):
+            if not deleted.uid or expectation.write.uid == deleted.uid:
+                expectation.seen_deleted = True
 
-    def promise(self, cause: str, writes: Iterable[Written], now: float) -> None:
+    def expect(self, cause: str, writes: Iterable[Written], now: float) -> None:
         for write in writes:
             if write.resource not in self._caches:
                 continue
-            promise = _Promise(write, now + PATIENCE_SECONDS)
-            self._open.setdefault(cause, []).append(promise)
-            self._awaited.setdefault((write.resource, write.key), []).append(promise)
+            expectation = _Expectation(write, now + EXPECTATION_TIMEOUT_SECONDS)
+            self._open.setdefault(cause, []).append(expectation)
+            self._awaited.setdefault((write.resource, write.key), []).append(expectation)
 
-    def settled(self, cause: str, now: float) -> bool:
-        """Whether the caches show everything that was written because of this key."""
-        pending = self._open.get(cause)
-        if pending is None:
+    def satisfied(self, cause: str, now: float) -> bool:
+        """Return whether the caches show all writes caused by this key, or their timeout passed."""
+        expectations = self._open.get(cause)
+        if expectations is None:
             return True
-        while pending:
-            promise = pending[-1]
-            if not self._kept(promise) and now < promise.until:
+        while expectations:
+            expectation = expectations[-1]
+            if not self._is_met(expectation) and now < expectation.until:
                 return False
-            self._forget(promise)
-            pending.pop()
+            self._forget(expectation)
+            expectations.pop()
         del self._open[cause]
         return True
 
-    def _forget(self, promise: _Promise) -> None:
-        place = (promise.write.resource, promise.write.key)
-        held = self._awaited.get(place, [])
-        held[:] = [other for other in held if other is not promise]
-        if not held:
-            self._awaited.pop(place, None)
+    def _forget(self, expectation: _Expectation) -> None:
+        address = (expectation.write.resource, expectation.write.key)
+        awaited = self._awaited.get(address, [])
+        awaited[:] = [other for other in awaited if other is not expectation]
+        if not awaited:
+            self._awaited.pop(address, None)
 
-    def _kept(self, promise: _Promise) -> bool:
-        write = promise.write
+    def _is_met(self, expectation: _Expectation) -> bool:
+        write = expectation.write
         record = self._caches[write.resource].get(write.key)
         if record is None:
-            return write.gone or promise.seen_gone
-        seen = identity(record)
-        if not seen.uid:  # a view that does not tell incarnations apart
-            return not write.gone
-        if seen.uid != write.uid:
-            return write.gone or promise.seen_gone or _at_least(seen.version, write.version)
-        if write.gone:
-            return seen.deleting
-        return _at_least(seen.version, write.version)
+            return write.deleted or expectation.seen_deleted
+        cached = identity(record)
+        if not cached.uid:  # a view without uid does not identify incarnations
+            return not write.deleted
+        if cached.uid != write.uid:
+            return write.deleted or expectation.seen_deleted or _at_least(cached.version, write.version)
+        if write.deleted:
+            return cached.deleting
+        return _at_least(cached.version, write.version)
 
 
-def _at_least(seen: str, written: str) -> bool:
+def _at_least(cached: str, written: str) -> bool:
     """resourceVersions are decimal numbers, on the embedded server and on Kubernetes."""
-    if seen.isdecimal() and written.isdecimal():
-        return int(seen) >= int(written)
-    return seen == written
+    if cached.isdecimal() and written.isdecimal():
+        return int(cached) >= int(written)
+    return cached == written

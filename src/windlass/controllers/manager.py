@@ -1,7 +1,8 @@
-"""All reconcilers of one control plane, on one set of informers.
+"""Reconcilers of one control plane, on one set of informers.
 
-On a real cluster kube-controller-manager looks after namespaces, garbage, quota, disruption budgets and
-nodes; embedded, Windlass does (``embedded=True``).
+On a real cluster kube-controller-manager reconciles namespaces, garbage, quota,
+disruption budgets and nodes. The embedded server has none, so Windlass does
+(``embedded=True``).
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ COMPONENT = "windlass-controllers"
 
 
 class ControllerManager:
-    """Made once per process. ``informers``: those of the process, which somebody else runs; None: its own.
+    """Reconcilers of one process, with their runners.
 
-    The informers must not have been started when the manager is made, else it gets streams of its own.
-    ``registry`` receives the figures of ``controllers.metrics``.
+    ``informers`` are those of the process, which another component runs, or ``None``
+    for own ones. They must not have been started before: otherwise the manager opens
+    its own watches. ``registry`` receives the metrics of ``controllers.metrics``.
     """
 
     def __init__(
@@ -55,34 +57,43 @@ class ControllerManager:
         embedded: bool,
         informers: SharedInformers | None = None,
         registry: CollectorRegistry | None = None,
-        beside: Collection[OtherScheduler] = (),
+        other_schedulers: Collection[OtherScheduler] = (),
         workers: int = 4,
         exporter: Exporter | None = None,
     ) -> None:
-        """``beside``: schedulers that still run; Volcano's controllers then keep jobs, groups and queues.
-        ``workers``: of each. ``exporter``: takes spans of jobs."""
+        """``other_schedulers``: schedulers that still run.
+
+        With Volcano among them its own controllers keep jobs, groups and queues.
+        ``workers``: number of workers per controller.
+        ``exporter``: receives spans of jobs.
+        """
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
         metrics = ControllerMetrics(registry or CollectorRegistry())
-        around = RunnerContext(client, self.recorder, clock, rng, metrics)
+        context = RunnerContext(client, self.recorder, clock, rng, metrics)
         self.runners = {
-            reconciler.name: ReconcilerRunner(reconciler, around, workers=workers)
-            for reconciler in _reconcilers(client, self.informers, clock, embedded, beside, exporter)
+            reconciler.name: ReconcilerRunner(reconciler, context, workers=workers)
+            for reconciler in _reconcilers(
+                client, self.informers, clock, embedded, other_schedulers, exporter
+            )
         }
 
     @property
     def synced(self) -> bool:
-        """Whether all that the reconcilers look at is known."""
+        """Return whether the caches of all reconcilers are synced."""
         return self.informers.synced
 
-    def use_workers(self, workers: int) -> None:
-        """So many keys of each controller are looked at side by side from now on."""
+    def set_workers(self, workers: int) -> None:
+        """Set the number of keys that each controller reconciles concurrently."""
         for runner in self.runners.values():
-            runner.use_workers(workers)
+            runner.set_workers(workers)
 
     async def run(self) -> None:
-        """Work until cancelled. Raises (in an exception group) what no single key is to blame for."""
+        """Work until cancelled.
+
+        Raises, in an exception group, errors that do not belong to a single key.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self.recorder.run(), name="controller events")
             if self._own_informers:
@@ -96,13 +107,14 @@ def _reconcilers(
     informers: SharedInformers,
     clock: Clock,
     embedded: bool,
-    beside: Collection[OtherScheduler],
+    other_schedulers: Collection[OtherScheduler],
     exporter: Exporter | None,
 ) -> list[Reconciler]:
-    kinds = [peer.kind for peer in beside]
+    kinds = [scheduler.kind for scheduler in other_schedulers]
     if VOLCANO in kinds:
-        return [AdoptionController(client, informers, beside=kinds)]
-    # A box serves every name; in a cluster "volcano" is Volcano's, unless Windlass was told to serve it too.
+        return [AdoptionController(client, informers, other_schedulers=kinds)]
+    # The embedded server serves every scheduler name. In a cluster "volcano" is
+    # Volcano's, unless Windlass is configured to serve it.
     placed_by = DEFAULT_SCHEDULER if embedded else SCHEDULER_NAMES[0]
     reconcilers: list[Reconciler] = [
         QueueController(informers),
@@ -112,7 +124,7 @@ def _reconcilers(
     ]
     if not embedded:
         reconcilers += [
-            AdoptionController(client, informers, beside=kinds),
+            AdoptionController(client, informers, other_schedulers=kinds),
             NormalisingController(client, informers, clock),
         ]
     if embedded:

@@ -1,4 +1,4 @@
-"""Figures of the reconcilers: ``windlass_controller_…``, by controller."""
+"""Metrics of the reconcilers: ``windlass_controller_…``, by controller."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _BY = ("controller",)
 class ControllerMetrics:
     def __init__(self, source: CollectorRegistry) -> None:
         family = MetricFactory(source, "controller")
-        self.looks = family.counter("looks_total", "Looks at one key.", _BY)
+        self.reconciles = family.counter("looks_total", "Reconciliations of one key.", _BY)
         self.writes = family.counter("writes_total", "Writes that the server accepted.", _BY)
         self.failures = family.counter(
             "failures_total",
-            "Looks that could not be finished: conflict, refused, unreachable, error.",
+            "Reconciliations that failed: conflict, refused, unreachable, error.",
             ("controller", "kind"),
         )
-        self.look_seconds = family.histogram("look_seconds", "One look with its writes.", _BY, FAST)
-        self.waiting = family.gauge("waiting_keys", "Keys that are ready and wait for a worker.", _BY)
+        self.reconcile_seconds = family.histogram(
+            "look_seconds", "Duration of one reconciliation with its writes.", _BY, FAST
+        )
+        self.waiting = family.gauge("waiting_keys", "Keys that wait for a worker.", _BY)

@@ -1,9 +1,10 @@
-"""The one loop that drives every reconciler: changes → keys → looks → effects.
+"""Runner of reconcilers: it turns changes into keys, reconciles them and executes the effects.
 
-A reconciler says which collections it watches and which keys a change concerns; it is asked to look at
-one key at a time (never twice at once), and what it answers is carried out. A key is looked at again
-after a failure (with back-off, and soon once a server serves again that did not), after a conflict, and
-when it asked for that; and it is not looked at before the caches show what its last look has written.
+A reconciler declares the collections it watches and the keys that a change affects. Its
+``reconcile`` is called for one key at a time, never twice concurrently. A key is
+reconciled again after a failure (with back-off, and soon after an outage of the
+server), after a conflict, and at the time that the reconciler requested. It is not
+reconciled before the caches show its last writes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from windlass.api.errors import StatusError
+from windlass.api.resources import Resource
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.event_correlator import ObjectRef
@@ -32,15 +34,22 @@ from windlass.kits.rng import Random
 log = logging.getLogger("windlass.controllers")
 
 CONFLICT_SECONDS = 0.02
-UNSETTLED_SECONDS = 1.0
-REMEMBERED_WORDS = 10_000
+UNSATISFIED_SECONDS = 1.0
+MAX_REMEMBERED_EVENTS = 10_000
+
+
+class Informers(Protocol):
+    """Source of informers. Each controller takes those of the kinds that it reads."""
+
+    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedCollection:
-    """A followed collection. ``keys(record)`` names what must be looked at when the record changes.
+    """Watched collection. ``keys(record)`` returns the keys to reconcile after a change.
 
-    ``matters(old, new)``: whether an update is such a change; None: every update is.
+    ``matters(old, new)`` returns whether an update affects them; ``None``: every update
+    does.
     """
 
     informer: Informer[Any]
@@ -49,7 +58,11 @@ class WatchedCollection:
 
 
 class Reconciler(Protocol):
-    """``pause_seconds``: the least time between two looks at one key that wrote something."""
+    """Decides what to do about one key.
+
+    ``pause_seconds``: minimum interval between two reconciliations of one key that
+    wrote.
+    """
 
     name: str
     pause_seconds: float
@@ -58,12 +71,12 @@ class Reconciler(Protocol):
         """The collections to follow."""
         ...
 
-    def first_keys(self) -> Iterable[str]:
-        """Keys to look at after the start whatever is there."""
+    def initial_keys(self) -> Iterable[str]:
+        """Return the keys to reconcile after the start in any case."""
         ...
 
-    async def look(self, key: str) -> Effects:
-        """Gather what is to be seen of a key, and decide. May read from the server, writes nothing."""
+    async def reconcile(self, key: str) -> Effects:
+        """Observe the object of a key and return what to do. It may read, and writes nothing."""
         ...
 
 
@@ -73,7 +86,7 @@ class EventSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
-    """What every runner shares."""
+    """Dependencies shared by all runners."""
 
     client: Client
     recorder: EventSink
@@ -85,22 +98,22 @@ class RunnerContext:
 class ReconcilerRunner:
     """One reconciler at work."""
 
-    def __init__(self, reconciler: Reconciler, around: RunnerContext, *, workers: int = 4) -> None:
+    def __init__(self, reconciler: Reconciler, context: RunnerContext, *, workers: int = 4) -> None:
         self._reconciler = reconciler
-        self._around = around
+        self._context = context
         self._workers = workers
         self._alive: set[int] = set()
         self._group: asyncio.TaskGroup | None = None
-        self._executor = EffectExecutor(around.client)
+        self._executor = EffectExecutor(context.client)
         self._backoffs: dict[str, Backoff] = {}
-        self._said: set[tuple[ObjectRef, str, str]] = set()
+        self._emitted: set[tuple[ObjectRef, str, str]] = set()
         self._wrote_at: dict[str, float] = {}
-        self.queue = WorkQueue(around.clock)
+        self.queue = WorkQueue(context.clock)
         self.expectations = Expectations()
-        metrics = around.metrics
-        self._looks = metrics.looks.labels(reconciler.name)
+        metrics = context.metrics
+        self._reconciles = metrics.reconciles.labels(reconciler.name)
         self._writes = metrics.writes.labels(reconciler.name)
-        self._look_seconds = metrics.look_seconds.labels(reconciler.name)
+        self._reconcile_seconds = metrics.reconcile_seconds.labels(reconciler.name)
         metrics.waiting.labels(reconciler.name).set_function(lambda: len(self.queue))
         self._watches = tuple(reconciler.watches())
         for watch in self._watches:
@@ -130,16 +143,16 @@ class ReconcilerRunner:
         """Work until cancelled, beginning when every followed collection is synced."""
         for watch in self._watches:
             await watch.informer.wait_synced()
-        for key in self._reconciler.first_keys():
+        for key in self._reconciler.initial_keys():
             self.queue.add(key)
-        with self._around.client.outages.followed(self._hurry):
+        with self._context.client.outages.followed(self._retry_failed):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
                 self._group = group
                 self._start_workers()
 
-    def use_workers(self, workers: int) -> None:
-        """So many keys side by side from now on; a worker that is one too many ends after its next key."""
+    def set_workers(self, workers: int) -> None:
+        """Set the number of concurrent keys. A surplus worker ends after its current key."""
         self._workers = workers
         self._start_workers()
 
@@ -155,20 +168,20 @@ class ReconcilerRunner:
             try:
                 await self._handle(key)
             except Exception:
-                # One object that a reconciler cannot cope with must not stop the others; it is told
-                # with its trace and tried again ever more rarely.
-                log.exception("%s: %s: looking failed", self.name, key)
+                # An exception in one reconciliation must not stop the others. It is
+                # logged with its trace, and the key is retried with back-off.
+                log.exception("%s: %s: reconciliation failed", self.name, key)
                 self._count_failure("error")
-                self._later(key)
+                self._requeue_with_backoff(key)
             finally:
                 self.queue.done(key)
         self._alive.discard(number)
 
     def _wait_before(self, key: str) -> float:
-        """Seconds until the key may be looked at; 0 is now."""
-        now = self._around.clock.monotonic()
-        if not self.expectations.settled(key, now):
-            return UNSETTLED_SECONDS
+        """Return the seconds until the key may be reconciled; 0: now."""
+        now = self._context.clock.monotonic()
+        if not self.expectations.satisfied(key, now):
+            return UNSATISFIED_SECONDS
         rest = self._wrote_at.get(key, now) + self._reconciler.pause_seconds - now
         if key in self._wrote_at and rest > 0:
             return rest
@@ -180,17 +193,17 @@ class ReconcilerRunner:
         if wait > 0:
             self.queue.add_after(key, wait)
             return
-        self._looks.inc()
-        begun = self._around.clock.monotonic()
+        self._reconciles.inc()
+        started = self._context.clock.monotonic()
         try:
-            effects = await self._reconciler.look(key)
+            effects = await self._reconciler.reconcile(key)
         except (StatusError, Unreachable) as problem:
-            log.warning("%s: %s: cannot look: %s", self.name, key, problem)
+            log.warning("%s: %s: cannot read: %s", self.name, key, problem)
             self._count_failure("unreachable")
-            self._later(key)
+            self._requeue_with_backoff(key)
             return
         for event in effects.events:
-            self._say(event)
+            self._emit(event)
         if not effects.stages:
             self._forget_failures(key)
             if effects.requeue_after is not None:
@@ -198,14 +211,14 @@ class ReconcilerRunner:
             return
         outcome = await self._executor.perform(effects)
         self._writes.inc(len(outcome.written))
-        now = self._around.clock.monotonic()
-        self._look_seconds.observe(now - begun)
-        self.expectations.promise(key, outcome.written, now)
+        now = self._context.clock.monotonic()
+        self._reconcile_seconds.observe(now - started)
+        self.expectations.expect(key, outcome.written, now)
         if self._reconciler.pause_seconds > 0:
             self._wrote_at[key] = now
-        self._settle(key, effects, outcome)
+        self._finish(key, effects, outcome)
 
-    def _settle(self, key: str, effects: Effects, outcome: EffectOutcome) -> None:
+    def _finish(self, key: str, effects: Effects, outcome: EffectOutcome) -> None:
         if not outcome.failures:
             self._forget_failures(key)
             if effects.requeue_after is not None:
@@ -214,49 +227,49 @@ class ReconcilerRunner:
         for failure in outcome.failures:
             kind = "conflict" if failure.conflict else "refused" if failure.refused else "unreachable"
             self._count_failure(kind)
-            self._tell(key, effects, failure)
+            self._report(key, effects, failure)
         if all(failure.conflict for failure in outcome.failures):
             self.queue.add_after(key, CONFLICT_SECONDS)
         else:
-            self._later(key)
+            self._requeue_with_backoff(key)
 
-    def _tell(self, key: str, effects: Effects, failure: Failure) -> None:
+    def _report(self, key: str, effects: Effects, failure: Failure) -> None:
         if failure.conflict:
             return
         what = type(failure.action).__name__.lower()
         log.warning("%s: %s: cannot %s: %s", self.name, key, what, failure.message)
         if failure.refused and effects.about is not None:
             verb = "FailedCreate" if isinstance(failure.action, Create) else "FailedUpdate"
-            self._say(EmitEvent(effects.about, "Warning", verb, f"Error: {failure.message}", lasting=True))
+            self._emit(EmitEvent(effects.about, "Warning", verb, f"Error: {failure.message}", lasting=True))
 
-    def _say(self, event: EmitEvent) -> None:
-        """What lasts is said once, what happens is said each time."""
+    def _emit(self, event: EmitEvent) -> None:
+        """Emit a lasting event once, and any other event each time."""
         if event.lasting:
-            words = (_timeless(event.about), event.reason, event.message)
-            if words in self._said:
+            key_of_event = (_timeless(event.about), event.reason, event.message)
+            if key_of_event in self._emitted:
                 return
-            if len(self._said) > REMEMBERED_WORDS:
-                self._said.clear()
-            self._said.add(words)
-        self._around.recorder.event(event.about, event.type, event.reason, event.message)
+            if len(self._emitted) > MAX_REMEMBERED_EVENTS:
+                self._emitted.clear()
+            self._emitted.add(key_of_event)
+        self._context.recorder.event(event.about, event.type, event.reason, event.message)
 
     def _count_failure(self, kind: str) -> None:
-        self._around.metrics.failures.labels(self.name, kind).inc()
+        self._context.metrics.failures.labels(self.name, kind).inc()
 
-    def _later(self, key: str) -> None:
+    def _requeue_with_backoff(self, key: str) -> None:
         backoff = self._backoffs.get(key)
         if backoff is None:
-            backoff = self._backoffs[key] = Backoff(self._around.rng, 0.1, 2.0, 60.0, 0.2)
+            backoff = self._backoffs[key] = Backoff(self._context.rng, 0.1, 2.0, 60.0, 0.2)
         self.queue.add_after(key, backoff.next())
 
     def _forget_failures(self, key: str) -> None:
         self._backoffs.pop(key, None)
 
-    def _hurry(self) -> None:
-        """The server serves again: what failed is looked at again soon."""
+    def _retry_failed(self) -> None:
+        """Retry failed keys soon, after the server became available again."""
         for key, backoff in self._backoffs.items():
             backoff.reset()
-            self.queue.add_after(key, SPREAD_SECONDS * self._around.rng.random())
+            self.queue.add_after(key, SPREAD_SECONDS * self._context.rng.random())
 
 
 def _timeless(ref: ObjectRef) -> ObjectRef:

@@ -1,4 +1,4 @@
-"""Volcano's Commands, as the reconcilers of what they target see them."""
+"""Volcano's Commands, for the reconcilers of their targets."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Json = dict[str, Any]
 
 
 def key_of(command: Json) -> str:
-    """Its own."""
+    """Return the key of the Command itself."""
     return f"{command['metadata'].get('namespace', '')}/{command['metadata']['name']}"
 
 
 def oldest_first(commands: Iterable[Json]) -> tuple[Json, ...]:
-    """In the order in which they are obeyed."""
+    """Return the Commands in the order of execution."""
     return tuple(sorted(commands, key=_age))
 
 
 def discard(command: Json) -> Delete:
-    """One that was obeyed."""
+    """Return the deletion of an executed Command."""
     metadata = command["metadata"]
     return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))
 
 
 def discarded(commands: Sequence[Json]) -> Effects:
-    """Those whose target does not exist have nothing to do."""
+    """Delete the Commands of a target that does not exist."""
     return Effects(stages=(tuple(discard(command) for command in commands),) if commands else ())
 
 

@@ -1,8 +1,8 @@
-"""The work queue of a controller: keys wait once, are worked on by one worker at a time, and can come later.
+"""Work queue of a controller, with delays.
 
-The rules are client-go's: a key that is added while it waits is not added twice; one that is added
-while it is being worked on waits again when that is done. A delayed key that is due earlier wins over
-the same key due later. Time comes from a :class:`~windlass.kits.clock.Clock`.
+The rules are client-go's. A key that waits is not added twice. A key added while a
+worker processes it waits again afterwards. An earlier delay of a key replaces a later
+one. Time comes from a :class:`~windlass.kits.clock.Clock`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WorkQueue:
             self._something.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Add the key in ``seconds``, unless it is added sooner by somebody else."""
+        """Add the key after ``seconds``, unless it is added earlier."""
         if seconds <= 0:
             self.add(key)
             return
@@ -61,7 +61,7 @@ class WorkQueue:
             self._alarm.set()
 
     async def get(self) -> str:
-        """The next key; it must be given back by :meth:`done`."""
+        """Return the next key. The caller must return it with :meth:`done`."""
         while not self._ready:
             self._something.clear()
             await self._something.wait()
@@ -77,7 +77,7 @@ class WorkQueue:
             self.add(key)
 
     async def run_timers(self) -> None:
-        """Move delayed keys to the ready ones when their time comes. Runs until cancelled."""
+        """Make delayed keys ready when they are due. Runs until cancelled."""
         while True:
             self._release_due()
             if not self._timers:
@@ -91,5 +91,5 @@ class WorkQueue:
         now = self._clock.monotonic()
         while self._timers and self._timers[0][0] <= now:
             due, _, key = heapq.heappop(self._timers)
-            if self._due.get(key) == due:  # else an older wish that was overtaken
+            if self._due.get(key) == due:  # otherwise replaced by an earlier delay
                 self.add(key)

@@ -39,7 +39,7 @@ def test_one_look_creates_one_batch() -> None:
     world = admitted(task("ps", 1), task("worker", 9))
     sizes = []
     while True:
-        world.look()
+        world.reconcile()
         created = len(world.last.creates)
         if not world.last.stages:
             break
@@ -52,7 +52,7 @@ def test_one_look_creates_one_batch() -> None:
 def test_pods_that_start_between_two_batches_are_counted() -> None:
     world = admitted(task("worker", 10))
     while not world.pods():
-        world.look()
+        world.reconcile()
     world.run()
     world.settle()
     assert len(world.pods()) == 10
@@ -66,7 +66,7 @@ def test_a_gang_that_can_never_run_gets_one_batch() -> None:
     assert len(world.pods()) == 4
     assert world.phase == "Pending"
     judged(world, Reason.INSUFFICIENT_RESOURCES)  # a node came
-    world.look()
+    world.reconcile()
     assert len(world.pods()) == 8
     judged(world, Reason.EXCEEDS_EVERY_NODE)  # and went
     world.settle()

@@ -65,16 +65,16 @@ def manifest(policies: list[Json]) -> Json:
 
 def play(world: World, event: tuple[str, Any]) -> None:
     """One thing that somebody else does. What is not possible now is passed over."""
-    what, how = event
+    event, how = event
     pods = world.pods()
-    name = pods[how] if isinstance(how, int) and what != "scale" and how < len(pods) else ""
-    match what:
+    name = pods[how] if isinstance(how, int) and event != "scale" and how < len(pods) else ""
+    match event:
         case "admit" if world.group is not None:
             world.admit(how)
         case "run" if name and world.pod(name)["status"]["phase"] == "Pending":
             world.run(name)
         case "succeed" | "fail" if name and world.pod(name)["status"]["phase"] == "Running":
-            world.end(name, 1 if what == "fail" else 0)
+            world.end(name, 1 if event == "fail" else 0)
         case "take" if name:
             world.take_away(name)
         case "gone":

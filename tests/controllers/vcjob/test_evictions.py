@@ -12,7 +12,7 @@ from windlass.api.resources import POD_GROUPS, PODS, VOLCANO_JOBS
 def test_a_pod_that_was_taken_away_is_an_eviction() -> None:
     world = started(policies=[{"event": "PodEvicted", "action": "RestartJob"}])
     world.take_away("train-worker-1")
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
     assert world.status["state"]["reason"] == "PodEvicted"
 
@@ -42,7 +42,7 @@ def test_what_a_suspended_job_attained_stands_on_its_next_group() -> None:
 def test_what_is_written_on_a_group_as_it_goes_is_seen_before_it_goes() -> None:
     world = started(policies=[{"event": "PodEvicted", "action": "RestartJob"}])
     world.take_away("train-worker-1")
-    decided = asyncio.run(world.controller.look(KEY))
+    decided = asyncio.run(world.controller.reconcile(KEY))
     world.api.change(POD_GROUPS, world.group_key, metadata={"annotations": ATTAINED})
     outcome = asyncio.run(world.executor.perform(decided))
     assert [failure.conflict for failure in outcome.failures] == [True]
@@ -77,7 +77,7 @@ def test_an_eviction_in_grace_counts_when_the_pod_is_gone() -> None:
     world.settle()
     assert (world.phase, world.status["terminating"]) == ("Running", 1)
     world.take_away("train-worker-1")
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
 
 
@@ -102,7 +102,7 @@ def test_an_eviction_can_be_answered_later() -> None:
     world.settle()
     assert world.phase == "Pending"
     world.pass_time(1)
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
     assert "timer/train-worker-1" not in world.status["controlledResources"]
 
@@ -131,7 +131,7 @@ def test_pending_for_too_long() -> None:
     world.settle()
     assert world.phase == "Pending"
     world.pass_time(1)
-    world.look()
+    world.reconcile()
     assert world.phase == "Terminating"
 
 
@@ -153,5 +153,5 @@ def test_a_failure_can_be_answered_later() -> None:
     world.settle()
     assert (world.phase, world.last.requeue_after) == ("Running", 30)
     world.pass_time(30)
-    world.look()
+    world.reconcile()
     assert world.phase == "Aborting"

@@ -150,7 +150,7 @@ def test_restart_of_the_whole_job() -> None:
     old_group = world.group
     assert old_group is not None
     world.end("train-worker-1", 137)
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
     assert (world.status["version"], world.status["retryCount"]) == (1, 1)
     assert world.status["state"]["reason"] == "PodFailed"
@@ -232,7 +232,7 @@ def test_a_failure_during_a_partial_restart_widens_it() -> None:
     world = started(policies=[{"event": "PodFailed", "action": "RestartPod"}])
     world.run()
     world.end("train-worker-0", 1)
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
     world.end("train-worker-1", 1)
     world.converge()
@@ -274,7 +274,7 @@ def test_the_tasks_policies_go_before_the_jobs() -> None:
     )
     world.start()
     world.end("train-worker-0", 1)
-    world.look()
+    world.reconcile()
     assert world.phase == "Aborting"
 
 
@@ -284,7 +284,7 @@ def test_policy_by_exit_code() -> None:
     world.settle()
     assert world.phase == "Running"
     world.end("train-worker-1", 7)
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
 
 
@@ -293,7 +293,7 @@ def test_task_completed() -> None:
     world = World(job(task("master", 1, policies=policies), task("worker", 2)))
     world.start()
     world.end("train-master-0")
-    world.look()
+    world.reconcile()
     assert world.phase == "Completing"
     world.converge()
     assert world.phase == "Completed"
@@ -306,7 +306,7 @@ def test_an_end_in_success_goes_before_a_failure_of_the_same_second() -> None:
     world.start()
     world.end("train-worker-0", 1)
     world.end("train-master-0")
-    world.look()
+    world.reconcile()
     assert world.phase == "Completing"
 
 
@@ -315,14 +315,14 @@ def test_task_failed_after_too_many_container_restarts() -> None:
     for name, count in (("train-worker-0", 1), ("train-worker-1", 1), ("train-worker-2", 1)):
         statuses = [{"name": "main", "restartCount": count}]
         world.api.change(PODS, f"default/{name}", status={"containerStatuses": statuses})
-    world.look()
+    world.reconcile()
     assert world.phase == "Terminating"
 
 
 def test_the_group_runs_only_in_part() -> None:
     world = started(policies=[{"event": "Unknown", "action": "RestartJob"}])
     world.admit("Unknown")
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
 
 
@@ -341,7 +341,7 @@ def test_a_command_ends_the_job(action: str, during: str, after: str) -> None:
     world = started()
     world.end("train-worker-0")
     world.command(action)
-    world.look()
+    world.reconcile()
     assert world.phase == during
     world.converge()
     assert world.phase == after
@@ -373,7 +373,7 @@ def test_abort_and_resume() -> None:
 def test_resume_while_still_aborting() -> None:
     world = started()
     world.command("AbortJob", "a")
-    world.look()
+    world.reconcile()
     world.pass_time(1)
     world.command("ResumeJob", "b")
     world.converge()
@@ -393,10 +393,10 @@ def test_commands_are_carried_out_in_order() -> None:
     world.command("AbortJob", "first")
     world.pass_time(1)
     world.command("ResumeJob", "second")
-    world.look()
+    world.reconcile()
     assert world.phase == "Aborting"
     assert [c["metadata"]["name"] for c in world.api.objects(COMMANDS)] == ["second"]
-    world.look()
+    world.reconcile()
     assert world.phase == "Restarting"
     assert world.api.objects(COMMANDS) == []
 
@@ -427,14 +427,14 @@ def test_a_command_that_cannot_be_removed_is_carried_out_once() -> None:
     world.api.reject = keep_commands
     world.command("RestartJob")
     for _ in range(3):
-        world.look()
+        world.reconcile()
         world.api.finish_deletions()
         if world.group is not None:
             world.admit()
     assert world.phase == "Pending"
-    world.look()
+    world.reconcile()
     world.run()
-    world.look()
+    world.reconcile()
     assert world.phase == "Running"
     assert (world.status["version"], world.status["retryCount"]) == (1, 1)
 
@@ -442,7 +442,7 @@ def test_a_command_that_cannot_be_removed_is_carried_out_once() -> None:
 def test_abort_while_restarting() -> None:
     world = started(policies=RESTART_ON_FAILURE)
     world.end("train-worker-0", 1)
-    world.look()
+    world.reconcile()
     world.command("AbortJob")
     world.converge()
     assert world.phase == "Aborted"
@@ -573,19 +573,19 @@ def test_why_the_gang_waits_is_told_on_the_job(phase: str) -> None:
     world.settle()
     waits = {"type": "Unschedulable", "status": "True", "message": "4 GPUs are free, 8 are needed"}
     world.api.change(POD_GROUPS, world.group_key, status={"phase": phase, "conditions": [waits]})
-    world.look()
+    world.reconcile()
     told = [said for said in world.words.said if said[2] == "PodGroupPending"]
     assert [(name, kind) for name, kind, *_ in told] == [("train", "Warning")]
     assert told[0][3].endswith(": 4 GPUs are free, 8 are needed")
     done = [{**waits, "status": "False"}, {"type": "Scheduled", "status": "True", "message": "ready"}]
     world.api.change(POD_GROUPS, world.group_key, status={"phase": "Running", "conditions": done})
-    world.look()
+    world.reconcile()
     assert [said for said in world.words.said if said[2] == "PodGroupPending"] == told
 
 
 def test_a_spec_that_cannot_be_read_is_told() -> None:
     world = World(job(policies=[{"event": "PodFailed", "action": "RestartJob", "timeout": "soon"}]))
-    world.look()
+    world.reconcile()
     assert world.words.reasons() == ["InvalidJob"]
     assert world.phase == ""
 
@@ -601,7 +601,7 @@ def test_the_status_is_true_while_pods_are_refused() -> None:
 
     world.api.reject = quota
     for _ in range(4):
-        world.look()
+        world.reconcile()
     assert world.pods() == ["train-worker-0", "train-worker-1"]
     assert world.status["pending"] == 2
     assert world.status["controlledResources"]["pods/worker"] == "0-1"
@@ -620,7 +620,7 @@ def test_time_to_live() -> None:
     world.settle()
     assert (world.phase, world.last.requeue_after) == ("Completed", 60)
     world.pass_time(60)
-    world.look()
+    world.reconcile()
     assert world.api.log[-1] == ("delete", "jobs", "default/train")
     assert world.job["metadata"]["finalizers"] == ["foregroundDeletion"]
 

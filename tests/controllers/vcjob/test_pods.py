@@ -9,7 +9,7 @@ from jobworld import job, task
 
 from windlass.controllers.vcjob import pods
 from windlass.controllers.vcjob.plugins import svc
-from windlass.controllers.vcjob.plugins.place import parse_flags
+from windlass.controllers.vcjob.plugins.position import parse_flags
 from windlass.controllers.vcjob.spec import JobSpec, read
 from windlass.controllers.vcjob.status import JobState
 

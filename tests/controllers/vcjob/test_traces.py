@@ -109,7 +109,7 @@ def test_one_of_the_same_name_is_another_job() -> None:
     world = watched(kept)
     world.settle()
     world.api.remove(VOLCANO_JOBS, KEY)
-    world.look()
+    world.reconcile()
     world.api.put(VOLCANO_JOBS, {**job(task("worker", 2)), "metadata": {"name": "train", "uid": "second"}})
     world.settle()
     assert kept.names() == ["group created", "group created"]

@@ -47,5 +47,5 @@ def restarts(jobs: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
 
 
 def _starts_over(job: spec.JobSpec, task: str) -> bool:
-    evicted = policies.Happening(policies.POD_EVICTED, 0.0, task, job.pod_name(task, 0))
+    evicted = policies.JobEvent(policies.POD_EVICTED, 0.0, task, job.pod_name(task, 0))
     return any(answer.action is JobTrigger.RESTART for answer in policies.policy_actions(job, [evicted]))

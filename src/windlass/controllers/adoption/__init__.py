@@ -1,1 +1,1 @@
-"""Gangs of Volcano's queues, handed over to Windlass and back."""
+"""Adoption of gangs from Volcano and KAI queue by queue, and their release."""

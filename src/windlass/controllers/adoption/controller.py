@@ -1,11 +1,14 @@
-"""The reconciler of adopted gangs. Keys are ``NAMESPACE/NAME`` of PodGroups, ``kai:NAMESPACE/NAME`` of KAI's, and
-:data:`LEFT`: what is still marked as handed over by KAI when that runs no more."""
+"""Reconciler of adopted gangs.
+
+Keys are ``NAMESPACE/NAME`` of Volcano's PodGroups, ``kai:NAMESPACE/NAME`` of KAI's, and
+:data:`RELEASE_KEY`, which releases all PodGroups of KAI after KAI was removed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,59 +29,61 @@ from windlass.api.views import (
 )
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.adoption.step import KEEPS_CARDS, adopted, step
+from windlass.controllers.adoption.reconcile import RESERVES_DEVICES, adopted, reconcile
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.model.cluster.ownership import KAI, VOLCANO, keeps_devices
 from windlass.model.groups.podgroups import kai_group_name
 
-LEFT = "kai"
+RELEASE_KEY = "kai"
 _PREFIX = "kai:"
 
 
-class AdoptionInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
 class SharingPod(msgspec.Struct, frozen=True):
-    """A pod of KAI that asks for a part of a card. ``group``: the key of its PodGroup."""
+    """Pod of KAI that requests a device share. ``group``: key of its PodGroup."""
 
     key: str
     group: str
 
 
 def decode_sharer(raw: msgspec.Raw) -> SharingPod | None:
-    """``None`` for every other pod: nothing is kept of it."""
+    """Decode a pod that requests a device share. Other pods return ``None`` and are not cached."""
     pod = decode_pod(raw)
     name = kai_group_name(pod)
     return SharingPod(pod.key, f"{pod.namespace}/{name}") if name and keeps_devices(pod.annotations) else None
 
 
 class AdoptionController:
-    """``beside``: the kinds of schedulers that still run. Without KAI among them its PodGroups are not followed: nobody
-    marks them any more, and those that are marked lose the mark once."""
+    """Marks gangs of adopted queues so that the other scheduler ignores them.
+
+    ``other_schedulers`` lists the kinds of schedulers that still run. Without KAI its
+    PodGroups are not followed. PodGroups that are still marked lose the mark once, at
+    the start.
+    """
 
     name = "adoption"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: AdoptionInformers, *, beside: Collection[str]) -> None:
+    def __init__(self, client: Client, informers: Informers, *, other_schedulers: Collection[str]) -> None:
         self._client = client
         self._sharing: Counter[str] = Counter()
-        """Groups of KAI whose pods ask for parts of cards."""
+        """Number of pods with device shares per PodGroup of KAI."""
         volcano = _Side(informers, (POD_GROUPS, decode_pod_group), (QUEUES, decode_queue))
-        self._sides = {"": (volcano, VOLCANO in beside)}
+        self._sides = {"": (volcano, VOLCANO in other_schedulers)}
         self._sharers: Informer[SharingPod] | None = None
-        if KAI in beside:
+        if KAI in other_schedulers:
             kai = _Side(
                 informers, (KAI_POD_GROUPS, decode_kai_pod_group), (KAI_QUEUES, decode_kai_queue), _PREFIX
             )
             self._sides[_PREFIX] = (kai, True)
             self._sharers = informers.informer(PODS, decode=decode_sharer)
             self._sharers.add_handler(
-                lambda pod: self._count(None, pod), self._count, lambda pod: self._count(pod, None)
+                lambda pod: self._count_pod(None, pod),
+                self._count_pod,
+                lambda pod: self._count_pod(pod, None),
             )
 
-    def _count(self, old: SharingPod | None, new: SharingPod | None) -> None:
+    def _count_pod(self, old: SharingPod | None, new: SharingPod | None) -> None:
         for pod, by in ((old, -1), (new, 1)):
             if pod is not None:
                 self._sharing[pod.group] += by
@@ -93,26 +98,28 @@ class AdoptionController:
                 self._sharers, lambda pod: (_PREFIX + pod.group,), lambda old, new: old != new
             )
 
-    def first_keys(self) -> Iterable[str]:
-        return () if _PREFIX in self._sides else (LEFT,)
+    def initial_keys(self) -> Iterable[str]:
+        return () if _PREFIX in self._sides else (RELEASE_KEY,)
 
-    async def look(self, key: str) -> Effects:
-        if key == LEFT:
-            return await self._left()
-        side, beside = self._sides[_PREFIX if key.startswith(_PREFIX) else ""]
+    async def reconcile(self, key: str) -> Effects:
+        if key == RELEASE_KEY:
+            return await self._release_all()
+        side, coexists = self._sides[_PREFIX if key.startswith(_PREFIX) else ""]
         group = side.groups.items.get(key.removeprefix(_PREFIX))
         if group is None:
             return NOTHING
-        stays = self._stays(group) if isinstance(group, KaiPodGroup) else ""
-        return step(group, side.queues.items.get(group.queue), beside=beside, stays=stays)
+        kept_reason = self._kept_reason(group) if isinstance(group, KaiPodGroup) else ""
+        return reconcile(
+            group, side.queues.items.get(group.queue), coexists=coexists, kept_reason=kept_reason
+        )
 
-    def _stays(self, group: KaiPodGroup) -> str:
-        """Why a gang of KAI is not handed over."""
+    def _kept_reason(self, group: KaiPodGroup) -> str:
+        """Return why a gang of KAI is not adopted; ``""`` if it may be."""
         if group.pool and not group.adopted:
             return f"it belongs to the shard {group.pool}"
-        return KEEPS_CARDS if self._sharing[group.key] else ""
+        return RESERVES_DEVICES if self._sharing[group.key] else ""
 
-    async def _left(self) -> Effects:
+    async def _release_all(self) -> Effects:
         """Take the mark off the groups of KAI that still have it."""
         try:
             found = await self._client.list(KAI_POD_GROUPS, labels=f"{NODE_POOL_KAI}={ADOPTED_POOL}")
@@ -120,18 +127,18 @@ class AdoptionController:
             if error.code == 404:
                 return NOTHING  # the cluster has no such kind
             raise
-        steps = [step(decode_kai_pod_group(encode(obj)), None, beside=False) for obj in found.items]
+        steps = [reconcile(decode_kai_pod_group(encode(obj)), None, coexists=False) for obj in found.items]
         actions = tuple(action for one in steps for action in one.actions())
         events = tuple(event for one in steps for event in one.events)
         return Effects(stages=(actions,), events=events) if actions else NOTHING
 
 
 class _Side:
-    """PodGroups and queues of one API. ``prefix``: what the keys of its groups begin with."""
+    """PodGroups and queues of one API. ``prefix``: prefix of the keys of its groups."""
 
     def __init__(
         self,
-        informers: AdoptionInformers,
+        informers: Informers,
         groups: tuple[Resource, Callable[[msgspec.Raw], Any]],
         queues: tuple[Resource, Callable[[msgspec.Raw], Any]],
         prefix: str = "",
@@ -147,5 +154,5 @@ class _Side:
         )
 
     def _groups_of(self, queue: QueueObject | KaiQueue) -> Iterable[str]:
-        mine = (group for group in self.groups.items.values() if group.queue == queue.name)
-        return [self._prefix + group.key for group in mine]
+        members = (group for group in self.groups.items.values() if group.queue == queue.name)
+        return [self._prefix + group.key for group in members]

@@ -1,1 +1,1 @@
-"""ResourceClaims of pods: made of their templates, given back when their pods have ended."""
+"""ResourceClaims of pods: created from templates, deallocated when their pods finished."""

@@ -1,38 +1,41 @@
-"""The reconciler of claims for devices. Keys are ``pod:NAMESPACE/NAME``, ``claim:NAMESPACE/NAME`` and ``class:``."""
+"""Reconciler of ResourceClaims.
+
+Keys are ``pod:NAMESPACE/NAME``, ``claim:NAMESPACE/NAME`` and ``class:``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from windlass.api.resources import (
     DEVICE_CLASSES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
-    Resource,
 )
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.deviceclaims.step import GPU_CLASS, claim_step, class_step, pod_step
+from windlass.controllers.deviceclaims.reconcile import (
+    GPU_CLASS,
+    reconcile_claim,
+    reconcile_class,
+    reconcile_pod,
+)
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import RecordIndex, Within
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.expectations import NamespaceView, RecordIndex
+from windlass.controllers.runner import Informers, WatchedCollection
 
 Json = dict[str, Any]
 _CLASS = "class:"
-
-
-class DeviceClaimInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
 class DeviceClaimController:
     name = "deviceclaims"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: DeviceClaimInformers) -> None:
+    def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._claims: Informer[Json] = informers.informer(RESOURCE_CLAIMS)
@@ -49,26 +52,31 @@ class DeviceClaimController:
             WatchedCollection(self._classes, lambda found: [_CLASS] if _name(found) == GPU_CLASS else []),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return (_CLASS,)
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         kind, _, place = key.partition(":")
         if kind == "class":
-            return class_step(GPU_CLASS in self._classes.items)
+            return reconcile_class(GPU_CLASS in self._classes.items)
         namespace, _, name = place.partition("/")
         if kind == "claim":
             claim = self._claims.items.get(place)
-            return claim_step(claim, self._living(claim)) if claim is not None else NOTHING
+            return reconcile_claim(claim, self._running(claim)) if claim is not None else NOTHING
         if place not in self._pods.items:
             return NOTHING
         pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
         if pod is None:
             return NOTHING
-        return pod_step(pod, Within(self._templates.items, namespace), Within(self._claims.items, namespace))
+        return reconcile_pod(
+            pod, NamespaceView(self._templates.items, namespace), NamespaceView(self._claims.items, namespace)
+        )
 
-    def _living(self, claim: Json) -> dict[str, bool]:
-        """Of the pods that a claim is reserved for: whether they have not ended; those that are gone are not in it."""
+    def _running(self, claim: Json) -> dict[str, bool]:
+        """Return for each existing pod that the claim is reserved for whether it is unfinished.
+
+        Keys are UIDs. Pods that do not exist are absent.
+        """
         reserved = (claim.get("status") or {}).get("reservedFor") or ()
         users = (pod for one in reserved for pod in self._by_uid.get(one.get("uid", "")).values())
         return {pod.uid: not pod.finished for pod in users}
@@ -98,9 +106,9 @@ def _name(obj: Json) -> str:
 
 def _claims_of(pod: Pod) -> Iterable[str]:
     """The claims that a pod uses, by key."""
-    made = dict(pod.claim_names)
+    claim_names = dict(pod.claim_names)
     for one in pod.shape.claims:
-        name = one.claim or made.get(one.name, "")
+        name = one.claim or claim_names.get(one.name, "")
         if name:
             yield f"{pod.namespace}/{name}"
 

@@ -1,32 +1,28 @@
-"""The reconciler of PodDisruptionBudgets: it counts a budget's pods when they change. Keys are ``NAMESPACE/NAME``."""
+"""Reconciler of PodDisruptionBudgets: it counts their pods. Keys are ``NAMESPACE/NAME``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from windlass.api import selectors
-from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
+from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.informers import Informer
-from windlass.controllers.disruption.step import step
+from windlass.controllers.disruption.reconcile import reconcile
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.expectations import RecordIndex
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
-
-
-class DisruptionInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
 class DisruptionController:
     name = "disruption"
     pause_seconds = 0.2
 
-    def __init__(self, informers: DisruptionInformers, clock: Clock) -> None:
+    def __init__(self, informers: Informers, clock: Clock) -> None:
         self._clock = clock
         self._budgets: Informer[Json] = informers.informer(POD_DISRUPTION_BUDGETS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
@@ -39,24 +35,27 @@ class DisruptionController:
             WatchedCollection(self._pods, self._keys_of_pod, _counts_otherwise),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
     def _keys_of_pod(self, pod: Pod) -> Iterable[str]:
         budgets = self._budgets_in.get(pod.namespace)
         return [key for key, budget in budgets.items() if _selects(budget, pod)]
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         budget = self._budgets.items.get(key)
         if budget is None:
             return NOTHING
         namespace = budget["metadata"]["namespace"]
         pods = [pod for pod in self._pods_in.get(namespace).values() if _selects(budget, pod)]
-        return step(budget, sorted(pods, key=lambda pod: pod.name), self._clock.now())
+        return reconcile(budget, sorted(pods, key=lambda pod: pod.name), self._clock.now())
 
 
 def _selects(budget: Json, pod: Pod) -> bool:
-    """A budget without a selector selects nothing, one with an empty selector every pod of its namespace."""
+    """Return whether a budget selects a pod of its namespace.
+
+    A budget without a selector selects no pod. An empty selector selects every pod.
+    """
     selector = selectors.from_object((budget.get("spec") or {}).get("selector"))
     return selector is not None and selector.matches(pod.labels)
 

@@ -1,29 +1,23 @@
-"""The garbage collector: what it follows, and how it judges owners. Keys are uids."""
+"""Garbage collector: the objects it follows, and the state of their owners. Keys are UIDs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
 
-from windlass.api.resources import Resource
 from windlass.api.views import OwnerReference
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.garbage.graph import COLLECTED, Graph, Item, ItemDecoder, owner_resource
-from windlass.controllers.garbage.step import OwnersSnapshot, step
-from windlass.controllers.runner import WatchedCollection
-
-
-class GarbageInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+from windlass.controllers.garbage.reconcile import OwnersSnapshot, reconcile
+from windlass.controllers.runner import Informers, WatchedCollection
 
 
 class GarbageController:
     name = "garbage"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: GarbageInformers) -> None:
+    def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self.graph = Graph()
         self._informers: list[Informer[Item]] = []
@@ -33,12 +27,14 @@ class GarbageController:
             self._informers.append(informer)
 
     def watches(self) -> Iterable[WatchedCollection]:
-        return [WatchedCollection(informer, self.graph.concerned, _matters) for informer in self._informers]
+        return [
+            WatchedCollection(informer, self.graph.affected_keys, _matters) for informer in self._informers
+        ]
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         item = self.graph.get(key)
         if item is None or not (item.owners or item.deleted):
             return NOTHING
@@ -46,31 +42,31 @@ class GarbageController:
         waiting: list[OwnerReference] = []
         absent: list[OwnerReference] = []
         for owner in item.owners if not item.deleted else ():
-            judged = await self._judge(item, owner)
-            (solid if judged == "solid" else waiting if judged == "waiting" else absent).append(owner)
+            verdict = await self._classify(item, owner)
+            (solid if verdict == "solid" else waiting if verdict == "waiting" else absent).append(owner)
         dependents = tuple(self.graph.dependents(item.uid)) if item.deleted or not solid else ()
-        return step(item, OwnersSnapshot(tuple(solid), tuple(waiting), tuple(absent), dependents))
+        return reconcile(item, OwnersSnapshot(tuple(solid), tuple(waiting), tuple(absent), dependents))
 
-    async def _judge(self, item: Item, owner: OwnerReference) -> str:
-        """``solid``, ``waiting`` or ``absent``. Absence in the caches is confirmed by the server.
+    async def _classify(self, item: Item, owner: OwnerReference) -> str:
+        """Return ``solid``, ``waiting`` or ``absent``. The server confirms absence.
 
-        An owner of a kind that is not served, or a namespaced one of a cluster-wide object, cannot be
-        judged: it counts as solid, since nothing is deleted on a guess.
+        An owner is solid if its kind is not served, or if it is namespaced and the
+        dependent is cluster-wide: nothing is deleted on a guess.
         """
         resource = owner_resource(owner)
         if resource is None or (resource.namespaced and not item.namespace):
             return "solid"
-        held = self.graph.get(owner.uid)
-        if held is not None and held.resource == resource and self._reachable(item, held):
-            return "waiting" if held.waits_for_dependents else "solid"
-        if held is None and self.graph.is_gone(owner.uid):
+        cached = self.graph.get(owner.uid)
+        if cached is not None and cached.resource == resource and self._reachable(item, cached):
+            return "waiting" if cached.waits_for_dependents else "solid"
+        if cached is None and self.graph.is_absent(owner.uid):
             return "absent"
         namespace = item.namespace if resource.namespaced else None
         found = await self._client.find(resource, owner.name, namespace)
         if found is not None and found["metadata"].get("uid") == owner.uid:
             return "solid"
-        if held is None:
-            self.graph.remember_gone(owner.uid)
+        if cached is None:
+            self.graph.remember_absent(owner.uid)
         return "absent"
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Who owns whom, over every kind that is served: objects by uid, and dependents by owner."""
+"""Ownership graph over every served kind: objects by UID, and dependents by owner."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 COLLECTED: tuple[Resource, ...] = tuple(r for r in ALL if r not in ALIASES and r not in (EVENTS, EVENTS_V1))
 """Kinds that own or are owned. Events are left to their time to live, as in Kubernetes."""
-_REMEMBERED_ABSENT = 5_000
+MAX_REMEMBERED_ABSENT = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The part of an object that garbage collection looks at."""
+    """Fields of an object that garbage collection reads."""
 
     resource: Resource
     namespace: str
@@ -74,12 +74,12 @@ class ItemDecoder:
 
 
 class Graph:
-    """Kept up by the informers' changes. ``gone`` remembers uids that were seen to go."""
+    """Ownership graph, updated by the informers. It remembers the UIDs of deleted objects."""
 
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
         self._dependents: dict[str, set[str]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._absent: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -90,18 +90,18 @@ class Graph:
     def dependents(self, uid: str) -> list[Item]:
         return [self._items[child] for child in sorted(self._dependents.get(uid, ()))]
 
-    def is_gone(self, uid: str) -> bool:
-        return uid in self._gone
+    def is_absent(self, uid: str) -> bool:
+        return uid in self._absent
 
-    def remember_gone(self, uid: str) -> None:
-        self._gone[uid] = None
-        self._gone.move_to_end(uid)
-        if len(self._gone) > _REMEMBERED_ABSENT:
-            self._gone.popitem(last=False)
+    def remember_absent(self, uid: str) -> None:
+        self._absent[uid] = None
+        self._absent.move_to_end(uid)
+        if len(self._absent) > MAX_REMEMBERED_ABSENT:
+            self._absent.popitem(last=False)
 
     def add(self, item: Item) -> None:
         self._items[item.uid] = item
-        self._gone.pop(item.uid, None)
+        self._absent.pop(item.uid, None)
         for owner in item.owners:
             self._dependents.setdefault(owner.uid, set()).add(item.uid)
 
@@ -112,7 +112,7 @@ class Graph:
     def remove(self, item: Item) -> None:
         self._unlink(item)
         self._items.pop(item.uid, None)
-        self.remember_gone(item.uid)
+        self.remember_absent(item.uid)
 
     def _unlink(self, item: Item) -> None:
         for owner in item.owners:
@@ -122,14 +122,14 @@ class Graph:
                 if not children:
                     del self._dependents[owner.uid]
 
-    def concerned(self, item: Item) -> Iterable[str]:
-        """The uids to look at when this item came, went or changed."""
+    def affected_keys(self, item: Item) -> Iterable[str]:
+        """Return the UIDs to reconcile after this item was added, changed or removed."""
         if item.owners or item.deleted:
             yield item.uid
         yield from self._dependents.get(item.uid, ())
         for owner in item.owners:
-            held = self._items.get(owner.uid)
-            if held is not None and held.deleted:
+            cached = self._items.get(owner.uid)
+            if cached is not None and cached.deleted:
                 yield owner.uid
 
 

@@ -1,1 +1,1 @@
-"""The label ``gpu-tier`` of nodes, where nobody has set it."""
+"""Default for the node label ``gpu-tier``."""

@@ -1,30 +1,25 @@
-"""Labels nodes with what their accelerators are good for: ``gpu-tier``, from the product label.
+"""Controller of the node label ``gpu-tier``, derived from the product label.
 
-A kubelet refuses a pod whose node selector its node does not carry, so it is not enough that the scheduler knows
-the tier. A label that is there is never changed, and none is set for a product that the table does not know.
-Keys are names.
+The kubelet rejects a pod if its node lacks a label of the pod's node selector, so the
+scheduler's knowledge of the tier is not enough. An existing label is never changed, and
+unknown products get none. Keys are node names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
 
 from windlass.api.devices.accelerator_table import TIER_LABEL, tier_of
-from windlass.api.resources import NODES, Resource
+from windlass.api.resources import NODES
 from windlass.api.views import NodeObject, decode_node
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects, Patch
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.runner import Informers, WatchedCollection
 
 PRODUCT = ".product"
 
 
-class GpuTierInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
-def step(name: str, labels: Mapping[str, str]) -> Effects:
+def reconcile(name: str, labels: Mapping[str, str]) -> Effects:
     """Label a node that carries a known product and no tier. Pure."""
     if TIER_LABEL in labels:
         return NOTHING
@@ -38,7 +33,7 @@ class GpuTierController:
     name = "gputier"
     pause_seconds = 1.0
 
-    def __init__(self, informers: GpuTierInformers) -> None:
+    def __init__(self, informers: Informers) -> None:
         self._nodes: Informer[NodeObject] = informers.informer(NODES, decode=decode_node)
 
     def watches(self) -> Iterable[WatchedCollection]:
@@ -48,9 +43,9 @@ class GpuTierController:
             ),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         node = self._nodes.items.get(key)
-        return step(key, node.labels) if node is not None else NOTHING
+        return reconcile(key, node.labels) if node is not None else NOTHING

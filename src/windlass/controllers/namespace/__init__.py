@@ -1,1 +1,1 @@
-"""The end of a namespace: its content first, then the namespace itself."""
+"""Deletion of namespaces: first their content, then the namespace."""

@@ -1,9 +1,8 @@
-"""The reconciler of namespaces: it lists what is in one that is being deleted. Keys are names."""
+"""Reconciler of namespaces: it lists the content of a terminating one. Keys are names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
 
 import msgspec
 
@@ -12,17 +11,13 @@ from windlass.api.views import Namespace, decode_namespace
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.namespace.step import Content, NamespaceSnapshot, step
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.namespace.reconcile import Content, NamespaceSnapshot, reconcile
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
 CONTENT: tuple[Resource, ...] = tuple(r for r in ALL if r.namespaced and r not in ALIASES and r != EVENTS_V1)
-"""Every kind that lives in namespaces, once (events of both groups are the same objects)."""
-AT_ONCE = 500
-
-
-class NamespaceInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+"""Every namespaced kind, once (events of both groups are the same objects)."""
+PAGE_SIZE = 500
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -40,7 +35,7 @@ class NamespaceController:
     name = "namespace"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: NamespaceInformers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
@@ -52,10 +47,10 @@ class NamespaceController:
             ),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         cached = self._namespaces.items.get(key)
         if cached is None or not cached.deleted:
             return NOTHING
@@ -64,9 +59,9 @@ class NamespaceController:
             return NOTHING
         content = {}
         for resource in CONTENT:
-            found = await self._client.list(resource, key, limit=AT_ONCE, type=_Object)
+            found = await self._client.list(resource, key, limit=PAGE_SIZE, type=_Object)
             content[resource] = [_content(obj.metadata) for obj in found.items]
-        return step(namespace, NamespaceSnapshot(content, self._clock.now()))
+        return reconcile(namespace, NamespaceSnapshot(content, self._clock.now()))
 
 
 def _content(meta: _Meta) -> Content:

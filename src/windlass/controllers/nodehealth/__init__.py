@@ -1,1 +1,1 @@
-"""Nodes that fall silent: conditions, taints, evictions; pods of nodes that are gone."""
+"""Health of nodes: conditions, taints and evictions, and pods of nodes that are gone."""

@@ -14,7 +14,10 @@ NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 OWN_TAINTS = (NOT_READY, UNREACHABLE)
 DEFAULT_TOLERATION_SECONDS = 300
-"""Of a pod that says nothing about the two: what Kubernetes' admission would have written into it."""
+"""Toleration of the two taints for pods that declare none.
+
+Kubernetes' admission writes the same value into such pods.
+"""
 
 
 def wanted(ready: str, *, execute: bool) -> list[tuple[str, str]]:
@@ -28,15 +31,15 @@ def wanted(ready: str, *, execute: bool) -> list[tuple[str, str]]:
 def adjust(
     present: Iterable[Mapping[str, Any]], keep: Iterable[tuple[str, str]], now: float
 ) -> list[dict[str, Any]]:
-    """The taints with ours as they should be; those of others stay as they are."""
+    """Return the taints of a node with Windlass' own corrected and the others unchanged."""
     needed = dict.fromkeys(keep)
     result = []
     for taint in present:
-        place = (taint.get("key", ""), taint.get("effect", ""))
-        if place[0] in OWN_TAINTS and place[1] in ("NoSchedule", "NoExecute"):
-            if place not in needed:
+        identity = (taint.get("key", ""), taint.get("effect", ""))
+        if identity[0] in OWN_TAINTS and identity[1] in ("NoSchedule", "NoExecute"):
+            if identity not in needed:
                 continue
-            del needed[place]
+            del needed[identity]
         result.append(dict(taint))
     for key, effect in needed:
         taint = {"key": key, "effect": effect}
@@ -46,10 +49,10 @@ def adjust(
     return result
 
 
-def in_order(present: Iterable[TaintView], ready: str, *, execute: bool) -> bool:
-    """Whether a node with this Ready status has exactly those of our taints that it should have."""
+def are_current(present: Iterable[TaintView], ready: str, *, execute: bool) -> bool:
+    """Return whether a node with this Ready status has exactly its expected own taints."""
     if not ready:
-        return True  # nobody has reported yet
+        return True  # no report yet
     found = {
         (t.key, t.effect) for t in present if t.key in OWN_TAINTS and t.effect in ("NoSchedule", "NoExecute")
     }
@@ -59,22 +62,27 @@ def in_order(present: Iterable[TaintView], ready: str, *, execute: bool) -> bool
 def eviction_due(
     tolerations: Iterable[TolerationWire], taints: Iterable[TaintView], now: float
 ) -> float | None:
-    """When the pod has to go (Unix seconds); None: it bears all NoExecute taints for ever."""
+    """Return when the pod is evicted (Unix seconds); ``None`` if it tolerates all
+    NoExecute taints.
+    """
     listed = tuple(tolerations)
     due: float | None = None
     for taint in taints:
         if taint.effect != "NoExecute":
             continue
-        borne = _borne_seconds(listed, taint)
-        if borne is None:
+        tolerated = _tolerated_seconds(listed, taint)
+        if tolerated is None:
             continue
-        moment_due = (moment(taint.time_added) or now) + borne
-        due = moment_due if due is None else min(due, moment_due)
+        taint_due = (moment(taint.time_added) or now) + tolerated
+        due = taint_due if due is None else min(due, taint_due)
     return due
 
 
-def _borne_seconds(tolerations: tuple[TolerationWire, ...], taint: TaintView) -> float | None:
-    """Seconds that the pod bears the taint; None: for ever. The shortest matching toleration decides."""
+def _tolerated_seconds(tolerations: tuple[TolerationWire, ...], taint: TaintView) -> float | None:
+    """Return the seconds that the pod tolerates the taint; ``None``: forever.
+
+    The shortest matching toleration counts.
+    """
     matching = [toleration for toleration in tolerations if _tolerates(toleration, taint)]
     if not matching:
         return float(DEFAULT_TOLERATION_SECONDS) if taint.key in OWN_TAINTS else 0.0

@@ -1,1 +1,1 @@
-"""Other spellings on objects that a server without Windlass' admission has let in as they were."""
+"""Normalisation of alias spellings that a server without Windlass' admission stored."""

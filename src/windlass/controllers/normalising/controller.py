@@ -1,34 +1,33 @@
-"""The reconciler of other spellings. Keys are ``queue:NAME``, ``pod:NAMESPACE/NAME`` and ``job:NAMESPACE/NAME``."""
+"""Reconciler of alias spellings.
+
+Keys are ``queue:NAME``, ``pod:NAMESPACE/NAME`` and ``job:NAMESPACE/NAME``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from windlass.api.aliases import PRODUCT
 from windlass.api.annotations import SCHEDULER_NAMES
-from windlass.api.resources import PODS, QUEUES, VOLCANO_JOBS, Resource
+from windlass.api.resources import PODS, QUEUES, VOLCANO_JOBS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.normalising.step import job, pod, queue
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.normalising.reconcile import job, pod, queue
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]
 
 
-class NormalisingInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
 class NormalisingController:
     name = "normalising"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: NormalisingInformers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._queues: Informer[Json] = informers.informer(QUEUES)
@@ -42,10 +41,10 @@ class NormalisingController:
             WatchedCollection(self._pods, _pod_keys, _never),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         kind, _, place = key.partition(":")
         if kind == "queue":
             found = self._queues.items.get(place)
@@ -59,7 +58,7 @@ class NormalisingController:
 
 
 def _never(_old: Any, _new: Any) -> bool:
-    """What is spelled in a pod's or a job's spec does not change."""
+    """Ignore updates: the aliases of a pod or a job are in immutable fields."""
     return False
 
 

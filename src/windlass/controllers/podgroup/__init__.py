@@ -1,1 +1,1 @@
-"""Groups for pods that ask for Volcano's scheduler and have none."""
+"""PodGroups for pods of Volcano's scheduler that have none."""

@@ -1,12 +1,15 @@
-"""The reconciler of automatic PodGroups. Keys are ``pod:NAMESPACE/NAME`` and ``group:NAMESPACE/NAME``."""
+"""Reconciler of automatic PodGroups.
+
+Keys are ``pod:NAMESPACE/NAME`` and ``group:NAMESPACE/NAME``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from windlass.api import annotations as names
-from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
+from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
 from windlass.api.views import (
     Namespace,
     Pod,
@@ -20,21 +23,23 @@ from windlass.api.views import (
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.podgroup.step import SCHEDULER, PodGroupSnapshot, class_missing, group_name, step
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.podgroup.reconcile import (
+    SCHEDULER,
+    PodGroupSnapshot,
+    group_name,
+    reconcile,
+    warn_about_missing_class,
+)
+from windlass.controllers.runner import Informers, WatchedCollection
 
 Json = dict[str, Any]
-
-
-class PodGroupInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
 class PodGroupController:
     name = "podgroup"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: PodGroupInformers) -> None:
+    def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
         self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
@@ -51,24 +56,24 @@ class PodGroupController:
             WatchedCollection(self._classes, lambda _: ()),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
-        kind, _, place = key.partition(":")
+    async def reconcile(self, key: str) -> Effects:
+        kind, _, object_key = key.partition(":")
         if kind == "group":
-            group = self._groups.items.get(place)
-            return class_missing(group, self._classes.items) if group is not None else NOTHING
-        if place not in self._pods.items:
+            group = self._groups.items.get(object_key)
+            return warn_about_missing_class(group, self._classes.items) if group is not None else NOTHING
+        if object_key not in self._pods.items:
             return NOTHING
-        namespace, _, name = place.partition("/")
+        namespace, _, name = object_key.partition("/")
         pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
         if pod is None:
             return NOTHING
-        holder = self._namespaces.items.get(namespace)
-        queue = holder.annotations.get(names.QUEUE_NAME_VOLCANO, "") if holder is not None else ""
+        found = self._namespaces.items.get(namespace)
+        queue = found.annotations.get(names.QUEUE_NAME_VOLCANO, "") if found is not None else ""
         exists = f"{namespace}/{group_name(pod)}" in self._groups.items
-        return step(pod, PodGroupSnapshot(exists, queue))
+        return reconcile(pod, PodGroupSnapshot(exists, queue))
 
 
 def _pod_keys(pod: Pod) -> Iterable[str]:

@@ -1,18 +1,17 @@
-"""Ships PriorityClasses: Kubernetes' two for the system, and those for training and AIGC work.
+"""Controller that creates PriorityClasses: Kubernetes' two, and those for AI work.
 
-One that is missing is created; one that is there is never changed. Keys are names.
+A missing class is created. An existing class is never changed. Keys are names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
 
-from windlass.api.resources import PRIORITY_CLASSES, Resource
+from windlass.api.resources import PRIORITY_CLASSES
 from windlass.api.views import PriorityClass, decode_priority_class
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Create, Effects
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.runner import Informers, WatchedCollection
 
 SHIPPED: Mapping[str, tuple[int, str]] = {
     "system-cluster-critical": (
@@ -32,11 +31,7 @@ SHIPPED: Mapping[str, tuple[int, str]] = {
 }
 
 
-class PriorityClassInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
-def step(name: str, present: bool) -> Effects:
+def reconcile(name: str, present: bool) -> Effects:
     """Create the class ``name`` if it is shipped and not there. Pure."""
     if present or name not in SHIPPED:
         return NOTHING
@@ -55,7 +50,7 @@ class PriorityClassController:
     name = "priorityclasses"
     pause_seconds = 0.0
 
-    def __init__(self, informers: PriorityClassInformers) -> None:
+    def __init__(self, informers: Informers) -> None:
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
@@ -65,8 +60,8 @@ class PriorityClassController:
             WatchedCollection(self._classes, lambda found: [found.name] if found.name in SHIPPED else []),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return SHIPPED.keys()
 
-    async def look(self, key: str) -> Effects:
-        return step(key, key in self._classes.items)
+    async def reconcile(self, key: str) -> Effects:
+        return reconcile(key, key in self._classes.items)

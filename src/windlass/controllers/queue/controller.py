@@ -1,45 +1,51 @@
-"""The reconciler of Queues: what it follows, and how it gathers what a step sees."""
+"""Reconciler of Queues: the objects it follows, and the snapshot for a reconciliation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
+from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES
 from windlass.api.views import PodGroup, decode_pod_group
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects
 from windlass.controllers.expectations import RecordIndex
-from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, QueueSnapshot, make, step
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.queue.reconcile import (
+    DEFAULT,
+    REQUIRED,
+    ROOT,
+    QueueSnapshot,
+    create_missing,
+    reconcile,
+)
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.volcano_commands import discarded, key_of, oldest_first
 
 Json = dict[str, Any]
 PAUSE_SECONDS = 1.0
-"""Counts of a queue under load are written at most once a second: each costs the API server as much as three binds."""
+"""Interval (seconds) between two writes of a queue's counts.
+
+Each write costs the API server as much as three binds.
+"""
 _NO_ROOT_YET_SECONDS = 0.1
 
 
-class QueueInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
 class GroupTally:
-    """Groups per queue and phase, kept up by the informer's changes."""
+    """Number of groups per queue and phase, updated by the informer."""
 
     def __init__(self, informer: Informer[PodGroup]) -> None:
         self._counts: dict[str, dict[str, int]] = {}
-        informer.add_handler(self._came, self._changed, self._went)
+        informer.add_handler(self._added, self._changed, self._removed)
 
-    def _came(self, group: PodGroup) -> None:
+    def _added(self, group: PodGroup) -> None:
         self._count(group, 1)
 
-    def _went(self, group: PodGroup) -> None:
+    def _removed(self, group: PodGroup) -> None:
         self._count(group, -1)
 
     def _changed(self, old: PodGroup, new: PodGroup) -> None:
-        self._went(old)
-        self._came(new)
+        self._removed(old)
+        self._added(new)
 
     def _count(self, group: PodGroup, by: int) -> None:
         counts = self._counts.setdefault(group.queue, {})
@@ -56,7 +62,7 @@ class QueueController:
     name = "queue"
     pause_seconds = PAUSE_SECONDS
 
-    def __init__(self, informers: QueueInformers) -> None:
+    def __init__(self, informers: Informers) -> None:
         self._queues: Informer[Json] = informers.informer(QUEUES)
         self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
         self._commands: Informer[Json] = informers.informer(COMMANDS)
@@ -71,20 +77,20 @@ class QueueController:
             WatchedCollection(self._commands, _command_keys),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return REQUIRED
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         queue = self._queues.items.get(key)
         commands = oldest_first(self._commands_of.get(key).values())
         if queue is None:
             if key == DEFAULT and ROOT not in self._queues.items:
                 return Effects(requeue_after=_NO_ROOT_YET_SECONDS)
             if key in REQUIRED:
-                return make(key)
+                return create_missing(key)
             return discarded(commands)
         parent = None if key == ROOT else self._queues.items.get(_parent(queue))
-        return step(queue, QueueSnapshot(parent, self._tally.of(key), commands))
+        return reconcile(queue, QueueSnapshot(parent, self._tally.of(key), commands))
 
 
 def _name(queue: Json) -> str:

@@ -1,1 +1,1 @@
-"""What a ResourceQuota says is used."""
+"""Usage of ResourceQuotas."""

@@ -1,23 +1,23 @@
-"""The reconciler of ResourceQuotas: it counts a namespace's objects after they changed. Keys are its names.
+"""Reconciler of ResourceQuotas, which counts a namespace's objects. Keys are namespaces.
 
-Counting reads the objects from the server page by page. How often is bounded by what it costs: after a
-count the namespace rests ten times as long as the count took.
+Counting reads the objects from the server page by page. Its cost bounds its rate: after
+a count the namespace is not counted again for ten times the duration of that count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from windlass.api.quota_usage import Usage, counted_kinds
-from windlass.api.resources import ALIASES, ALL, EVENTS, EVENTS_V1, PODS, RESOURCE_QUOTAS, Resource
+from windlass.api.resources import ALIASES, ALL, EVENTS, EVENTS_V1, PODS, RESOURCE_QUOTAS
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import NOTHING, Effects
-from windlass.controllers.expectations import Bare, RecordIndex
-from windlass.controllers.quota.step import charge, step
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.expectations import BareObject, RecordIndex
+from windlass.controllers.quota.reconcile import charge, reconcile
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.kits.clock import Clock
 
 Json = dict[str, Any]
@@ -31,22 +31,18 @@ _OTHERS = tuple(
 )
 
 
-class QuotaInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
 class QuotaController:
     """Keys are namespaces."""
 
     name = "quota"
     pause_seconds = PAUSE_SECONDS
 
-    def __init__(self, client: Client, informers: QuotaInformers, clock: Clock) -> None:
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._quotas: Informer[Json] = informers.informer(RESOURCE_QUOTAS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._others = [informers.informer(resource, decode=Bare) for resource in _OTHERS]
+        self._others = [informers.informer(resource, decode=BareObject) for resource in _OTHERS]
         self._quotas_in = RecordIndex(self._quotas, lambda quota: (quota["metadata"]["namespace"],), _key)
         self._rest_until: dict[str, float] = {}
 
@@ -63,10 +59,10 @@ class QuotaController:
     def _if_limited(self, namespace: str) -> Iterable[str]:
         return (namespace,) if self._quotas_in.get(namespace) else ()
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         quotas = list(self._quotas_in.get(key).values())
         if not quotas:
             self._rest_until.pop(key, None)
@@ -78,7 +74,7 @@ class QuotaController:
         totals = await self._count(key, quotas)
         end = self._clock.monotonic()
         self._rest_until[key] = end + REST_FACTOR * (end - start)
-        effects = [step(quota, total) for quota, total in zip(quotas, totals, strict=True)]
+        effects = [reconcile(quota, total) for quota, total in zip(quotas, totals, strict=True)]
         actions = tuple(action for one in effects for action in one.actions())
         return Effects(stages=(actions,) if actions else ())
 

@@ -1,9 +1,9 @@
-"""The reconciler of Volcano Jobs: what it follows, and how it gathers what a step sees."""
+"""Reconciler of Volcano Jobs: the objects it follows, and the snapshot for a reconciliation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -17,19 +17,18 @@ from windlass.api.resources import (
     PRIORITY_CLASSES,
     SERVICES,
     VOLCANO_JOBS,
-    Resource,
 )
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
 from windlass.controllers.effects import Effects, controller_of
-from windlass.controllers.expectations import RecordIndex, Stored, Within, decode_stored
-from windlass.controllers.runner import WatchedCollection
+from windlass.controllers.expectations import NamespaceView, RecordIndex, StoredObject, decode_stored_object
+from windlass.controllers.runner import Informers, WatchedCollection
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.members import Members, members
-from windlass.controllers.vcjob.observed import JobSnapshot
 from windlass.controllers.vcjob.policies import missing
-from windlass.controllers.vcjob.reconcile import step
+from windlass.controllers.vcjob.reconcile import reconcile
+from windlass.controllers.vcjob.snapshot import JobSnapshot
 from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER, read
 from windlass.controllers.vcjob.state_machine import RESTARTABLE
 from windlass.controllers.vcjob.traces import JobTraces
@@ -41,10 +40,6 @@ Json = dict[str, Any]
 _STALE_CACHE_SECONDS = 0.2
 
 
-class JobInformers(Protocol):
-    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
-
-
 class JobController:
     """``batch.volcano.sh`` Jobs. Keys are ``namespace/name`` of the Job."""
 
@@ -54,22 +49,24 @@ class JobController:
     def __init__(
         self,
         client: Client,
-        informers: JobInformers,
+        informers: Informers,
         clock: Clock,
         exporter: Exporter | None = None,
         scheduler: str = DEFAULT_SCHEDULER,
     ) -> None:
-        """``scheduler``: who places the pods of jobs that name nobody."""
+        """``scheduler``: default scheduler of pods."""
         self._client = client
         self._scheduler = scheduler
         self._traces = JobTraces(exporter) if exporter is not None else None
         self._clock = clock
-        self._jobs: Informer[Stored] = informers.informer(VOLCANO_JOBS, decode=decode_stored)
+        self._jobs: Informer[StoredObject] = informers.informer(VOLCANO_JOBS, decode=decode_stored_object)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._groups: Informer[Stored] = informers.informer(POD_GROUPS, decode=_group_of_a_job)
-        self._maps: Informer[Stored] = informers.informer(CONFIG_MAPS, decode=_hosts_of_a_job)
-        self._services: Informer[Stored] = informers.informer(SERVICES, decode=decode_stored)
-        self._claims: Informer[Stored] = informers.informer(PERSISTENT_VOLUME_CLAIMS, decode=decode_stored)
+        self._groups: Informer[StoredObject] = informers.informer(POD_GROUPS, decode=_group_of_a_job)
+        self._maps: Informer[StoredObject] = informers.informer(CONFIG_MAPS, decode=_hosts_of_a_job)
+        self._services: Informer[StoredObject] = informers.informer(SERVICES, decode=decode_stored_object)
+        self._claims: Informer[StoredObject] = informers.informer(
+            PERSISTENT_VOLUME_CLAIMS, decode=decode_stored_object
+        )
         self._commands: Informer[Json] = informers.informer(COMMANDS)
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
@@ -89,35 +86,35 @@ class JobController:
             WatchedCollection(self._commands, _command_keys),
         )
 
-    def first_keys(self) -> Iterable[str]:
+    def initial_keys(self) -> Iterable[str]:
         return ()
 
-    def _hosts_keys(self, hosts: Stored) -> list[str]:
+    def _hosts_keys(self, hosts: StoredObject) -> list[str]:
         key = hosts.key.removesuffix("-svc")
         return [key] if key in self._jobs.items else []
 
-    def _keys_of_claim(self, claim: Stored) -> list[str]:
+    def _keys_of_claim(self, claim: StoredObject) -> list[str]:
         return [*_owner_keys(claim), *self._jobs_with_claim.get(claim.key)]
 
-    def _service_keys(self, service: Stored) -> list[str]:
-        """The job whose name the Service bears, whoever owns it."""
+    def _service_keys(self, service: StoredObject) -> list[str]:
+        """Return the job with the name of the Service, whatever the Service's owner is."""
         return [service.key] if service.key in self._jobs.items else []
 
-    async def look(self, key: str) -> Effects:
+    async def reconcile(self, key: str) -> Effects:
         stored = self._jobs.items.get(key)
         commands = oldest_first(self._commands_of.get(key).values())
         if stored is None:
             if self._traces is not None:
-                self._traces.gone(key)
+                self._traces.forget(key)
             return discarded(commands)
         job = stored.object
         pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
-        seen = self._observe(job, pods, commands)
+        observed = self._observe(job, pods, commands)
         if self._traces is not None:
-            self._traces.look(key, job, seen)
-        return step(job, seen)
+            self._traces.observe(key, job, observed)
+        return reconcile(job, observed)
 
     def _observe(self, job: Json, pods: Members, commands: tuple[Json, ...]) -> JobSnapshot:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
@@ -134,7 +131,7 @@ class JobController:
             pods=pods,
             group=group.object if group is not None else None,
             objects=objects,
-            claims=Within(self._claims.items, namespace),
+            claims=NamespaceView(self._claims.items, namespace),
             commands=commands,
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
@@ -142,22 +139,22 @@ class JobController:
         )
 
     async def _caches_lag(self, job: Json, pods: Members) -> bool:
-        """Whether a pod that seems to be gone is there after all.
+        """Return whether a pod that the cache misses exists on the server.
 
-        Taking a pod for evicted may restart a whole job, so it is not left to a cache that may be behind
-        (after a change of leader, after a broken watch).
+        A pod taken for evicted may restart its whole job, so the cache alone does not
+        decide: it may lag after a change of leader or a broken watch.
         """
         try:
             spec, state = read(job), statuses.load(job)
         except (ValueError, TypeError, KeyError, AttributeError):
-            return False  # the step says what is wrong
+            return False  # the reconciliation reports the problem
         if state.phase not in RESTARTABLE or not missing(spec, state, pods):
             return False
         selector = f"{names.JOB_NAME}={spec.name}"
         found = await self._client.list(PODS, spec.namespace, labels=selector, type=_Identity)
         there = {pod.metadata.name for pod in found.items if _controlled_by(pod, spec.uid)}
-        gone = {spec.pod_name(task.name, index) for task, index in missing(spec, state, pods)}
-        return bool(there & gone)
+        dropped = {spec.pod_name(task.name, index) for task, index in missing(spec, state, pods)}
+        return bool(there & dropped)
 
 
 class _Owner(msgspec.Struct):
@@ -171,7 +168,7 @@ class _Meta(msgspec.Struct, rename="camel"):
 
 
 class _Identity(msgspec.Struct):
-    """Who a pod is and whose."""
+    """Name and owners of a pod."""
 
     metadata: _Meta
 
@@ -196,7 +193,7 @@ def _pod_keys(pod: Pod) -> Iterable[str]:
     return (f"{pod.namespace}/{owner.name}",)
 
 
-def _owner_keys(stored: Stored) -> Iterable[str]:
+def _owner_keys(stored: StoredObject) -> Iterable[str]:
     obj = stored.object
     owner = controller_of(obj)
     if owner is None or not _is_job(owner.get("kind", ""), owner.get("apiVersion", "")):
@@ -211,7 +208,7 @@ def _command_keys(command: Json) -> Iterable[str]:
     return (f"{command['metadata']['namespace']}/{target.get('name', '')}",)
 
 
-def _claim_keys(stored: Stored) -> Iterable[str]:
+def _claim_keys(stored: StoredObject) -> Iterable[str]:
     """The claims that a job names but does not make."""
     job = stored.object
     namespace = job["metadata"].get("namespace", "")
@@ -219,13 +216,13 @@ def _claim_keys(stored: Stored) -> Iterable[str]:
     return [f"{namespace}/{v['volumeClaimName']}" for v in volumes if v.get("volumeClaimName")]
 
 
-def _hosts_of_a_job(raw: msgspec.Raw) -> Stored | None:
-    """ConfigMaps that bear the name of a job's host list; no other is kept."""
-    stored = decode_stored(raw)
+def _hosts_of_a_job(raw: msgspec.Raw) -> StoredObject | None:
+    """Decode a ConfigMap with the name of a job's host list. Others are not cached."""
+    stored = decode_stored_object(raw)
     return stored if stored.key.endswith("-svc") else None
 
 
-def _group_of_a_job(raw: msgspec.Raw) -> Stored | None:
-    """PodGroups that a Job owns; those of bare pods are not kept."""
-    stored = decode_stored(raw)
+def _group_of_a_job(raw: msgspec.Raw) -> StoredObject | None:
+    """Decode a PodGroup that a Job owns. Those of bare pods are not cached."""
+    stored = decode_stored_object(raw)
     return stored if any(True for _ in _owner_keys(stored)) else None

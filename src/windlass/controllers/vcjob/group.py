@@ -20,11 +20,15 @@ _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 
 def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict[str, Any]:
-    """The whole object. The annotation ``volcano.sh/job-version`` tells which restart it belongs to; what the job
-    attained before that restart is told, too."""
-    notes = {name: text for name, text in spec.annotations.items() if name not in _NOT_COPIED}
+    """Return the whole object.
+
+    Annotation ``volcano.sh/job-version`` holds the restart that the group belongs to.
+    The service that the job attained before that restart is copied into annotations,
+    too.
+    """
+    annotations = {name: text for name, text in spec.annotations.items() if name not in _NOT_COPIED}
     if spec.running_estimate:
-        notes[names.RUN_ESTIMATE] = spec.running_estimate
+        annotations[names.RUN_ESTIMATE] = spec.running_estimate
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
@@ -32,7 +36,7 @@ def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict
             "name": spec.group_name,
             "namespace": spec.namespace,
             "labels": dict(spec.labels),
-            "annotations": {**notes, **state.past, names.JOB_VERSION: str(state.version)},
+            "annotations": {**annotations, **state.attained, names.JOB_VERSION: str(state.version)},
             "ownerReferences": [owner_reference(spec)],
         },
         "spec": desired_spec(spec, priorities),
@@ -75,27 +79,28 @@ def spec_patch(group: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str
 
 
 def is_stale(group: Mapping[str, Any], state: JobState) -> bool:
-    """Whether the group belongs to an earlier run of the job."""
+    """Return whether the group belongs to an earlier run of the job."""
     version = (group["metadata"].get("annotations") or {}).get(names.JOB_VERSION)
     return version is not None and version.isdigit() and int(version) < state.version
 
 
 def waiting_is_useless(group: Mapping[str, Any] | None) -> bool:
-    """Whether the scheduler has judged that the gang cannot run unless something else changes."""
-    notes = ((group or {}).get("metadata") or {}).get("annotations") or {}
+    """Return whether the scheduler reported that waiting cannot help the gang."""
+    annotations = ((group or {}).get("metadata") or {}).get("annotations") or {}
     try:
-        said = msgspec.json.decode(notes.get(names.EXPLANATION) or "{}")
+        explanation = msgspec.json.decode(annotations.get(names.EXPLANATION) or "{}")
     except msgspec.DecodeError:
-        return False  # not the scheduler's words
-    return isinstance(said, dict) and said.get("waitingHelps") == "no"
+        return False  # not the scheduler's record
+    return isinstance(explanation, dict) and explanation.get("waitingHelps") == "no"
 
 
 def min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, str]:
-    """What the gang needs to start, by Volcano's rule (``calcPGMinResources``).
+    """Return the resources that the gang needs to start (Volcano's ``calcPGMinResources``).
 
-    Tasks are taken by priority (of their template's class), in order of the spec among equals. With
-    job minAvailable below the sum of the tasks' minimums: the requests of the first minAvailable
-    pods. Otherwise: each task's minimum, then filled up to minAvailable with the remaining replicas.
+    Tasks are taken by priority (of their template's class), and in the order of the
+    spec among equals. If the job's minAvailable is below the sum of the tasks'
+    minimums, the requests of the first minAvailable pods count. Otherwise each task's
+    minimum counts, filled up to minAvailable with the remaining replicas.
     """
     ordered = sorted(spec.tasks, key=lambda task: -_priority(task, spec, priorities))
     if spec.min_available < spec.task_minimum:
@@ -136,7 +141,9 @@ def _priority(task: JobTask, spec: JobSpec, priorities: Mapping[str, int]) -> in
 
 
 def pod_request(pod_spec: Mapping[str, Any]) -> Mapping[str, int]:
-    """The effective request of a pod spec in engine units; what cannot be read counts as nothing."""
+    """Return the effective request of a pod spec in engine units; unreadable quantities
+    count as 0.
+    """
     return _request(msgspec.json.encode({"metadata": {"name": "template"}, "spec": pod_spec}))
 
 

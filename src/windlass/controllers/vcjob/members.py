@@ -1,4 +1,4 @@
-"""The pods of one Volcano Job, and what each of them is in it."""
+"""Pods of one Volcano Job with their task, index and version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SPAN = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``version``: the job version that made the pod. ``index`` is -1 where it cannot be read."""
+    """Pod of a job. ``version``: job version that created it. ``index``: -1 if unreadable."""
 
     pod: Pod
     task: str
@@ -28,7 +28,7 @@ class Member:
 
     @property
     def phase(self) -> str:
-        """The pod phase; Pending before anybody wrote one."""
+        """Return the pod phase; Pending if none was written yet."""
         return self.pod.phase or "Pending"
 
     @property
@@ -41,22 +41,25 @@ class Member:
 
     @property
     def exit_code(self) -> int:
-        """Of the first container, 0 while it has none: Volcano's policies look at that one only."""
+        """Return the exit code of the first container; 0 if it has none.
+
+        Volcano's policies read that container only.
+        """
         return self.pod.exits[0].exit_code if self.pod.exits else 0
 
 
 def members(pods: Iterable[Pod]) -> dict[str, Member]:
-    """Pod name → member."""
+    """Return pod name → member."""
     return {pod.name: _member(pod) for pod in pods}
 
 
 def _member(pod: Pod) -> Member:
-    notes = pod.annotations
+    annotations = pod.annotations
     return Member(
         pod=pod,
-        task=notes.get(names.TASK_SPEC, ""),
-        index=_number(notes.get(names.TASK_INDEX)),
-        version=_number(notes.get(names.JOB_VERSION)),
+        task=annotations.get(names.TASK_SPEC, ""),
+        index=_number(annotations.get(names.TASK_INDEX)),
+        version=_number(annotations.get(names.JOB_VERSION)),
         partition=pod.labels.get(names.PARTITION_ID, ""),
     )
 
@@ -81,7 +84,7 @@ def spans(indices: Iterable[int]) -> str:
 
 
 def parse_spans(text: str) -> frozenset[int]:
-    """The inverse of :func:`spans`; what is no number, or none that a job's replicas reach, is passed over."""
+    """Parse the output of :func:`spans`. Parts that are not spans are ignored."""
     found: set[int] = set()
     for part in text.split(","):
         if span := _SPAN.fullmatch(part):
@@ -91,7 +94,7 @@ def parse_spans(text: str) -> frozenset[int]:
 
 
 def partition_of(index: int, size: int) -> str:
-    """``volcano.sh/partition-id`` of a pod; a partition size that makes no sense puts all into 0."""
+    """Return ``volcano.sh/partition-id`` of a pod; ``0`` if the partition size is not positive."""
     return str(index // size) if size > 0 else "0"
 
 

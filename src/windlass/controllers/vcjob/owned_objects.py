@@ -1,6 +1,6 @@
-"""What stands beside a job's pods: its PodGroup, its claims, and the objects of its plugins.
+"""Objects owned by a job besides its pods: PodGroup, claims, and objects of plugins.
 
-Each method answers with actions, or says (through the plan) why something cannot be done.
+Each method returns actions, or reports through the plan why they are impossible.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from windlass.controllers.effects import Create, Delete, EffectPlan, EmitEvent, 
 from windlass.controllers.vcjob import group as groups
 from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob.members import Member
-from windlass.controllers.vcjob.observed import JobSnapshot
 from windlass.controllers.vcjob.plugins import BUILT_IN
+from windlass.controllers.vcjob.snapshot import JobSnapshot
 from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.state_machine import FINAL, Phase
 from windlass.controllers.vcjob.status import JobState
@@ -23,28 +23,28 @@ from windlass.model.records import attained_service
 Json = dict[str, Any]
 _KINDS = {"ConfigMap": CONFIG_MAPS, "Service": SERVICES}
 _OLD_OWNER_SECONDS = 1.0
-"""How soon to look again for an object that an earlier job of the same name still holds."""
+"""Delay (seconds) before a retry while an earlier job of the same name owns an object."""
 
 
 class OwnedObjects:
-    """For one look at one job."""
+    """Owned objects of one job, for one reconciliation."""
 
-    def __init__(self, spec: JobSpec, seen: JobSnapshot, plan: EffectPlan) -> None:
-        self.spec, self.seen, self.plan = spec, seen, plan
+    def __init__(self, spec: JobSpec, observed: JobSnapshot, plan: EffectPlan) -> None:
+        self.spec, self.observed, self.plan = spec, observed, plan
 
     def present_group(self, state: JobState) -> Json | None:
-        group = self.seen.group
+        group = self.observed.group
         if group is None or group["metadata"].get("deletionTimestamp") or groups.is_stale(group, state):
             return None
         return group
 
-    def keep_group(self, state: JobState) -> list[Any]:
-        if self.seen.group is None:
-            return [Create(POD_GROUPS, groups.build(self.spec, state, self.seen.priorities))]
+    def sync_group(self, state: JobState) -> list[Any]:
+        if self.observed.group is None:
+            return [Create(POD_GROUPS, groups.build(self.spec, state, self.observed.priorities))]
         group = self.present_group(state)
         if group is None:
-            return self.drop_stale_group(state)
-        patch = groups.spec_patch(group, groups.desired_spec(self.spec, self.seen.priorities))
+            return self.delete_stale_group(state)
+        patch = groups.spec_patch(group, groups.desired_spec(self.spec, self.observed.priorities))
         return [self._patch_group(group, patch)] if patch else []
 
     def _patch_group(self, group: Json, patch: Json) -> Patch:
@@ -57,27 +57,33 @@ class OwnedObjects:
             resource_version=metadata.get("resourceVersion"),
         )
 
-    def drop_stale_group(self, state: JobState) -> list[Any]:
-        """After a restart of the whole job the gang asks for room anew, with a new group. The old one goes as it was
-        seen or not yet: what it says is :meth:`past`."""
+    def delete_stale_group(self, state: JobState) -> list[Any]:
+        """Delete the PodGroup of an earlier run after a restart of the whole job.
+
+        The gang then requests resources with a new group. The old group is deleted only
+        in the version that was read, since :meth:`attained` was taken from it.
+        """
         group = self._stale_group(state)
         return [] if group is None else [self._delete_group(group, group["metadata"].get("resourceVersion"))]
 
-    def past(self, state: JobState) -> Mapping[str, str]:
-        """What the job attained before its last restart, for its next group; to be written before the old one goes."""
+    def attained(self, state: JobState) -> Mapping[str, str]:
+        """Return the service attained before the last restart, as annotations of the next group.
+
+        It must be written before the old group is deleted.
+        """
         group = self._stale_group(state)
         if group is None:
-            return state.past
+            return state.attained
         metadata = group["metadata"]
         return (
             attained_service.carried(
                 metadata.get("annotations") or {}, metadata.get("creationTimestamp") or ""
             )
-            or state.past
+            or state.attained
         )
 
     def _stale_group(self, state: JobState) -> Json | None:
-        group = self.seen.group
+        group = self.observed.group
         if group is None or group["metadata"].get("deletionTimestamp") or not groups.is_stale(group, state):
             return None
         return group
@@ -87,27 +93,27 @@ class OwnedObjects:
         uid = metadata.get("uid")
         return Delete(POD_GROUPS, metadata["name"], namespace, uid, resource_version=resource_version)
 
-    def keep_objects(self) -> bool:
-        """Claims, and what the plugins want. False while one is missing without which no pod may start."""
+    def sync_objects(self) -> bool:
+        """Create claims and objects of plugins. Return whether pods may be created."""
         unserved = sorted(self.spec.plugins.keys() - BUILT_IN.keys())
         if unserved:
-            self._trouble("PluginError", f"plugin {', '.join(unserved)} is not served")
+            self._warn("PluginError", f"plugin {', '.join(unserved)} is not served")
             return False
-        ready = self._keep_claims()
+        ready = self._sync_claims()
         actions = []
         for name, arguments in sorted(self.spec.plugins.items()):
             for problem in BUILT_IN[name].problems(arguments):
-                self._trouble("PluginError", f"plugin {name}: {problem}")
+                self._warn("PluginError", f"plugin {name}: {problem}")
             for wanted in BUILT_IN[name].objects(self.spec, arguments):
-                action, usable = self._keep_object(wanted)
+                action, usable = self._sync_object(wanted)
                 ready = ready and usable
                 actions += action
         self.plan.stage(*actions)
         return ready
 
-    def _keep_object(self, wanted: Json) -> tuple[list[Any], bool]:
+    def _sync_object(self, wanted: Json) -> tuple[list[Any], bool]:
         kind, metadata = wanted["kind"], wanted["metadata"]
-        present = self.seen.objects.get((kind, metadata["name"]))
+        present = self.observed.objects.get((kind, metadata["name"]))
         if present is None:
             metadata["ownerReferences"] = [bodies.owner_reference(self.spec)]
             return [Create(_KINDS[kind], wanted)], True
@@ -115,34 +121,34 @@ class OwnedObjects:
         if owner is not None and owner.get("uid") == self.spec.uid:
             return self._update_data(wanted, present), True
         if owner is not None and owner.get("kind") == "Job" and owner.get("name") == self.spec.name:
-            self.plan.look_again(_OLD_OWNER_SECONDS)
+            self.plan.requeue(_OLD_OWNER_SECONDS)
             return [], False
         if kind == "Service":
             return [], True
-        words = f"{kind} {metadata['name']} exists and does not belong to the job: delete or rename it"
-        self._trouble("PluginError", words)
+        message = f"{kind} {metadata['name']} exists and does not belong to the job: delete or rename it"
+        self._warn("PluginError", message)
         return [], False
 
     def _update_data(self, wanted: Json, present: Json) -> list[Any]:
         if wanted["kind"] != "ConfigMap" or wanted["data"] == (present.get("data") or {}):
             return []
-        gone = dict.fromkeys((present.get("data") or {}).keys() - wanted["data"].keys())
+        dropped = dict.fromkeys((present.get("data") or {}).keys() - wanted["data"].keys())
         name = wanted["metadata"]["name"]
         uid = present["metadata"].get("uid")
-        patch = {"data": {**gone, **wanted["data"]}}
+        patch = {"data": {**dropped, **wanted["data"]}}
         return [Patch(CONFIG_MAPS, name, patch, self.spec.namespace, uid=uid)]
 
-    def _keep_claims(self) -> bool:
+    def _sync_claims(self) -> bool:
         ready, actions = True, []
         for position, volume in enumerate(self.spec.volumes):
             name = bodies.claim_name(self.spec, position, volume)
-            if name in self.seen.claims:
+            if name in self.observed.claims:
                 continue
             if volume.claim is None:
-                words = (
+                message = (
                     f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
                 )
-                self._trouble("PVCError", words)
+                self._warn("PVCError", message)
                 ready = False
                 continue
             claim = {
@@ -166,29 +172,29 @@ class OwnedObjects:
             found[f"volume-pvc-{name}"] = name
         return found
 
-    def tidy(self, phase: Phase, doomed: Mapping[str, Member]) -> list[Any]:
-        """After the end: the group and the plugins' objects, once no pod is left that could need them.
+    def clean_up(self, phase: Phase, to_delete: Mapping[str, Member]) -> list[Any]:
+        """Return deletions of the group and the plugins' objects once no pod needs them.
 
-        The group of a gang whose members all finished stays with them, as the record of how it ended;
-        any other would go on asking for room.
+        The group of a gang with only finished members is kept as a record of how it
+        ended. Any other group would go on requesting resources.
         """
-        if doomed or any(not member.finished for member in self.seen.pods.values()):
+        if to_delete or any(not member.finished for member in self.observed.pods.values()):
             return []
         actions: list[Any] = []
-        group = self.seen.group
+        group = self.observed.group
         if group is not None and not group["metadata"].get("deletionTimestamp"):
             least = int((group.get("spec") or {}).get("minMember") or 0)
-            whole = phase in FINAL and len(self.seen.pods) >= max(1, least)
+            whole = phase in FINAL and len(self.observed.pods) >= max(1, least)
             if not whole:
                 actions.append(self._delete_group(group))
         for name, arguments in sorted(self.spec.plugins.items()):
             for wanted in BUILT_IN[name].objects(self.spec, arguments) if name in BUILT_IN else ():
-                actions += self._drop_object(wanted)
+                actions += self._delete_object(wanted)
         return actions
 
-    def _drop_object(self, wanted: Json) -> list[Any]:
+    def _delete_object(self, wanted: Json) -> list[Any]:
         kind, name = wanted["kind"], wanted["metadata"]["name"]
-        present = self.seen.objects.get((kind, name))
+        present = self.observed.objects.get((kind, name))
         owner = controller_of(present) if present is not None else None
         if present is None or owner is None or owner.get("uid") != self.spec.uid:
             return []
@@ -196,14 +202,14 @@ class OwnedObjects:
             return []
         return [Delete(_KINDS[kind], name, self.spec.namespace, present["metadata"].get("uid"))]
 
-    def tell_why_waiting(self, group: Json | None) -> None:
-        """What the scheduler says of the group, told on the Job, where Volcano's users look: let in or not."""
+    def report_pending_reason(self, group: Json | None) -> None:
+        """Report the scheduler's condition of the group as an event of the Job, as Volcano does."""
         conditions = [c for c in _conditions(group) if c.get("status") == "True"]
         newest = max(conditions, key=lambda c: c.get("lastTransitionTime") or "", default=None)
         if newest is not None and newest.get("type") != "Scheduled" and newest.get("message"):
-            self._trouble("PodGroupPending", f"PodGroup {self.spec.group_name}: {newest['message']}")
+            self._warn("PodGroupPending", f"PodGroup {self.spec.group_name}: {newest['message']}")
 
-    def _trouble(self, reason: str, message: str) -> None:
+    def _warn(self, reason: str, message: str) -> None:
         assert self.plan.about is not None
         self.plan.event(EmitEvent(self.plan.about, "Warning", reason, message, lasting=True))
 

@@ -1,4 +1,4 @@
-"""The pods of a Volcano Job: names, labels, annotations, volumes, and what the plugins add."""
+"""Pods of a Volcano Job: names, labels, annotations, volumes, and additions of plugins."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ def owner_reference(spec: JobSpec) -> dict[str, Any]:
 
 
 def build(
-    spec: JobSpec, state: JobState, task: JobTask, index: int, known_classes: Mapping[str, int]
+    spec: JobSpec, state: JobState, task: JobTask, index: int, priority_classes: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The pod ``<job>-<task>-<index>``. A priority class that does not exist is left out (priority 0)."""
+    """Return the pod ``<job>-<task>-<index>``.
+
+    A priority class that does not exist is left out (priority 0).
+    """
     template = task.template.get("metadata") or {}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -47,7 +50,7 @@ def build(
             "labels": {**(template.get("labels") or {}), **_labels(spec, task, index)},
             "annotations": {**(template.get("annotations") or {}), **_annotations(spec, state, task, index)},
         },
-        "spec": _pod_spec(spec, task, known_classes),
+        "spec": _pod_spec(spec, task, priority_classes),
     }
     _mount_volumes(pod["spec"], spec)
     for name, arguments in sorted(spec.plugins.items()):
@@ -70,7 +73,7 @@ def _labels(spec: JobSpec, task: JobTask, index: int) -> dict[str, str]:
 
 
 def _annotations(spec: JobSpec, state: JobState, task: JobTask, index: int) -> dict[str, str]:
-    notes = {
+    annotations = {
         names.TASK_INDEX: str(index),
         names.TASK_SPEC: task.name,
         names.GROUP_NAME: spec.group_name,
@@ -81,16 +84,16 @@ def _annotations(spec: JobSpec, state: JobState, task: JobTask, index: int) -> d
         names.JOB_RETRY_COUNT: str(state.retries),
     }
     if task.topology_policy:
-        notes[_NUMA_POLICY] = task.topology_policy
-    notes.update({name: spec.annotations[name] for name in _PASSED_ON if name in spec.annotations})
+        annotations[_NUMA_POLICY] = task.topology_policy
+    annotations.update({name: spec.annotations[name] for name in _PASSED_ON if name in spec.annotations})
     budget = next((name for name in _BUDGETS if name in spec.annotations), None)
     if budget is not None:
-        notes[budget] = spec.annotations[budget]
-    return notes
+        annotations[budget] = spec.annotations[budget]
+    return annotations
 
 
-def _pod_spec(spec: JobSpec, task: JobTask, known_classes: Mapping[str, int]) -> dict[str, Any]:
-    """The template's spec with lists that may be added to; what is not touched stays shared."""
+def _pod_spec(spec: JobSpec, task: JobTask, priority_classes: Mapping[str, int]) -> dict[str, Any]:
+    """Copy the template's spec with its container lists; other fields stay shared."""
     body = dict(task.pod_spec)
     for field in ("containers", "initContainers"):
         if body.get(field):
@@ -99,7 +102,7 @@ def _pod_spec(spec: JobSpec, task: JobTask, known_classes: Mapping[str, int]) ->
     if not body.get("schedulerName"):
         body["schedulerName"] = spec.scheduler_name
     wanted = body.get("priorityClassName") or spec.priority_class
-    if wanted and wanted in known_classes:
+    if wanted and wanted in priority_classes:
         body["priorityClassName"] = wanted
     else:
         body.pop("priorityClassName", None)
@@ -107,7 +110,10 @@ def _pod_spec(spec: JobSpec, task: JobTask, known_classes: Mapping[str, int]) ->
 
 
 def claim_name(spec: JobSpec, position: int, volume: JobVolume) -> str:
-    """The claim of a volume: its own, or one made for the job, whose name is the same after every restart."""
+    """Return the claim of a volume: the one it names, or one created for the job.
+
+    The name of a created claim is the same after every restart.
+    """
     if volume.claim_name:
         return volume.claim_name
     return f"{spec.name}-pvc-{_digest(spec.uid, str(position))}"
@@ -133,7 +139,7 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("/".join(parts).encode()).hexdigest()[:12]
 
 
-def classes_not_found(spec: JobSpec, known_classes: Mapping[str, int]) -> list[str]:
+def classes_not_found(spec: JobSpec, priority_classes: Mapping[str, int]) -> list[str]:
     """Priority classes that the job names and that do not exist."""
     named = {spec.priority_class, *(task.pod_spec.get("priorityClassName") or "" for task in spec.tasks)}
-    return sorted(name for name in named if name and name not in known_classes)
+    return sorted(name for name in named if name and name not in priority_classes)

@@ -1,12 +1,13 @@
-"""Which events the pods tell of, and what the job's policies answer.
+"""Events of a job's pods, and the actions of its policies.
 
-Volcano works on edges (a pod *became* Failed); here events are read off the state, so that none is
-lost with a process: a pod of the present version that is Failed *is* the event until it is replaced
-or the job has left the phases in which policies are listened to. ``JobUpdated`` is declared by the
-API but raised by nobody, neither there nor here.
+Volcano reacts to edges (a pod *became* Failed). Here events are derived from the state,
+so a stopped process loses none. A Failed pod of the current version is an event until
+it is replaced or the job leaves the phases with policies. ``JobUpdated`` is declared by
+the API, but neither Volcano nor Windlass raises it.
 
-The task's policies are asked before the job's; the first that matches answers. ``*`` matches every
-event. An exit code is the first container's. ``PodPending`` needs a timeout.
+A task's policies take precedence over the job's, and the first match decides. ``*``
+matches every event. An exit code is the first container's. ``PodPending`` needs a
+timeout.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ TASK_COMPLETED = "TaskCompleted"
 TASK_FAILED = "TaskFailed"
 JOB_UNKNOWN = "Unknown"
 _RANK = {TASK_COMPLETED: 0, POD_FAILED: 1, POD_EVICTED: 2, TASK_FAILED: 3, JOB_UNKNOWN: 4, POD_PENDING: 5}
-"""Of events of the same second: an end in success explains the failures of those who lost their peer."""
+"""Order of events within one second.
+
+A successful end comes first, since it explains the failures of pods that lost their
+peer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """An event. ``since`` is when it became so; ``task``/``pod``/``partition`` what it is about."""
+class JobEvent:
+    """Event. ``since``: when the state began. ``task``, ``pod``, ``partition``: its subject."""
 
     event: str
     since: float
@@ -47,7 +52,7 @@ class Happening:
         if self.event == POD_FAILED:
             return f"pod {self.pod} failed with exit code {self.exit_code}"
         if self.event == POD_EVICTED:
-            return f"pod {self.pod} was taken away"
+            return f"pod {self.pod} was evicted or deleted"
         if self.event == POD_PENDING:
             return f"pod {self.pod} is still pending"
         if self.event == TASK_COMPLETED:
@@ -59,15 +64,15 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAction:
-    """What a policy does about an event, and when it is due (Unix seconds)."""
+    """Action of a policy on an event, and the time when it is due (Unix seconds)."""
 
     action: JobTrigger
-    happening: Happening
+    event: JobEvent
     due: float
 
 
 def targeted(member: Member, targets: Iterable[str]) -> bool:
-    """Whether a restart with these targets replaces the pod."""
+    """Return whether a restart with these targets replaces the pod."""
     for target in targets:
         kind, _, rest = target.partition("/")
         if (
@@ -81,18 +86,18 @@ def targeted(member: Member, targets: Iterable[str]) -> bool:
     return False
 
 
-def target_of(answer: PolicyAction) -> str:
-    """The target of a partial restart, "" if the event is about nothing that could be restarted alone."""
-    what = answer.happening
-    if answer.action is JobTrigger.RESTART_POD:
-        return f"pod/{what.pod}" if what.pod else ""
-    if answer.action is JobTrigger.RESTART_TASK:
-        return f"task/{what.task}" if what.task else ""
-    return f"partition/{what.task}/{what.partition}" if what.task and what.partition else ""
+def target_of(policy_action: PolicyAction) -> str:
+    """Return the target of a partial restart; ``""`` if the event has no such part."""
+    event = policy_action.event
+    if policy_action.action is JobTrigger.RESTART_POD:
+        return f"pod/{event.pod}" if event.pod else ""
+    if policy_action.action is JobTrigger.RESTART_TASK:
+        return f"task/{event.task}" if event.task else ""
+    return f"partition/{event.task}/{event.partition}" if event.task and event.partition else ""
 
 
 def missing(spec: JobSpec, state: JobState, pods: Members) -> list[tuple[JobTask, int]]:
-    """The pods that were there, are still wanted, and are gone."""
+    """Return the pods that existed, are still wanted, and are gone."""
     return [
         (task, index)
         for task in spec.tasks
@@ -101,17 +106,20 @@ def missing(spec: JobSpec, state: JobState, pods: Members) -> list[tuple[JobTask
     ]
 
 
-def happenings(
+def job_events(
     spec: JobSpec, state: JobState, pods: Members, group: Mapping[str, Any] | None, now: float
-) -> list[Happening]:
-    """Everything that policies could answer, the earliest first. Pods that are being replaced are silent."""
+) -> list[JobEvent]:
+    """Return the events that policies may match, the earliest first.
+
+    Pods that are being replaced raise none.
+    """
     alive = {
         name: member
         for name, member in pods.items()
         if member.version == state.version and not targeted(member, state.targets)
     }
     found = [
-        Happening(
+        JobEvent(
             POD_FAILED,
             member.pod.ended or member.pod.created or now,
             member.task,
@@ -124,14 +132,16 @@ def happenings(
     ]
     found += _evictions(spec, state, pods, now)
     found += [
-        Happening(POD_PENDING, member.pod.created or now, member.task, name, member.partition)
+        JobEvent(POD_PENDING, member.pod.created or now, member.task, name, member.partition)
         for name, member in alive.items()
         if member.phase == "Pending" and not member.deleting
     ]
     for task in spec.tasks:
         found += _of_task(task, [m for m in alive.values() if m.task == task.name], pods, now)
     found += _of_group(group, now)
-    found.sort(key=lambda what: (what.since, _RANK[what.event], what.task, _index(pods, what.pod), what.pod))
+    found.sort(
+        key=lambda event: (event.since, _RANK[event.event], event.task, _index(pods, event.pod), event.pod)
+    )
     return found
 
 
@@ -139,20 +149,20 @@ def _index(pods: Members, name: str) -> int:
     return pods[name].index if name in pods else -1
 
 
-def _evictions(spec: JobSpec, state: JobState, pods: Members, now: float) -> list[Happening]:
+def _evictions(spec: JobSpec, state: JobState, pods: Members, now: float) -> list[JobEvent]:
     found = []
     for task, index in missing(spec, state, pods):
         name = spec.pod_name(task.name, index)
         if name not in state.timers:
-            found.append(Happening(POD_EVICTED, now, task.name, name, _partition(task, index)))
+            found.append(JobEvent(POD_EVICTED, now, task.name, name, _partition(task, index)))
     for name, since in state.timers.items():
-        task, index = _place(spec, name)
+        task, index = _position(spec, name)
         if task is not None:
-            found.append(Happening(POD_EVICTED, since, task.name, name, _partition(task, index)))
+            found.append(JobEvent(POD_EVICTED, since, task.name, name, _partition(task, index)))
     return found
 
 
-def _place(spec: JobSpec, name: str) -> tuple[JobTask | None, int]:
+def _position(spec: JobSpec, name: str) -> tuple[JobTask | None, int]:
     for task in spec.tasks:
         prefix = f"{spec.name}-{task.name}-"
         if name.startswith(prefix) and name.removeprefix(prefix).isdigit():
@@ -166,47 +176,49 @@ def _partition(task: JobTask, index: int) -> str:
     return str(index // task.partition.size) if task.partition.size > 0 else "0"
 
 
-def _of_task(task: JobTask, alive: list[Member], pods: Members, now: float) -> list[Happening]:
+def _of_task(task: JobTask, alive: list[Member], pods: Members, now: float) -> list[JobEvent]:
     found = []
     done = [m for m in pods.values() if m.task == task.name and m.phase == "Succeeded"]
     if task.replicas and len(done) >= task.replicas and any(m.phase == "Succeeded" for m in alive):
         found.append(
-            Happening(TASK_COMPLETED, max((m.pod.ended for m in done), default=now) or now, task.name)
+            JobEvent(TASK_COMPLETED, max((m.pod.ended for m in done), default=now) or now, task.name)
         )
     restarts = sum(m.pod.restarts for m in alive if m.phase in ("Running", "Pending"))
     if task.replicas and task.max_retry != -1 and restarts >= task.max_retry:
-        found.append(Happening(TASK_FAILED, now, task.name))
+        found.append(JobEvent(TASK_FAILED, now, task.name))
     return found
 
 
-def _of_group(group: Mapping[str, Any] | None, now: float) -> list[Happening]:
+def _of_group(group: Mapping[str, Any] | None, now: float) -> list[JobEvent]:
     status = (group or {}).get("status") or {}
     if status.get("phase") != "Unknown":
         return []
     times = [moment(c.get("lastTransitionTime")) for c in status.get("conditions") or ()]
-    return [Happening(JOB_UNKNOWN, max(times, default=0.0) or now)]
+    return [JobEvent(JOB_UNKNOWN, max(times, default=0.0) or now)]
 
 
-def policy_actions(spec: JobSpec, found: Iterable[Happening]) -> list[PolicyAction]:
-    """What the policies say to each event, in the order of the events."""
+def policy_actions(spec: JobSpec, found: Iterable[JobEvent]) -> list[PolicyAction]:
+    """Return the actions of the policies on these events, in the order of the events."""
     result = []
-    for what in found:
-        task = spec.task(what.task) if what.task else None
-        policy = _match(what, task.policies if task else ()) or _match(what, spec.policies)
+    for event in found:
+        task = spec.task(event.task) if event.task else None
+        policy = _match(event, task.policies if task else ()) or _match(event, spec.policies)
         if policy is None or policy.action not in ACTIONS:
             continue
-        answer = PolicyAction(JobTrigger(policy.action), what, what.since + (policy.delay_seconds or 0.0))
-        if answer.action in TARGETED and not target_of(answer):
+        policy_action = PolicyAction(
+            JobTrigger(policy.action), event, event.since + (policy.delay_seconds or 0.0)
+        )
+        if policy_action.action in TARGETED and not target_of(policy_action):
             continue
-        result.append(answer)
+        result.append(policy_action)
     return result
 
 
-def _match(what: Happening, policies: Iterable[JobPolicy]) -> JobPolicy | None:
+def _match(event: JobEvent, policies: Iterable[JobPolicy]) -> JobPolicy | None:
     for policy in policies:
-        named = what.event in policy.events or ANY in policy.events
-        if named and (what.event != POD_PENDING or policy.delay_seconds is not None):
+        named = event.event in policy.events or ANY in policy.events
+        if named and (event.event != POD_PENDING or policy.delay_seconds is not None):
             return policy
-        if policy.exit_code is not None and what.exit_code and policy.exit_code == what.exit_code:
+        if policy.exit_code is not None and event.exit_code and policy.exit_code == event.exit_code:
             return policy
     return None

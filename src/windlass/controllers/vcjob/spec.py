@@ -1,7 +1,7 @@
-"""A Volcano Job's spec, read once, with the defaults that Volcano's admission fills in.
+"""Spec of a Volcano Job with the defaults of Volcano's admission.
 
-On a cluster without that admission the same defaults hold, so nothing depends on where they are made
-(``maxRetry: 0`` and ``minAvailable: 0`` mean "not set", as there).
+The same defaults apply on a cluster without that admission (``maxRetry: 0`` and
+``minAvailable: 0`` mean "not set", as there).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NEEDS_SVC = frozenset({"pytorch"})
 
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
-    """``on EVENTS (or on EXIT_CODE) do ACTION``, after ``delay_seconds`` if it is then still so.
+    """Policy: on ``events`` or ``exit_code`` do ``action``, after ``delay_seconds``.
 
-    ``delay_seconds`` None: no timeout was given.
+    The event must still hold then. ``delay_seconds`` is ``None`` if no timeout is set.
     """
 
     action: str
@@ -110,8 +110,11 @@ class JobSpec:
 
 
 def read(job: Mapping[str, Any], scheduler: str = DEFAULT_SCHEDULER) -> JobSpec:
-    """Read a Job. ``scheduler``: who places its pods where it names nobody. Raises ``ValueError``, ``TypeError`` or
-    ``KeyError`` on what validation refuses."""
+    """Parse a Job. ``scheduler``: scheduler of its pods if it names none.
+
+    Raises ``ValueError``, ``TypeError`` or ``KeyError`` on a spec that validation
+    rejects.
+    """
     metadata = job["metadata"]
     spec = job.get("spec") or {}
     tasks = tuple(_task(raw, position) for position, raw in enumerate(spec.get("tasks") or ()))

@@ -1,10 +1,11 @@
-"""The life cycle of a Volcano Job as one table: ``(phase, trigger) → transition``.
+"""Life cycle of a Volcano Job as one table: ``(phase, trigger) → transition``.
 
-A trigger is an *action* (asked for by a policy or by a Command) or a *fact* (seen in the pods). A pair
-that is not in the table changes nothing.
+A trigger is an *action* (requested by a policy or a Command) or a *fact* (observed in
+the pods). A pair that is not in the table changes nothing.
 
-Differences from Volcano, on purpose: a job that is restarting can be aborted, terminated and completed
-(there, such a request is lost); ``RestartJob`` of a job that restarts a part only widens the restart.
+Two deliberate differences from Volcano: a restarting job can be aborted, terminated and
+completed (Volcano drops such a request), and ``RestartJob`` of a job that restarts a
+part only widens the restart.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class JobTrigger(StrEnum):
     RETRIES_SPENT = "RetriesSpent"
     """retryCount ≥ maxRetry."""
     CLEARED = "Cleared"
-    """What is to be restarted is gone or going, and replicas − terminating ≥ minAvailable."""
+    """All pods to restart are deleted or terminating, and replicas − terminating ≥ minAvailable."""
     QUIET = "Quiet"
     """No pod is pending, running or terminating."""
 
@@ -70,7 +71,7 @@ TARGETED = frozenset({JobTrigger.RESTART_TASK, JobTrigger.RESTART_POD, JobTrigge
 
 
 class RestartScope(StrEnum):
-    """Which pods a restart replaces. Of a new restart the scope is added to one that is under way."""
+    """Pods that a restart replaces. A new restart adds its scope to one in progress."""
 
     NONE = "none"
     ALL = "all"
@@ -80,7 +81,7 @@ class RestartScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """``retry``: counts as a retry. ``scope``: what is restarted."""
+    """``retry``: counts as a retry. ``scope``: pods to restart."""
 
     phase: Phase
     retry: bool = False
@@ -132,14 +133,14 @@ TRANSITIONS: Mapping[tuple[Phase, JobTrigger], Transition] = {
 }
 
 ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING})
-"""The job wants its pods to be there."""
+"""Phases in which the job's pods are created."""
 RESTARTABLE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RESTARTING})
-"""Policies are listened to."""
+"""Phases in which policies apply."""
 ENDING = frozenset({Phase.ABORTING, Phase.TERMINATING, Phase.COMPLETING})
 FINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED})
-"""There is no way out."""
+"""Phases without a transition."""
 
 
 def follow(phase: Phase, trigger: JobTrigger) -> Transition | None:
-    """Where a trigger leads; None: it changes nothing."""
+    """Return the transition of a trigger; ``None`` if it changes nothing."""
     return TRANSITIONS.get((phase, trigger))

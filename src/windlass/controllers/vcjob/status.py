@@ -1,16 +1,16 @@
-"""What a Job's status says, and how it is written.
+"""Status of a Job: its content and its encoding.
 
-Besides Volcano's own fields the status carries what the controller must not forget when it is stopped,
-so that every decision is one atomic write: ``status.controlledResources`` holds
+Besides Volcano's own fields the status holds the controller's state, so that every
+decision is one atomic write. ``status.controlledResources`` holds
 
-* ``restart``: what the restart under way replaces (``all``, ``unsucceeded``, ``pod/…``, ``task/…``,
-  ``partition/TASK/ID``, several separated by a space),
-* ``pods/TASK``: the indices of the pods that were there (``0-3``); one that is missing later was
-  taken away by somebody else,
-* ``timer/POD``: an eviction that a policy answers later (``PodEvicted@TIME``),
-* ``command``: the uid of the last Command that was carried out,
-* ``windlass.dev/attained…`` and ``windlass.dev/suspensions``: what the PodGroups of earlier runs said of a job that
-  shares time, for the next one,
+* ``restart``: targets of the restart in progress (``all``, ``unsucceeded``, ``pod/…``,
+  ``task/…``, ``partition/TASK/ID``; several are separated by a space),
+* ``pods/TASK``: indices of the pods that existed (``0-3``); a pod that is missing later
+  was evicted or deleted by another client,
+* ``timer/POD``: an eviction that a policy handles later (``PodEvicted@TIME``),
+* ``command``: UID of the last Command that was executed,
+* ``windlass.dev/attained…`` and ``windlass.dev/suspensions``: service attained by
+  earlier runs of a job that shares time, for its next PodGroup,
 
 and as in Volcano ``plugin-NAME`` and ``volume-pvc-NAME``.
 """
@@ -59,7 +59,7 @@ UNSUCCEEDED = "unsucceeded"
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The remembered part of the status. ``phase`` None: a Job that nobody has looked at yet."""
+    """Controller's state in the status. ``phase`` is ``None`` before the first reconciliation."""
 
     phase: Phase | None = None
     reason: str = ""
@@ -73,15 +73,16 @@ class JobState:
     timers: Mapping[str, float] = field(default_factory=dict)
     resources: Mapping[str, str] = field(default_factory=dict)
     """``plugin-…`` and ``volume-pvc-…`` entries."""
-    past: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of earlier PodGroups, as :func:`windlass.model.records.attained_service.carried` has them."""
+    attained: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of earlier PodGroups (:func:`windlass.model.records.attained_service.carried`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """Pods by phase; terminating ones are counted only as that. ``by_task``: task → pod phase → number.
+    """Number of pods by phase. Terminating pods count only as terminating.
 
-    ``doomed``: of the terminating ones, those that the controller has still to delete.
+    ``by_task``: task → pod phase → number.
+    ``to_delete``: terminating pods that the controller has yet to delete.
     """
 
     pending: int = 0
@@ -90,7 +91,7 @@ class PodCounts:
     failed: int = 0
     terminating: int = 0
     unknown: int = 0
-    doomed: int = 0
+    to_delete: int = 0
     by_task: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
@@ -106,7 +107,7 @@ def load(job: Mapping[str, Any]) -> JobState:
     """The state that was written. A phase that does not exist is Pending, as in Volcano."""
     status = job.get("status") or {}
     state = status.get("state") or {}
-    kept: Mapping[str, str] = status.get("controlledResources") or {}
+    stored: Mapping[str, str] = status.get("controlledResources") or {}
     return JobState(
         phase=_phase(state.get("phase")),
         reason=state.get("reason") or "",
@@ -114,20 +115,20 @@ def load(job: Mapping[str, Any]) -> JobState:
         since=moment(state.get("lastTransitionTime")),
         version=int(status.get("version") or 0),
         retries=int(status.get("retryCount") or 0),
-        targets=frozenset(kept.get(RESTART, "").split()),
-        command=kept.get(COMMAND, ""),
+        targets=frozenset(stored.get(RESTART, "").split()),
+        command=stored.get(COMMAND, ""),
         known={
             key.removeprefix(_PODS): parse_spans(text)
-            for key, text in kept.items()
+            for key, text in stored.items()
             if key.startswith(_PODS) and text
         },
         timers={
             key.removeprefix(_TIMER): moment(text.partition("@")[2])
-            for key, text in kept.items()
+            for key, text in stored.items()
             if key.startswith(_TIMER)
         },
-        resources={key: text for key, text in kept.items() if key.startswith((_PLUGIN, _VOLUME))},
-        past={name: kept[name] for name in attained_service.CARRIED if name in kept},
+        resources={key: text for key, text in stored.items() if key.startswith((_PLUGIN, _VOLUME))},
+        attained={name: stored[name] for name in attained_service.CARRIED if name in stored},
     )
 
 
@@ -169,7 +170,7 @@ def render(job: Mapping[str, Any], spec: JobSpec, state: JobState, counts: PodCo
         "unknown": counts.unknown,
         "version": state.version,
         "retryCount": state.retries,
-        "controlledResources": _kept(state),
+        "controlledResources": _controlled_resources(state),
         "conditions": conditions,
     }
     if phase in FINAL or phase is Phase.ABORTED:
@@ -177,23 +178,23 @@ def render(job: Mapping[str, Any], spec: JobSpec, state: JobState, counts: PodCo
     return {**status, **_without_zeros(written)}
 
 
-def _kept(state: JobState) -> dict[str, str]:
-    kept = {**state.resources, **state.past}
+def _controlled_resources(state: JobState) -> dict[str, str]:
+    stored = {**state.resources, **state.attained}
     if state.targets:
-        kept[RESTART] = " ".join(sorted(state.targets))
+        stored[RESTART] = " ".join(sorted(state.targets))
     if state.command:
-        kept[COMMAND] = state.command
-    kept.update({_PODS + task: spans(indices) for task, indices in state.known.items() if indices})
-    kept.update({_TIMER + pod: f"PodEvicted@{rfc3339(since)}" for pod, since in state.timers.items()})
-    return dict(sorted(kept.items()))
+        stored[COMMAND] = state.command
+    stored.update({_PODS + task: spans(indices) for task, indices in state.known.items() if indices})
+    stored.update({_TIMER + pod: f"PodEvicted@{rfc3339(since)}" for pod, since in state.timers.items()})
+    return dict(sorted(stored.items()))
 
 
 def _conditions(old: list[dict[str, Any]], phase: Phase, since: float) -> list[dict[str, Any]]:
     """One entry per phase, the newest last."""
     if old and old[-1].get("status") == phase and moment(old[-1].get("lastTransitionTime")) == int(since):
         return old
-    kept = [condition for condition in old if condition.get("status") != phase]
-    return [*kept, {"status": str(phase), "lastTransitionTime": rfc3339(since)}]
+    stored = [condition for condition in old if condition.get("status") != phase]
+    return [*stored, {"status": str(phase), "lastTransitionTime": rfc3339(since)}]
 
 
 def _start(job: Mapping[str, Any], conditions: list[dict[str, Any]], end: float) -> float:

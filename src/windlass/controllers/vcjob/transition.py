@@ -1,8 +1,9 @@
-"""The one decision of a look at a job: which transition, if any, and why.
+"""Decision of a reconciliation: the transition of the job, if any, and its cause.
 
-A Command goes before the policies, the policies before the facts. At most one transition is made per
-look, so that each is written (with the resourceVersion of what was looked at) before its
-consequences are carried out: a restart happens once, whenever the controller is stopped.
+Commands precede policies, and policies precede facts. At most one transition is made
+per reconciliation. It is written with the observed resourceVersion before its
+consequences are executed, so a restart happens once, whenever the controller is
+stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from windlass.controllers.vcjob.members import Members
 from windlass.controllers.vcjob.policies import (
     POD_EVICTED,
     PolicyAction,
-    happenings,
+    job_events,
     policy_actions,
     target_of,
     targeted,
@@ -39,7 +40,11 @@ COMMAND_ISSUED = "CommandIssued"
 
 @dataclass(frozen=True, slots=True)
 class TransitionCause:
-    """Why a transition happens; ``targets`` of a partial restart, ``command`` the Command's uid."""
+    """Cause of a transition.
+
+    ``targets``: targets of a partial restart.
+    ``command``: UID of the Command.
+    """
 
     trigger: JobTrigger
     reason: str
@@ -50,9 +55,10 @@ class TransitionCause:
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """``state`` after the decision; ``cause`` None: no transition. ``next_due``: seconds to a policy's turn.
+    """Decision. ``state``: state after it. ``cause``: ``None`` without a transition.
 
-    ``refused``: what is to be said about Commands that change nothing.
+    ``refused``: messages about Commands that change nothing.
+    ``next_due``: seconds until the next policy action is due.
     """
 
     state: JobState
@@ -71,7 +77,11 @@ def decide(
     commands: Sequence[Json],
     now: float,
 ) -> JobDecision:
-    """``counts`` of the pods as they are; ``group`` None where it is missing or of an earlier version."""
+    """Return the transition that a Command, a policy or a fact causes now.
+
+    ``counts``: pods as they are.
+    ``group``: ``None`` if it is missing or of an earlier version.
+    """
     if state.phase is None:
         return JobDecision(
             enter(state, Phase.PENDING, now, "", ""), TransitionCause(JobTrigger.CLEARED, "", "")
@@ -87,17 +97,13 @@ def decide(
     next_due = None
     if state.phase in RESTARTABLE:
         state = replace(state, timers=_live_timers(state, pods))
-        found = policy_actions(spec, happenings(spec, state, pods, group, now))
-        cause = _of_policy(state, [answer for answer in found if answer.due <= now])
+        found = policy_actions(spec, job_events(spec, state, pods, group, now))
+        cause = _of_policy(state, [policy_action for policy_action in found if policy_action.due <= now])
         if cause is not None:
             return JobDecision(_apply(spec, state, cause, pods, now), cause, tuple(refused))
-        waiting = [answer for answer in found if answer.due > now]
-        next_due = min((answer.due - now for answer in waiting), default=None)
-        timers = {
-            a.happening.pod: float(int(a.happening.since))
-            for a in waiting
-            if a.happening.event == POD_EVICTED
-        }
+        waiting = [policy_action for policy_action in found if policy_action.due > now]
+        next_due = min((policy_action.due - now for policy_action in waiting), default=None)
+        timers = {a.event.pod: float(int(a.event.since)) for a in waiting if a.event.event == POD_EVICTED}
         state = replace(state, timers=timers)
     cause = _of_facts(spec, state, counts)
     if cause is not None:
@@ -109,28 +115,28 @@ def _of_command(command: Json, state: JobState) -> tuple[TransitionCause | None,
     name, action = command["metadata"]["name"], command.get("action") or ""
     assert state.phase is not None
     if action not in ACTIONS or action in TARGETED:
-        return None, f"command {name}: {action or 'no action'} is no action for a job"
+        return None, f"command {name}: {action or 'no action'} is not an action for a job"
     trigger = JobTrigger(action)
     if _changes(state, trigger) is None:
         return None, f"command {name}: {action} changes nothing while the job is {state.phase}"
-    words = command.get("message") or command.get("reason") or ""
-    message = f"{action} by command {name}" + (f": {words}" if words else "")
+    message = command.get("message") or command.get("reason") or ""
+    message = f"{action} by command {name}" + (f": {message}" if message else "")
     return TransitionCause(trigger, COMMAND_ISSUED, message, command=command["metadata"].get("uid", "")), ""
 
 
 def _of_policy(state: JobState, due: list[PolicyAction]) -> TransitionCause | None:
-    for answer in due:
-        trigger = answer.action
+    for policy_action in due:
+        trigger = policy_action.action
         if _changes(state, trigger) is None:
             continue
-        message = f"{answer.happening.describe()}: {trigger} by policy"
+        message = f"{policy_action.event.describe()}: {trigger} by policy"
         if trigger not in TARGETED:
-            return TransitionCause(trigger, answer.happening.event, message)
+            return TransitionCause(trigger, policy_action.event.event, message)
         # All parts that are due are restarted together, as one retry.
         targets = frozenset(target_of(a) for a in due if a.action in TARGETED)
         if targets <= state.targets:
             continue
-        return TransitionCause(trigger, answer.happening.event, message, targets)
+        return TransitionCause(trigger, policy_action.event.event, message, targets)
     return None
 
 
@@ -176,7 +182,7 @@ def _fact(spec: JobSpec, state: JobState, counts: PodCounts) -> JobTrigger | Non
         case Phase.RESTARTING:
             if state.retries >= spec.max_retry:
                 return JobTrigger.RETRIES_SPENT
-            if counts.doomed == 0 and spec.replicas - counts.terminating >= spec.min_available:
+            if counts.to_delete == 0 and spec.replicas - counts.terminating >= spec.min_available:
                 return JobTrigger.CLEARED
         case Phase.ABORTING | Phase.TERMINATING | Phase.COMPLETING:
             if counts.pending == counts.running == counts.terminating == counts.unknown == 0:
@@ -185,7 +191,10 @@ def _fact(spec: JobSpec, state: JobState, counts: PodCounts) -> JobTrigger | Non
 
 
 def _running_fact(spec: JobSpec, counts: PodCounts) -> JobTrigger | None:
-    """Volcano's order: minSuccess first, then the end of all pods, then the fall below the minimum."""
+    """Return the fact about a running job, in Volcano's order.
+
+    First minSuccess, then the end of all pods, then the fall below the minimum.
+    """
     if spec.replicas == 0:
         return None
     if spec.min_success is not None and counts.succeeded >= spec.min_success:
@@ -237,7 +246,7 @@ def _apply(spec: JobSpec, state: JobState, cause: TransitionCause, pods: Members
         moved = replace(moved, command=cause.command)
     moved = _aim(moved, transition, cause.targets, pods, spec)
     if moved.phase is Phase.RESTARTING and before is not Phase.RESTARTING and moved.retries >= spec.max_retry:
-        # The last retry keeps what has finished, for its logs: straight to Failed.
+        # The last retry keeps finished pods for their logs, and the job fails directly.
         reason, message = _spent(spec, moved)
         moved = replace(enter(moved, Phase.FAILED, now, reason, message), targets=frozenset())
     return moved
@@ -246,7 +255,7 @@ def _apply(spec: JobSpec, state: JobState, cause: TransitionCause, pods: Members
 def _aim(
     state: JobState, transition: Transition, targets: frozenset[str], pods: Members, spec: JobSpec
 ) -> JobState:
-    """What a restart replaces; outside a restart nothing is aimed at."""
+    """Set the targets of a restart; outside a restart there are none."""
     if transition.phase is not Phase.RESTARTING:
         timers = state.timers if transition.phase in RESTARTABLE else {}
         return replace(state, targets=frozenset(), timers=timers)

@@ -1,6 +1,6 @@
-"""The plugins of a Volcano Job that are served: ``env``, ``svc`` and ``pytorch``.
+"""Supported plugins of a Volcano Job: ``env``, ``svc`` and ``pytorch``.
 
-A plugin decorates each pod and may want objects beside the job. Both are pure.
+A plugin decorates each pod and may add objects to the job. Both are pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.controllers.vcjob.plugins import env, pytorch, svc
-from windlass.controllers.vcjob.plugins.place import PodPosition
+from windlass.controllers.vcjob.plugins.position import PodPosition
 
 Json = dict[str, Any]
 
@@ -21,8 +21,11 @@ def _no_objects(spec: object, arguments: Sequence[str]) -> list[Json]:
 
 @dataclass(frozen=True, slots=True)
 class JobPlugin:
-    """``decorate(pod, place, arguments)`` changes a pod that is being built; ``objects(spec, arguments)``
-    are kept beside the job while it is active. ``problems(arguments)``: what was not understood.
+    """Plugin of a Volcano Job.
+
+    ``decorate(pod, position, arguments)``: changes a pod that is being built.
+    ``objects(spec, arguments)``: objects that exist while the job is active.
+    ``problems(arguments)``: arguments that cannot be parsed.
     """
 
     name: str

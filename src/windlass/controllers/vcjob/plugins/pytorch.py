@@ -1,8 +1,9 @@
-"""Plugin ``pytorch``: what ``torch.distributed`` reads from the environment.
+"""Plugin ``pytorch``: environment of ``torch.distributed``.
 
-``MASTER_ADDR`` (``<job>-master-0.<job>``), ``MASTER_PORT``, ``WORLD_SIZE`` (pods of the master and the
-worker task, not GPUs) and ``RANK`` (0 for the master, index + 1 for workers); the port is opened as
-``pytorchjob-port``. Pods of other tasks get no rank. A job without the master task gets nothing.
+It sets ``MASTER_ADDR`` (``<job>-master-0.<job>``), ``MASTER_PORT``, ``WORLD_SIZE``
+(number of pods of the master and the worker task, not of GPUs) and ``RANK`` (0 for the
+master, index + 1 for workers). The port is opened as ``pytorchjob-port``. Pods of other
+tasks get no rank. A job without the master task is left unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.controllers.vcjob.plugins.place import (
+from windlass.controllers.vcjob.plugins.position import (
     PodPosition,
     Value,
     add_env,
@@ -49,8 +50,8 @@ def problems(arguments: Sequence[str]) -> list[str]:
     return parse_flags(arguments, _DEFAULTS)[1]
 
 
-def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) -> None:
-    spec, task = place.spec, place.task
+def decorate(pod: dict[str, Any], position: PodPosition, arguments: Sequence[str]) -> None:
+    spec, task = position.spec, position.task
     flags, _ = parse_flags(arguments, _DEFAULTS)
     master, worker = spec.task(str(flags["master"])), str(flags["worker"])
     if master is None:
@@ -63,7 +64,7 @@ def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) 
         variable("WORLD_SIZE", world),
     ]
     if task.name == worker:
-        variables.append(variable("RANK", place.index + 1))
+        variables.append(variable("RANK", position.index + 1))
     elif task.name == master.name:
         variables.append(variable("RANK", 0))
     for container in containers(pod, init=False):

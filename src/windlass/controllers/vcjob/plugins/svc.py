@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from windlass.api import annotations as names
-from windlass.controllers.vcjob.plugins.place import (
+from windlass.controllers.vcjob.plugins.position import (
     PodPosition,
     Value,
     add_env,
@@ -40,8 +40,8 @@ def problems(arguments: Sequence[str]) -> list[str]:
     return parse_flags(arguments, _DEFAULTS)[1]
 
 
-def decorate(pod: dict[str, Any], place: PodPosition, arguments: Sequence[str]) -> None:
-    spec, body = place.spec, pod["spec"]
+def decorate(pod: dict[str, Any], position: PodPosition, arguments: Sequence[str]) -> None:
+    spec, body = position.spec, pod["spec"]
     flags, _ = parse_flags(arguments, _DEFAULTS)
     if not body.get("hostname"):
         body["hostname"] = pod["metadata"]["name"]

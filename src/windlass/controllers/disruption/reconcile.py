@@ -1,9 +1,11 @@
-"""One look at a PodDisruptionBudget, as Kubernetes' disruption controller takes it.
+"""Status of a PodDisruptionBudget, as Kubernetes' disruption controller computes it.
 
-The status says how many pods are healthy (ready, and neither going nor about to), how many must be, and how many
-evictions that leaves. A budget in numbers of pods (``minAvailable: 2``) counts the pods there are; one in per cent,
-or with ``maxUnavailable``, counts what the pods' controllers want. A controller says that by its scale alone: of
-pods whose controller has none the budget allows nothing, and says so (reason ``SyncFailed``).
+The status holds how many pods are healthy, how many must be, and how many evictions
+that allows. A healthy pod is ready, not terminating, and has no granted eviction. A
+budget with an absolute number (``minAvailable: 2``) is compared with the existing pods.
+A percentage or ``maxUnavailable`` refers to the replicas that the pods' controllers
+declare by their scale subresource. If a controller has none, the budget allows no
+eviction and reports reason ``SyncFailed``.
 """
 
 from __future__ import annotations
@@ -20,16 +22,20 @@ from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 Json = dict[str, Any]
 DELETION_SECONDS = 120.0
-"""A pod whose eviction was granted counts as going for so long, though nobody deletes it."""
+"""Time (seconds) that a granted eviction counts as a disruption if its pod is not deleted."""
 CONDITION = "DisruptionAllowed"
 
 
-class NotCountable(Exception):
-    """What the controllers want cannot be known; the message is told as the condition's."""
+class CountError(Exception):
+    """The number of expected pods is unknown. The message becomes the condition's message."""
 
 
-def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
-    """Look at a budget once. Pure. ``pods``: those that it selects; ``now``: Unix seconds."""
+def reconcile(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
+    """Compute the status of a budget. Pure.
+
+    ``pods``: pods that the budget selects.
+    ``now``: Unix seconds.
+    """
     plan = EffectPlan(about=reference(POD_DISRUPTION_BUDGETS, budget))
     if budget["metadata"].get("deletionTimestamp"):
         return plan.done()
@@ -39,7 +45,7 @@ def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
     before = budget.get("status") or {}
     try:
         expected, desired, unmanaged = _expected(budget.get("spec") or {}, pods)
-    except NotCountable as problem:
+    except CountError as problem:
         status = {**_counts(before), "disruptionsAllowed": 0}
         _write(plan, budget, {**before, **status}, ("False", "SyncFailed", str(problem)), now)
         event = EmitEvent(
@@ -49,7 +55,7 @@ def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
         return plan.done()
     if unmanaged:
         plan.event(EmitEvent(about, "Warning", "UnmanagedPods", _unmanaged(budget), lasting=True))
-    disrupted = _disrupted(plan, budget, pods, now)
+    disrupted = _granted_evictions(plan, budget, pods, now)
     healthy = sum(pod.ready and not pod.deleting and pod.name not in disrupted for pod in pods)
     allowed = max(0, healthy - desired) if expected > 0 else 0
     status = {
@@ -62,8 +68,8 @@ def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
     }
     if "conditions" in before:
         status["conditions"] = before["conditions"]
-    verdict = ("True", "SufficientPods", "") if allowed else ("False", "InsufficientPods", "")
-    _write(plan, budget, status, verdict, now)
+    condition = ("True", "SufficientPods", "") if allowed else ("False", "InsufficientPods", "")
+    _write(plan, budget, status, condition, now)
     return plan.done()
 
 
@@ -71,16 +77,16 @@ def step(budget: Json, pods: Sequence[Pod], now: float) -> Effects:
 
 
 def _expected(spec: Mapping[str, Any], pods: Sequence[Pod]) -> tuple[int, int, bool]:
-    """(pods that there should be, pods that must be healthy, whether some belong to no controller)."""
-    most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
-    if most is not None:
+    """Return (expected pods, pods that must be healthy, whether some pods have no controller)."""
+    max_unavailable, min_available = spec.get("maxUnavailable"), spec.get("minAvailable")
+    if max_unavailable is not None:
         expected, unmanaged = _scale(pods)
-        return expected, max(0, expected - _scaled(most, expected)), unmanaged
-    if isinstance(least, int):
-        return len(pods), least, False
-    if least is not None:
+        return expected, max(0, expected - _scaled(max_unavailable, expected)), unmanaged
+    if isinstance(min_available, int):
+        return len(pods), min_available, False
+    if min_available is not None:
         expected, unmanaged = _scale(pods)
-        return expected, _scaled(least, expected), unmanaged
+        return expected, _scaled(min_available, expected), unmanaged
     return 0, 0, False
 
 
@@ -90,20 +96,21 @@ def _scaled(value: int | str, total: int) -> int:
         return value
     number = value.removesuffix("%")
     if number == value or not (number.isascii() and number.isdecimal()):
-        raise NotCountable(
+        raise CountError(
             f"invalid value for IntOrString: invalid type: string is not a percentage: {value!r}"
         )
     return -(-int(number) * total // 100)
 
 
 def _scale(pods: Sequence[Pod]) -> tuple[int, bool]:
-    """What the controllers of the pods want in sum, and whether some have none.
+    """Return the replicas that the pods' controllers declare, and whether some pods have none.
 
-    No kind that is served here has a scale: the first controller is one too many."""
+    No kind served here has a scale subresource, so any controller is an error.
+    """
     for pod in pods:
         controller = pod.controller
         if controller is not None:
-            raise NotCountable(_no_scale(controller))
+            raise CountError(_no_scale(controller))
     return 0, bool(pods)
 
 
@@ -114,36 +121,39 @@ def _no_scale(controller: OwnerReference) -> str:
     return f"{resource.qualified} does not implement the scale subresource"
 
 
-def _disrupted(plan: EffectPlan, budget: Json, pods: Sequence[Pod], now: float) -> dict[str, str]:
-    """Pods whose eviction was granted and that are not deleted yet, as long as that is to be believed."""
-    granted = (budget.get("status") or {}).get("disruptedPods") or {}
+def _granted_evictions(plan: EffectPlan, budget: Json, pods: Sequence[Pod], now: float) -> dict[str, str]:
+    """Return pods with a granted eviction that are not deleted yet → time of the grant.
+
+    Grants older than :data:`DELETION_SECONDS` are dropped and reported with an event.
+    """
+    evictions = (budget.get("status") or {}).get("disruptedPods") or {}
     found = {}
     for pod in pods:
-        moment = granted.get(pod.name)
-        if moment is None or pod.deleting:
+        granted_at = evictions.get(pod.name)
+        if granted_at is None or pod.deleting:
             continue
-        until = parse_rfc3339(moment) + DELETION_SECONDS
+        until = parse_rfc3339(granted_at) + DELETION_SECONDS
         if until < now:
             metadata = budget["metadata"]
-            words = f"Pod was expected by PDB {metadata['namespace']}/{metadata['name']} to be deleted but it wasn't"
-            plan.event(EmitEvent(_pod_reference(pod), "Warning", "NotDeleted", words, lasting=True))
+            message = f"Pod was expected by PDB {metadata['namespace']}/{metadata['name']} to be deleted but it wasn't"
+            plan.event(EmitEvent(_pod_reference(pod), "Warning", "NotDeleted", message, lasting=True))
         else:
-            found[pod.name] = moment
-            plan.look_again(until - now + 1.0)
+            found[pod.name] = granted_at
+            plan.requeue(until - now + 1.0)
     return found
 
 
 # ---------------------------------------------------------------------- telling
 
 
-def _write(plan: EffectPlan, budget: Json, status: Json, verdict: tuple[str, str, str], now: float) -> None:
+def _write(plan: EffectPlan, budget: Json, status: Json, condition: tuple[str, str, str], now: float) -> None:
     """The status with its condition, unless the budget has it already."""
-    truth, reason, message = verdict
+    condition_status, reason, message = condition
     conditions = [dict(one) for one in status.get("conditions") or ()]
     present = next((one for one in conditions if one["type"] == CONDITION), None)
     wanted = {
         "type": CONDITION,
-        "status": truth,
+        "status": condition_status,
         "reason": reason,
         "message": message,
         "observedGeneration": status.get("observedGeneration", 0),
@@ -152,7 +162,7 @@ def _write(plan: EffectPlan, budget: Json, status: Json, verdict: tuple[str, str
     if present is None:
         conditions.append(wanted)
     else:
-        if present["status"] == truth:
+        if present["status"] == condition_status:
             wanted["lastTransitionTime"] = present["lastTransitionTime"]
         present.clear()
         present.update(wanted)
@@ -166,7 +176,7 @@ def _counts(status: Mapping[str, Any]) -> Json:
     return {name: status.get(name, 0) for name in ("currentHealthy", "desiredHealthy", "expectedPods")}
 
 
-def _counting_failed(problem: NotCountable) -> str:
+def _counting_failed(problem: CountError) -> str:
     return f"Failed to calculate the number of expected pods: {problem}"
 
 

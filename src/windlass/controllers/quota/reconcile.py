@@ -1,7 +1,7 @@
-"""One look at a ResourceQuota: ``status.hard`` and ``status.used``.
+"""Status of a ResourceQuota: ``status.hard`` and ``status.used``.
 
-Admission refuses by its own count; this is what people read. Names that count nothing (limits of extended
-resources) appear in ``hard`` and not in ``used``.
+Admission rejects requests by its own count. This status is for users. Names that count
+nothing (limits of extended resources) appear in ``hard`` only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def charge(total: Usage, quota: Mapping[str, Any], resource: Resource, objects: Iterable[Json]) -> None:
-    """Add to ``total`` what these objects use of the quota. What cannot be read counts as nothing."""
+    """Add the objects' usage of the quota to ``total``. Unreadable quantities count as 0."""
     spec = quota.get("spec") or {}
     for obj in objects:
         if not in_scope(spec, resource, obj):
@@ -32,8 +32,8 @@ def charge(total: Usage, quota: Mapping[str, Any], resource: Resource, objects: 
             total[name] = total.get(name, Fraction(0)) + amount
 
 
-def step(quota: Json, total: Mapping[str, Fraction]) -> Effects:
-    """Look at a quota once. Pure. ``total``: what all objects use, by quota name."""
+def reconcile(quota: Json, total: Mapping[str, Fraction]) -> Effects:
+    """Compute the status of a quota. Pure. ``total``: usage of all objects by quota name."""
     if quota["metadata"].get("deletionTimestamp"):
         return NOTHING
     hard = {name: str(amount) for name, amount in ((quota.get("spec") or {}).get("hard") or {}).items()}
@@ -58,5 +58,5 @@ def step(quota: Json, total: Mapping[str, Fraction]) -> Effects:
 
 
 def _difference(present: Mapping[str, str], wanted: Mapping[str, str]) -> Json:
-    """A merge patch from one mapping to the other."""
+    """Return a merge patch from one mapping to the other."""
     return {**dict.fromkeys(present.keys() - wanted.keys()), **wanted}

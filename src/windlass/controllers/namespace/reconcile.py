@@ -1,7 +1,8 @@
-"""One look at a namespace that is being deleted.
+"""Deletion of a namespace and its content.
 
-Everything in it is deleted; while something remains, five conditions say what and why, in Kubernetes'
-words; when nothing is left, the finalizer ``kubernetes`` is taken off and the namespace goes.
+All content is deleted. While some remains, five conditions report it in Kubernetes'
+words. When none is left, the finalizer ``kubernetes`` is removed, which ends the
+namespace.
 """
 
 from __future__ import annotations
@@ -32,14 +33,17 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceSnapshot:
-    """``content``: what is there, by kind; of a crowded kind only the first part. ``now``: Unix seconds."""
+    """Content of a namespace by kind. Of a kind with many objects it holds the first page.
+
+    ``now``: Unix seconds.
+    """
 
     content: Mapping[Resource, Sequence[Content]]
     now: float
 
 
-def step(namespace: Json, seen: NamespaceSnapshot) -> Effects:
-    """Look at a namespace once. Pure."""
+def reconcile(namespace: Json, observed: NamespaceSnapshot) -> Effects:
+    """Reconcile one namespace. Pure."""
     metadata, spec = namespace["metadata"], namespace.get("spec") or {}
     if not metadata.get("deletionTimestamp") or FINALIZER not in (spec.get("finalizers") or ()):
         return NOTHING
@@ -47,36 +51,38 @@ def step(namespace: Json, seen: NamespaceSnapshot) -> Effects:
     name = metadata["name"]
     live = [
         Delete(resource, content.name, name, content.uid, propagation="Background")
-        for resource, contents in seen.content.items()
+        for resource, contents in observed.content.items()
         for content in contents
         if not content.deleting
     ]
     if live:
         plan.stage(*live)
-        plan.look_again(SOON_SECONDS)
+        plan.requeue(SOON_SECONDS)
         return plan.done()
-    conditions = _conditions(namespace, seen)
-    if any(seen.content.values()):
+    conditions = _conditions(namespace, observed)
+    if any(observed.content.values()):
         if conditions != (namespace.get("status") or {}).get("conditions"):
             change = {"status": {"conditions": conditions}}
             plan.stage(Patch(NAMESPACES, name, change, subresource="status"))
-        plan.look_again(REMAINING_SECONDS)
+        plan.requeue(REMAINING_SECONDS)
         return plan.done()
     left = [finalizer for finalizer in spec["finalizers"] if finalizer != FINALIZER]
     plan.stage(Update(NAMESPACES, {**namespace, "spec": {**spec, "finalizers": left}}, "finalize"))
     return plan.done()
 
 
-def _conditions(namespace: Json, seen: NamespaceSnapshot) -> list[Json]:
+def _conditions(namespace: Json, observed: NamespaceSnapshot) -> list[Json]:
     """The conditions, with the time of the last change of each."""
-    counts = {_word(resource): len(found) for resource, found in seen.content.items() if found}
-    held: dict[str, int] = {}
-    for contents in seen.content.values():
+    counts = {_qualified(resource): len(found) for resource, found in observed.content.items() if found}
+    finalizer_counts: dict[str, int] = {}
+    for contents in observed.content.values():
         for content in contents:
             for finalizer in content.finalizers:
-                held[finalizer] = held.get(finalizer, 0) + 1
+                finalizer_counts[finalizer] = finalizer_counts.get(finalizer, 0) + 1
     remaining = ", ".join(f"{kind} has {n} resource instances" for kind, n in sorted(counts.items()))
-    waiting = ", ".join(f"{finalizer} in {n} resource instances" for finalizer, n in sorted(held.items()))
+    waiting = ", ".join(
+        f"{finalizer} in {n} resource instances" for finalizer, n in sorted(finalizer_counts.items())
+    )
     wanted = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -110,7 +116,7 @@ def _conditions(namespace: Json, seen: NamespaceSnapshot) -> list[Json]:
         ),
     ]
     present = {c.get("type"): c for c in (namespace.get("status") or {}).get("conditions") or ()}
-    return [_dated(present.get(kind), (kind, *rest), seen.now) for kind, *rest in wanted]
+    return [_dated(present.get(kind), (kind, *rest), observed.now) for kind, *rest in wanted]
 
 
 def _either(kind: str, reason: str, message: str, otherwise: tuple[str, str]) -> tuple[str, str, str, str]:
@@ -120,10 +126,10 @@ def _either(kind: str, reason: str, message: str, otherwise: tuple[str, str]) ->
 def _dated(present: Json | None, wanted: tuple[str, ...], now: float) -> Json:
     kind, status, reason, message = wanted
     condition = {"type": kind, "status": status, "reason": reason, "message": message}
-    kept = present is not None and present.get("status") == status
-    changed = present.get("lastTransitionTime") if kept and present is not None else None
+    unchanged = present is not None and present.get("status") == status
+    changed = present.get("lastTransitionTime") if unchanged and present is not None else None
     return {**condition, "lastTransitionTime": changed or rfc3339(now)}
 
 
-def _word(resource: Resource) -> str:
+def _qualified(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}"

@@ -1,13 +1,19 @@
-"""The automatic PodGroup of a bare pod.
+"""Automatic PodGroup of a bare pod.
 
-A pod of scheduler ``volcano`` without a group gets ``podgroup-<uid of its controller, or its own>``; pods
-of one controller share it. The group's owner is that controller or the pod, so it goes with the last
-of them by garbage collection. The group is made first, then the pod is told of it.
+A pod of scheduler ``volcano`` without a group gets ``podgroup-<uid of its controller,
+or its own>``. Pods of one controller share it. The group is owned by that controller or
+the pod, so garbage collection deletes it with the last of them. The group is created
+first, then the pod is annotated with it.
 
-As in Volcano: minimum member 1 (or ``scheduling.volcano.sh/group-min-member``, here read from the pod
-itself), minimum resources of so many pods like this one (or ``…/group-min-resources``, JSON), priority
-class of the pod, queue by the annotation ``scheduling.volcano.sh/queue-name`` of the pod or else of its
-namespace.
+Fields are set as in Volcano:
+
+* minimum member: 1, or ``scheduling.volcano.sh/group-min-member`` (read from the pod
+  itself);
+* minimum resources: requests of that number of pods like this one, or
+  ``…/group-min-resources`` (JSON);
+* priority class: the pod's;
+* queue: annotation ``scheduling.volcano.sh/queue-name`` of the pod, or else of its
+  namespace.
 """
 
 from __future__ import annotations
@@ -48,19 +54,23 @@ _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 
 @dataclass(frozen=True, slots=True)
 class PodGroupSnapshot:
-    """``exists``: the group is there. ``namespace_queue``: the namespace's queue annotation, or ""."""
+    """Observations about a pod.
+
+    ``exists``: its group exists.
+    ``namespace_queue``: queue annotation of the namespace, or ``""``.
+    """
 
     exists: bool
     namespace_queue: str = ""
 
 
-def wants_group(pod: Json) -> bool:
-    """Whether the pod is one of those that get a group."""
+def needs_group(pod: Json) -> bool:
+    """Return whether the pod needs an automatic group."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    notes = metadata.get("annotations") or {}
+    annotations = metadata.get("annotations") or {}
     return (
         (pod.get("spec") or {}).get("schedulerName") == SCHEDULER
-        and not (notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO))
+        and not (annotations.get(names.GROUP_NAME) or annotations.get(names.GROUP_NAME_VOLCANO))
         and not metadata.get("deletionTimestamp")
         and status.get("phase") not in ("Succeeded", "Failed")
     )
@@ -71,46 +81,46 @@ def group_name(pod: Json) -> str:
     return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
 
 
-def step(pod: Json, seen: PodGroupSnapshot) -> Effects:
-    """Look at a pod once. Pure."""
-    if not wants_group(pod):
+def reconcile(pod: Json, observed: PodGroupSnapshot) -> Effects:
+    """Reconcile one pod. Pure."""
+    if not needs_group(pod):
         return NOTHING
     plan = EffectPlan(about=reference(PODS, pod))
     metadata = pod["metadata"]
     name = group_name(pod)
-    if not seen.exists:
-        plan.stage(Create(POD_GROUPS, _group(pod, name, seen.namespace_queue, plan)))
-    note = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
-    plan.stage(Patch(PODS, metadata["name"], note, metadata["namespace"], uid=metadata["uid"]))
+    if not observed.exists:
+        plan.stage(Create(POD_GROUPS, _group(pod, name, observed.namespace_queue, plan)))
+    patch = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
+    plan.stage(Patch(PODS, metadata["name"], patch, metadata["namespace"], uid=metadata["uid"]))
     return plan.done()
 
 
 def _group(pod: Json, name: str, namespace_queue: str, plan: EffectPlan) -> Json:
     metadata = pod["metadata"]
-    notes: Mapping[str, str] = metadata.get("annotations") or {}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
     labels: Mapping[str, str] = metadata.get("labels") or {}
-    least = _min_member(notes, plan)
+    least = _min_member(annotations, plan)
     spec: Json = {
         "minMember": least,
-        "queue": notes.get(names.QUEUE_NAME_VOLCANO) or namespace_queue or "default",
-        "minResources": _min_resources(pod, notes, least, plan),
+        "queue": annotations.get(names.QUEUE_NAME_VOLCANO) or namespace_queue or "default",
+        "minResources": _min_resources(pod, annotations, least, plan),
     }
     if pod["spec"].get("priorityClassName"):
         spec["priorityClassName"] = pod["spec"]["priorityClassName"]
-    topology = _topology(notes)
+    topology = _topology(annotations)
     if topology:
         spec["networkTopology"] = topology
-    kept = {key: notes[key] for key in _ANNOTATIONS if key in notes}
-    budget = next((key for key in _BUDGETS if key in notes), None)
+    copied = {key: annotations[key] for key in _ANNOTATIONS if key in annotations}
+    budget = next((key for key in _BUDGETS if key in annotations), None)
     if budget is not None:
-        kept[budget] = notes[budget]
+        copied[budget] = annotations[budget]
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
         "metadata": {
             "name": name,
             "namespace": metadata["namespace"],
-            "annotations": kept,
+            "annotations": copied,
             "labels": {key: labels[key] for key in _LABELS if key in labels},
             "ownerReferences": _owners(pod),
         },
@@ -119,14 +129,14 @@ def _group(pod: Json, name: str, namespace_queue: str, plan: EffectPlan) -> Json
 
 
 def _owners(pod: Json) -> list[Json]:
-    """Those of the pod if it has a controller, else the pod itself."""
+    """Return the pod's owners if it has a controller, else the pod itself."""
     if controller_of(pod) is not None:
         return list(pod["metadata"]["ownerReferences"])
     return [controller_reference(PODS, pod)]
 
 
-def _min_member(notes: Mapping[str, str], plan: EffectPlan) -> int:
-    text = notes.get(MIN_MEMBER)
+def _min_member(annotations: Mapping[str, str], plan: EffectPlan) -> int:
+    text = annotations.get(MIN_MEMBER)
     if text is None:
         return 1
     if not text.isdecimal():
@@ -135,8 +145,8 @@ def _min_member(notes: Mapping[str, str], plan: EffectPlan) -> int:
     return int(text)
 
 
-def _min_resources(pod: Json, notes: Mapping[str, str], least: int, plan: EffectPlan) -> Json:
-    text = notes.get(MIN_RESOURCES)
+def _min_resources(pod: Json, annotations: Mapping[str, str], least: int, plan: EffectPlan) -> Json:
+    text = annotations.get(MIN_RESOURCES)
     if text is not None:
         try:
             wanted = msgspec.json.decode(text, type=dict[str, str | int | float])
@@ -149,8 +159,8 @@ def _min_resources(pod: Json, notes: Mapping[str, str], least: int, plan: Effect
     return {name: from_units(name, units * least) for name, units in sorted(shape.request.items())}
 
 
-def _topology(notes: Mapping[str, str]) -> Json | None:
-    mode, tier = notes.get(_TOPOLOGY_MODE), notes.get(_TOPOLOGY_TIER)
+def _topology(annotations: Mapping[str, str]) -> Json | None:
+    mode, tier = annotations.get(_TOPOLOGY_MODE), annotations.get(_TOPOLOGY_TIER)
     if mode is None and tier is None:
         return None
     topology: Json = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
@@ -164,11 +174,11 @@ def _warn(plan: EffectPlan, message: str) -> None:
     plan.event(EmitEvent(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
 
 
-def class_missing(group: PodGroup, classes: Container[str]) -> Effects:
-    """A group that names a PriorityClass which does not exist counts as priority 0, and is told so."""
+def warn_about_missing_class(group: PodGroup, classes: Container[str]) -> Effects:
+    """Warn about a group with a missing PriorityClass: it counts as priority 0."""
     wanted = group.priority_class
     if not wanted or wanted in classes or group.deleted:
         return NOTHING
-    words = f"PriorityClass {wanted} does not exist: the group counts as priority 0"
+    message = f"PriorityClass {wanted} does not exist: the group has priority 0. Create it or change priorityClassName"
     about = ObjectRef(POD_GROUPS.api_version, POD_GROUPS.kind, group.namespace, group.name, group.uid)
-    return Effects(events=(EmitEvent(about, "Warning", "PriorityClassNotFound", words, lasting=True),))
+    return Effects(events=(EmitEvent(about, "Warning", "PriorityClassNotFound", message, lasting=True),))

@@ -1,8 +1,9 @@
-"""One look at an object that is written in another spelling.
+"""Normalisation of one object that uses an alias spelling. Pure.
 
-What can be moved to its own place is moved (a queue's ``guaranteed``); what is only read differently stays. Either way
-it is recorded: condition ``Normalized`` with the same words that the embedded server warns with, and an event. Where
-the two spellings say different things nothing is moved, and the condition is ``False``. Pure.
+A field with a place of its own is moved there (a queue's ``guaranteed``). Others are
+only interpreted and stay. Either way condition ``Normalized`` and an event record it,
+with the text of the embedded server's warning. If both spellings are set and differ,
+nothing is moved and the condition is ``False``.
 """
 
 from __future__ import annotations
@@ -21,32 +22,34 @@ OLD_VERSION = "alias: batch.volcano.sh/v1beta1 -> v1alpha1"
 
 
 def queue(obj: Json, now: str) -> Effects:
-    """First the record, in the next look the move: what is moved is never without its record. ``now``: the time, in
-    RFC 3339, for the condition."""
+    """Record the alias first, and move the field in the next reconciliation.
+
+    So a moved field always has its record. ``now``: time for the condition (RFC 3339).
+    """
     spec = obj.get("spec") or {}
     alias = spec.get("guaranteed")
     if alias is None or obj["metadata"].get("deletionTimestamp"):
         return NOTHING
-    given = (spec.get("guarantee") or {}).get("resource")
-    if given and not same_amounts(given, alias):
+    guarantee = (spec.get("guarantee") or {}).get("resource")
+    if guarantee and not same_amounts(guarantee, alias):
         return _recorded(QUEUES, obj, "False", CONFLICT, f"spec.guaranteed: {GUARANTEED_TWICE}", now)
     change: Json = {"guaranteed": None, "guarantee": {"resource": alias}}
-    words = [GUARANTEED]
+    message = [GUARANTEED]
     if "deserved" not in spec:
         change["deserved"] = alias
-        words.append(DESERVED)
-    told = _recorded(QUEUES, obj, "True", ALIAS, "; ".join(words), now)
-    if told is not NOTHING:
-        return told
+        message.append(DESERVED)
+    recorded = _recorded(QUEUES, obj, "True", ALIAS, "; ".join(message), now)
+    if recorded is not NOTHING:
+        return recorded
     moved = Patch(QUEUES, obj["metadata"]["name"], {"spec": change}, resource_version=_version(obj))
     return Effects(((moved,),), about=reference(QUEUES, obj))
 
 
 def pod(obj: Json, now: str) -> Effects:
-    words = "; ".join(dict.fromkeys(pod_words(obj.get("spec") or {})))
-    if not words or obj["metadata"].get("deletionTimestamp"):
+    message = "; ".join(dict.fromkeys(pod_words(obj.get("spec") or {})))
+    if not message or obj["metadata"].get("deletionTimestamp"):
         return NOTHING
-    return _recorded(PODS, obj, "True", ALIAS, words, now)
+    return _recorded(PODS, obj, "True", ALIAS, message, now)
 
 
 def job(obj: Json) -> Effects:
@@ -58,18 +61,18 @@ def job(obj: Json) -> Effects:
     return Effects(events=(event,))
 
 
-def _recorded(resource: Resource, obj: Json, status: str, reason: str, words: str, now: str) -> Effects:
-    """The condition and the event; nothing where the condition says so already."""
+def _recorded(resource: Resource, obj: Json, status: str, reason: str, message: str, now: str) -> Effects:
+    """Return effects that write the condition and the event; none if the condition is current."""
     present: Sequence[Mapping[str, Any]] = (obj.get("status") or {}).get("conditions") or ()
     others = [dict(one) for one in present if one.get("type") != CONDITION]
     same = [one for one in present if one.get("type") == CONDITION]
-    if same and (same[0].get("status"), same[0].get("message")) == (status, words):
+    if same and (same[0].get("status"), same[0].get("message")) == (status, message):
         return NOTHING
     condition = {
         "type": CONDITION,
         "status": status,
         "reason": reason,
-        "message": words,
+        "message": message,
         "lastTransitionTime": now,
     }
     metadata = obj["metadata"]
@@ -84,7 +87,7 @@ def _recorded(resource: Resource, obj: Json, status: str, reason: str, words: st
     )
     about = reference(resource, obj)
     kind = "Normal" if status == "True" else "Warning"
-    return Effects(((patch,),), (EmitEvent(about, kind, CONDITION, words, lasting=True),), about=about)
+    return Effects(((patch,),), (EmitEvent(about, kind, CONDITION, message, lasting=True),), about=about)
 
 
 def _version(obj: Json) -> str:

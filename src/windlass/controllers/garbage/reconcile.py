@@ -1,9 +1,9 @@
-"""One look at an object: whether it has to go, and what its own deletion waits for.
+"""Deletion of objects by their owners, and finalizers that wait for dependents.
 
-The rules are those of Kubernetes' garbage collector. With an owner that lives, references to owners that are
-gone (or go in the foreground) are taken out; with none, the object is deleted. An object that is being
-deleted with ``foregroundDeletion`` waits for the dependents that block it; with ``orphan``, its dependents
-lose their reference first.
+The rules are those of Kubernetes' garbage collector. If an owner exists, references to
+owners that are gone (or deleted in the foreground) are removed. If none exists, the
+object is deleted. An object deleted with ``foregroundDeletion`` waits for the
+dependents that block it. With ``orphan`` its dependents lose their reference first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from windlass.controllers.garbage.graph import FOREGROUND, ORPHAN, Item
 
 @dataclass(frozen=True, slots=True)
 class OwnersSnapshot:
-    """``solid``: owners that live (or cannot be judged); ``waiting``: those deleted in the foreground;
-    ``absent``: those that are gone. ``dependents`` name this object as an owner.
+    """Owners of an object by state, and its dependents.
+
+    ``solid``: owners that exist, or that cannot be checked.
+    ``waiting``: owners that are deleted in the foreground.
+    ``absent``: owners that are gone.
+    ``dependents``: objects that name this object as an owner.
     """
 
     solid: tuple[OwnerReference, ...] = ()
@@ -29,37 +33,39 @@ class OwnersSnapshot:
     dependents: tuple[Item, ...] = ()
 
 
-def step(item: Item, seen: OwnersSnapshot) -> Effects:
-    """Look at an object once. Pure."""
+def reconcile(item: Item, observed: OwnersSnapshot) -> Effects:
+    """Reconcile one object. Pure."""
     if item.orphans_dependents:
-        return _orphan(item, seen)
+        return _orphan(item, observed)
     if item.waits_for_dependents:
-        return _finish_foreground(item, seen)
+        return _finish_foreground(item, observed)
     if item.deleted or not item.owners:
         return NOTHING
-    if seen.solid:
-        if seen.absent or seen.waiting:
-            return _do(_keep_owners(item, seen.solid))
+    if observed.solid:
+        if observed.absent or observed.waiting:
+            return _single(_keep_owners(item, observed.solid))
         return NOTHING
-    if seen.waiting and seen.dependents:
-        return _do(_delete(item, "Foreground"))
-    return _do(_delete(item, _own_policy(item)))
+    if observed.waiting and observed.dependents:
+        return _single(_delete(item, "Foreground"))
+    return _single(_delete(item, _own_policy(item)))
 
 
-def _orphan(item: Item, seen: OwnersSnapshot) -> Effects:
+def _orphan(item: Item, observed: OwnersSnapshot) -> Effects:
     released = [
         _keep_owners(dependent, [owner for owner in dependent.owners if owner.uid != item.uid])
-        for dependent in seen.dependents
+        for dependent in observed.dependents
     ]
     stages = [tuple(released)] if released else []
     return Effects(stages=(*stages, (_drop_finalizer(item, ORPHAN),)))
 
 
-def _finish_foreground(item: Item, seen: OwnersSnapshot) -> Effects:
+def _finish_foreground(item: Item, observed: OwnersSnapshot) -> Effects:
     blocking = any(
-        owner.uid == item.uid and owner.blocks for dependent in seen.dependents for owner in dependent.owners
+        owner.uid == item.uid and owner.blocks
+        for dependent in observed.dependents
+        for owner in dependent.owners
     )
-    return NOTHING if blocking else _do(_drop_finalizer(item, FOREGROUND))
+    return NOTHING if blocking else _single(_drop_finalizer(item, FOREGROUND))
 
 
 def _own_policy(item: Item) -> str:
@@ -72,8 +78,8 @@ def _delete(item: Item, propagation: str) -> Delete:
     return Delete(item.resource, item.name, item.namespace or None, item.uid, propagation)
 
 
-def _keep_owners(item: Item, kept: Iterable[OwnerReference]) -> Patch:
-    return _patch(item, {"ownerReferences": [_reference(owner) for owner in kept]})
+def _keep_owners(item: Item, owners: Iterable[OwnerReference]) -> Patch:
+    return _patch(item, {"ownerReferences": [_reference(owner) for owner in owners]})
 
 
 def _drop_finalizer(item: Item, finalizer: str) -> Patch:
@@ -105,5 +111,5 @@ def _reference(owner: OwnerReference) -> dict[str, Any]:
     return reference
 
 
-def _do(action: Delete | Patch) -> Effects:
+def _single(action: Delete | Patch) -> Effects:
     return Effects(stages=((action,),))

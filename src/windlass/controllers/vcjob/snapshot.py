@@ -1,4 +1,4 @@
-"""What surrounds a job when it is looked at."""
+"""Observed surroundings of a job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class JobSnapshot:
-    """What surrounds a job.
+    """Observed surroundings of a job.
 
-    ``pods`` are those that the job controls. ``group`` is the PodGroup of its name. ``objects``: present
-    ConfigMaps and Services by (kind, name), whoever owns them. ``claims``: names of present
-    PersistentVolumeClaims. ``commands`` target the job, the oldest first. ``priorities``: PriorityClass →
-    value. ``now``: Unix seconds. ``scheduler``: who places the pods of a job that names nobody.
+    ``pods``: pods that the job controls.
+    ``group``: PodGroup of its name.
+    ``objects``: existing ConfigMaps and Services by (kind, name), of any owner.
+    ``claims``: names of existing PersistentVolumeClaims.
+    ``commands``: Commands for the job, the oldest first.
+    ``priorities``: PriorityClass → value.
+    ``now``: Unix seconds.
+    ``scheduler``: default scheduler of pods.
     """
 
     pods: Members

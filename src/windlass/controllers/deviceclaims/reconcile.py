@@ -1,9 +1,9 @@
-"""What becomes of claims for devices. Pure.
+"""Life cycle of ResourceClaims. Pure.
 
-As kube-controller-manager's resource claim controller: a pod's claim of a template is made before the pod is
-scheduled, is named in the pod's status, and goes when the pod has ended; a claim that nobody uses any more
-is allocated no longer. A template whose name begins with ``windlass-class.`` is no object: it stands for one
-device of the class that follows.
+It follows kube-controller-manager's resource claim controller. The claim of a template
+is created before its pod is scheduled, is named in the pod's status, and is deleted
+after the pod finished. A claim without users is deallocated. A template named
+``windlass-class.CLASS`` is not an object: it stands for one device of class ``CLASS``.
 """
 
 from __future__ import annotations
@@ -30,39 +30,42 @@ from windlass.controllers.effects import (
 
 Json = dict[str, Any]
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
-"""On a claim that was made of a template: what its pod calls it."""
+"""On a claim created from a template: name of the claim in its pod."""
 _NAME_LENGTH = 253
 GPU_CLASS = "gpu.nvidia.com"
 _GPU_SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 
 
-def wanted(pod: Json) -> list[Json]:
+def template_claims(pod: Json) -> list[Json]:
     """The pod's claims that are made for it alone."""
     claims = (pod.get("spec") or {}).get("resourceClaims") or ()
     return [claim for claim in claims if claim.get("resourceClaimTemplateName")]
 
 
-def ended(pod: Json) -> bool:
+def finished(pod: Json) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def claim_name(pod: Json, claim: Json) -> str:
-    """The same for the same incarnation of a pod, so that a repeated step makes no second claim."""
+    """Return a name that is stable for one incarnation of the pod.
+
+    So repeating the reconciliation creates no second claim.
+    """
     metadata = pod["metadata"]
     mark = blake2b(f"{metadata.get('uid', '')}/{claim['name']}".encode(), digest_size=4).hexdigest()
     stem = f"{metadata['name']}-{claim['name']}"
     return f"{stem[: _NAME_LENGTH - 9]}-{mark}"
 
 
-def pod_step(pod: Json, templates: Mapping[str, Json], claims: Mapping[str, Json]) -> Effects:
+def reconcile_pod(pod: Json, templates: Mapping[str, Json], claims: Mapping[str, Json]) -> Effects:
     """``templates`` and ``claims``: those of the pod's namespace, by name."""
-    own = wanted(pod)
+    own = template_claims(pod)
     if not own:
         return NOTHING
     metadata = pod["metadata"]
     plan = EffectPlan(about=reference(PODS, pod))
-    if ended(pod):
-        plan.stage(*_given_back(pod, claims))
+    if finished(pod):
+        plan.stage(*_claims_to_delete(pod, claims))
         return plan.done()
     if metadata.get("deletionTimestamp"):
         return NOTHING
@@ -104,7 +107,7 @@ def pod_step(pod: Json, templates: Mapping[str, Json], claims: Mapping[str, Json
 
 
 def _spec_of(template: str, templates: Mapping[str, Json]) -> Json | None:
-    """What a template says: metadata and spec of its claims."""
+    """Return metadata and spec for the claims of a template; ``None`` if it does not exist."""
     if template.startswith(CLASS_TEMPLATE):
         exactly = {"deviceClassName": template.removeprefix(CLASS_TEMPLATE)}
         return {"spec": {"devices": {"requests": [{"name": "device", "exactly": exactly}]}}}
@@ -112,8 +115,8 @@ def _spec_of(template: str, templates: Mapping[str, Json]) -> Json | None:
     return None if found is None else found.get("spec") or {}
 
 
-def _claim(pod: Json, claim: Json, name: str, said: Json) -> Json:
-    metadata = said.get("metadata") or {}
+def _claim(pod: Json, claim: Json, name: str, spec_of_template: Json) -> Json:
+    metadata = spec_of_template.get("metadata") or {}
     return {
         "apiVersion": RESOURCE_CLAIMS.api_version,
         "kind": RESOURCE_CLAIMS.kind,
@@ -124,12 +127,12 @@ def _claim(pod: Json, claim: Json, name: str, said: Json) -> Json:
             "annotations": {**(metadata.get("annotations") or {}), POD_CLAIM: claim["name"]},
             "ownerReferences": [controller_reference(PODS, pod)],
         },
-        "spec": said.get("spec") or {},
+        "spec": spec_of_template.get("spec") or {},
     }
 
 
-def _given_back(pod: Json, claims: Mapping[str, Json]) -> Iterable[Delete]:
-    """Claims that were made for a pod that has ended."""
+def _claims_to_delete(pod: Json, claims: Mapping[str, Json]) -> Iterable[Delete]:
+    """Return deletions of the claims that were created for a finished pod."""
     uid = pod["metadata"].get("uid")
     for status in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
         claim = claims.get(status.get("resourceClaimName") or "")
@@ -139,19 +142,24 @@ def _given_back(pod: Json, claims: Mapping[str, Json]) -> Iterable[Delete]:
             yield Delete(RESOURCE_CLAIMS, metadata["name"], metadata["namespace"], metadata.get("uid"))
 
 
-def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
-    """Take pods that use it no more off a claim; one that nobody uses is neither allocated nor kept from being
-    deleted. ``living``: of the pods that it is reserved for, by UID, whether
-    they have not ended; whose UID is not there is gone."""
+def reconcile_claim(claim: Json, running: Mapping[str, bool]) -> Effects:
+    """Remove pods from a claim that do not use it any more.
+
+    A claim without users is deallocated and loses its finalizer.
+    ``running``: UID of each existing pod that it is reserved for → whether it is
+        unfinished.
+    """
     status = claim.get("status") or {}
     metadata = claim["metadata"]
     reserved = status.get("reservedFor") or []
-    left = [one for one in reserved if one.get("resource") != "pods" or living.get(one.get("uid", ""), False)]
+    remaining = [
+        one for one in reserved if one.get("resource") != "pods" or running.get(one.get("uid", ""), False)
+    ]
     freed = bool(metadata.get("deletionTimestamp")) and FINALIZER in (metadata.get("finalizers") or ())
-    if len(left) == len(reserved) and (left or not freed):
+    if len(remaining) == len(reserved) and (remaining or not freed):
         return NOTHING
-    change: Json = {"reservedFor": left or None}
-    if not left:
+    change: Json = {"reservedFor": remaining or None}
+    if not remaining:
         change["allocation"] = None
     plan = EffectPlan(about=reference(RESOURCE_CLAIMS, claim))
     plan.stage(
@@ -166,7 +174,7 @@ def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
         )
     )
     others = [name for name in metadata.get("finalizers") or () if name != FINALIZER]
-    if not left and FINALIZER in (metadata.get("finalizers") or ()):
+    if not remaining and FINALIZER in (metadata.get("finalizers") or ()):
         body = {"metadata": {"finalizers": others or None}}
         plan.stage(
             Patch(RESOURCE_CLAIMS, metadata["name"], body, metadata["namespace"], uid=metadata.get("uid"))
@@ -174,8 +182,11 @@ def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
     return plan.done()
 
 
-def class_step(present: bool) -> Effects:
-    """The class of whole NVIDIA GPUs, as its driver ships it; one that is there is never changed."""
+def reconcile_class(present: bool) -> Effects:
+    """Create the DeviceClass of whole NVIDIA GPUs, as NVIDIA's driver ships it, if absent.
+
+    An existing class is never changed.
+    """
     if present:
         return NOTHING
     obj = {

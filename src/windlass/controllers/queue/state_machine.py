@@ -1,4 +1,4 @@
-"""When a queue opens and closes: ``(state, trigger) → state``. Any other pair changes nothing."""
+"""Transitions of a queue: ``(state, trigger) → state``. Any other pair changes nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class QueuePhase(StrEnum):
 
 class QueueTrigger(StrEnum):
     OPEN = "OpenQueue"
-    """Asked for, or the parent opened again after it had closed this one."""
+    """Requested by a Command, or the parent that closed this queue is open again."""
     CLOSE = "CloseQueue"
-    """Asked for, or the parent is closing or closed."""
+    """Requested by a Command, or the parent is closing or closed."""
     EMPTIED = "Emptied"
     """No group is in the queue that has not completed."""
     NEW = "New"
-    """Nobody has written a state yet."""
+    """No state was written yet."""
 
 
 TRANSITIONS: Mapping[tuple[QueuePhase, QueueTrigger], QueuePhase] = {

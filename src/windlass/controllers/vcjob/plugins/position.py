@@ -1,4 +1,4 @@
-"""Where a pod stands in its job, and the helpers that plugins share."""
+"""Position of a pod in its job, and helpers shared by the plugins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def host_name(spec: JobSpec, task: JobTask, index: int) -> str:
 
 
 def containers(pod: Json, *, init: bool) -> Iterator[Json]:
-    """The pod's containers, with ``init`` the init containers too; each may be changed in place."""
+    """Yield the pod's containers, with ``init`` the init containers too, to be changed in place."""
     yield from pod["spec"].get("containers") or ()
     if init:
         yield from pod["spec"].get("initContainers") or ()
@@ -43,9 +43,11 @@ def variable(name: str, value: object) -> Json:
 def parse_flags(
     arguments: Sequence[str], defaults: Mapping[str, Value]
 ) -> tuple[dict[str, Value], list[str]]:
-    """Go's ``flag`` package: ``--name=value``, ``--name value``, ``--name`` for a boolean; one or two dashes.
+    """Parse flags like Go's ``flag`` package.
 
-    Returns the values and what is wrong; as there, parsing ends at the first thing that is wrong.
+    Accepted are ``--name=value``, ``--name value``, and ``--name`` for a boolean, with
+    one or two dashes. Return the values and the errors. As in Go, parsing ends at the
+    first error.
     """
     values = dict(defaults)
     rest = list(arguments)

@@ -1,10 +1,10 @@
-"""One look at a node, and one at a pod on a node.
+"""Conditions and taints of silent nodes, and evictions of their pods.
 
-A node whose heartbeat has not been *seen to change* for 40 s is not heard of: its Ready condition becomes
-Unknown. Not the heartbeat's time stamp counts but when a change of it was seen, so that neither a
-clock that jumps nor a control plane that was down evicts anything. A node that is not ready gets the
-taints of Kubernetes. While no node at all is ready, nothing is evicted: then it is more likely the
-control plane that is cut off.
+A node with a heartbeat that was not *observed to change* for 40 s is unreachable: its
+Ready condition becomes Unknown. The time of the observation counts, not the time stamp
+in the heartbeat. So neither a jump of a clock nor a stopped control plane evicts a pod.
+A node that is not ready gets the taints of Kubernetes. While no node is ready, nothing
+is evicted: then the control plane itself is probably disconnected.
 """
 
 from __future__ import annotations
@@ -29,22 +29,26 @@ from windlass.kits.timestamps import rfc3339
 
 Json = dict[str, Any]
 GRACE_SECONDS = 40.0
-GONE_SECONDS = 40.0
-"""How long a node must be missing before its pods are taken for lost."""
+MISSING_SECONDS = 40.0
+"""Time (seconds) that a node must be missing before its pods count as lost."""
 _REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeObserved:
-    """``silent_seconds``: since a heartbeat was last seen to change. ``others_ready``: some node is ready."""
+class NodeSnapshot:
+    """Observations about a node.
 
-    silent_seconds: float
+    ``stale_seconds``: time since a heartbeat was last observed to change.
+    ``others_ready``: at least one node is ready.
+    """
+
+    stale_seconds: float
     others_ready: bool
     now: float
 
 
 @dataclass(frozen=True, slots=True)
-class PodObserved:
+class PodSnapshot:
     """``node`` None: it does not exist, since ``missing_seconds``."""
 
     node: NodeObject | None
@@ -52,28 +56,28 @@ class PodObserved:
     now: float
 
 
-def step_node(node: Json, seen: NodeObserved) -> Effects:
-    """Look at a node once. Pure."""
+def reconcile_node(node: Json, observed: NodeSnapshot) -> Effects:
+    """Reconcile one node. Pure."""
     metadata = node["metadata"]
     if metadata.get("deletionTimestamp"):
         return NOTHING
     plan = EffectPlan(about=reference(NODES, node))
-    silent = seen.silent_seconds >= GRACE_SECONDS
+    stale = observed.stale_seconds >= GRACE_SECONDS
     conditions = (node.get("status") or {}).get("conditions") or []
-    if silent:
-        renewed = _unknown(conditions, seen.now)
+    if stale:
+        renewed = _unknown(conditions, observed.now)
         if renewed != conditions:
             plan.stage(_patch(node, {"status": {"conditions": renewed}}, "status"))
-            words = f"Node {metadata['name']} has not been heard of for {GRACE_SECONDS:.0f} s"
-            plan.event(EmitEvent(reference(NODES, node), "Normal", "NodeNotReady", words))
+            message = f"Node {metadata['name']} has sent no heartbeat for {GRACE_SECONDS:.0f} s"
+            plan.event(EmitEvent(reference(NODES, node), "Normal", "NodeNotReady", message))
         conditions = renewed
     else:
-        plan.look_again(GRACE_SECONDS - seen.silent_seconds)
+        plan.requeue(GRACE_SECONDS - observed.stale_seconds)
     ready = next((c.get("status", "") for c in conditions if c.get("type") == "Ready"), None)
     present = (node.get("spec") or {}).get("taints") or []
-    if ready is None:  # nobody has reported yet
+    if ready is None:  # no report yet
         return plan.done()
-    wanted = taints.adjust(present, taints.wanted(ready, execute=seen.others_ready), seen.now)
+    wanted = taints.adjust(present, taints.wanted(ready, execute=observed.others_ready), observed.now)
     if wanted != present:
         plan.stage(_patch(node, {"spec": {"taints": wanted}}, None))
     return plan.done()
@@ -86,7 +90,7 @@ def _patch(node: Json, change: Json, subresource: str | None) -> Patch:
 
 
 def _unknown(conditions: list[Json], now: float) -> list[Json]:
-    """What the node reported is not known any more."""
+    """Return the conditions with those that the node reports set to Unknown."""
     result = []
     for condition in conditions:
         if condition.get("type") in _REPORTED and condition.get("status") != "Unknown":
@@ -112,28 +116,28 @@ def _unknown(conditions: list[Json], now: float) -> list[Json]:
     return result
 
 
-def step_pod(pod: Pod, seen: PodObserved) -> Effects:
-    """Look at a bound pod once. Pure."""
-    if seen.node is None:
-        return _of_lost_node(pod, seen)
+def reconcile_pod(pod: Pod, observed: PodSnapshot) -> Effects:
+    """Reconcile one bound pod. Pure."""
+    if observed.node is None:
+        return _of_lost_node(pod, observed)
     if pod.deleting or pod.finished:
         return NOTHING
-    due = taints.eviction_due(pod.shape.tolerations, seen.node.taints, seen.now)
+    due = taints.eviction_due(pod.shape.tolerations, observed.node.taints, observed.now)
     if due is None:
         return NOTHING
-    if due > seen.now:
-        return Effects(requeue_after=due - seen.now)
-    words = f"Marking for deletion Pod {pod.key}: node {seen.node.name} is tainted"
-    event = EmitEvent(_about(pod), "Normal", "TaintManagerEviction", words)
+    if due > observed.now:
+        return Effects(requeue_after=due - observed.now)
+    message = f"Marking for deletion Pod {pod.key}: node {observed.node.name} is tainted"
+    event = EmitEvent(_about(pod), "Normal", "TaintManagerEviction", message)
     return Effects(stages=((Delete(PODS, pod.name, pod.namespace, pod.uid),),), events=(event,))
 
 
-def _of_lost_node(pod: Pod, seen: PodObserved) -> Effects:
-    """Nobody is left who could end the pod, so it is deleted without grace."""
-    if seen.missing_seconds < GONE_SECONDS:
-        return Effects(requeue_after=GONE_SECONDS - seen.missing_seconds)
-    words = f"Deleting Pod {pod.key}: its node {pod.node_name} does not exist any more"
-    event = EmitEvent(_about(pod), "Warning", "NodeLost", words)
+def _of_lost_node(pod: Pod, observed: PodSnapshot) -> Effects:
+    """Delete the pod without grace: no agent is left that could stop it."""
+    if observed.missing_seconds < MISSING_SECONDS:
+        return Effects(requeue_after=MISSING_SECONDS - observed.missing_seconds)
+    message = f"Deleting Pod {pod.key}: its node {pod.node_name} does not exist any more"
+    event = EmitEvent(_about(pod), "Warning", "NodeLost", message)
     delete = Delete(PODS, pod.name, pod.namespace, pod.uid, grace_seconds=0)
     return Effects(stages=((delete,),), events=(event,))
 
