@@ -40,14 +40,14 @@ class Ready:
     def __init__(self, *_): pass
     def start(self): pass
 
-class Courier:
+class EventPoster:
     def __init__(self, *_): pass
     def start(self): pass
     def post(self, reason, message):
         with open(os.path.join(folder, "events"), "a") as stream:
             stream.write(f"{reason}: {message}\\n")
 
-supervisor.Readiness, supervisor.Courier = Ready, Courier
+supervisor.Readiness, supervisor.EventPoster = Ready, EventPoster
 sys.exit(main(["up", "--state", os.path.join(folder, "state"), "--port", "0", "--node-name", "n"]))
 """
 LASTING = """trap 'echo "$1" >> {folder}/ended; exit 0' TERM
