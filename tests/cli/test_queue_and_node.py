@@ -48,7 +48,7 @@ def test_an_amount_below_nothing_is_refused(windlass, cluster, name):
     before = copy.deepcopy(cluster.objects[(QUEUES, "", "research")])
     said = windlass("queue", "set", "research", f"{name}.nvidia.com/gpu=-1")
     assert said.code == 2
-    assert f"an amount is at least 0; {name}.nvidia.com/gpu= takes it away" in said.err
+    assert f"the amount must be at least 0; {name}.nvidia.com/gpu= removes it" in said.err
     assert cluster.objects[(QUEUES, "", "research")] == before
 
 
@@ -161,7 +161,9 @@ def test_drain_tells_what_holds_out(windlass, cluster):
     assert done.code == 7
     assert "error[WL-NODE-504]" in done.err
     assert "why: default/train-main-0: the budget allows no disruption" in done.err
-    assert done.out.count("pod default/train-main-0 stays for now: the budget allows no disruption\n") == 1
+    assert (
+        done.out.count("pod default/train-main-0 is not evicted yet: the budget allows no disruption\n") == 1
+    )
 
 
 def test_drain_tells_which_budget_holds_out(windlass, cluster):

@@ -59,16 +59,18 @@ def test_what_is_left_out_is_named_and_wide_has_it(windlass, monkeypatch):
     assert told.out.splitlines()[0].split() == [
         "QUEUE",
         "GPUS",
-        "WAIT",
+        "WAITING",
         "FAIR",
-        "GUAR",
-        "DESV",
-        "CAP",
-        "RUN",
-        "PEND",
+        "SHARE",
+        "LIMIT",
+        "RUNNING",
+        "PENDING",
     ]
-    assert told.err == "not shown for want of room: PRIO, WEIGHT, BORROW, STATE (-o wide)\n"
-    assert "PRIO" in windlass("queue", "ls", "-o", "wide").out
+    assert told.err == (
+        "not shown in this width: PRIORITY, WEIGHT, BORROWED, GUARANTEE, DESERVED, STATE"
+        " (-o wide shows all columns)\n"
+    )
+    assert "PRIORITY" in windlass("queue", "ls", "-o", "wide").out
 
 
 def test_a_program_that_reads_gets_every_cell_whole(windlass, cluster, monkeypatch):

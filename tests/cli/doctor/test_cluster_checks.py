@@ -172,7 +172,7 @@ def test_a_queue_that_is_named_and_is_not_there_is_told(
     metadata = {"name": "j", "namespace": "lab", "uid": "j"}
     cluster.work[VOLCANO_JOBS] = [{"metadata": metadata, "spec": {"queue": "gone"}}]
     told = [one for one in found() if one[0] == "queues"]
-    assert told == [("queues", WARN, "queue gone does not exist; jobs name it (waiting 1 job)")]
+    assert told == [("queues", WARN, "queue gone does not exist, but jobs use it (waiting 1 job)")]
     cluster.refused = (QUEUES,)
     assert not [one for one in found() if one[0] == "queues"]
 

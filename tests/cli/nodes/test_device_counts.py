@@ -211,7 +211,7 @@ def test_what_is_stranded_of_units_is_told_in_cards(cluster, windlass):
     run(cluster, "train", "t4", {GPU: 3, "cpu": 16})
     done = windlass("node", "ls")
     assert "1.25 cpu" in done.out
-    assert done.err == "stranded: 1.25 of 1.25 idle GPUs (1.25 no CPU left beside them)\n"
+    assert done.err == "stranded: 1.25 of 1.25 idle GPUs (1.25 no CPU left on their nodes)\n"
 
 
 def test_units_that_pods_hold_of_a_plug_in_that_is_away(cluster, windlass):

@@ -67,7 +67,7 @@ def lines(text: str) -> list[list[str]]:
 
 def test_every_card_with_what_is_left_and_who_has_it(windlass: Any) -> None:
     found = lines(windlass("gpu").out)
-    assert found[0] == ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD", "BY"]
+    assert found[0] == ["NODE", "GPU", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD", "BY"]
     assert found[1] == ["box", "0", "T4", "15G", "ok", "70%", "5G", "shared", "one(30%,5G)", "two(5G)"]
     assert found[2] == ["box", "1", "T4", "15G", "XID", "79", "-", "-"]
     amd, cut = sorted(found[3:5])
@@ -134,7 +134,7 @@ def test_a_node_without_cards_has_no_line() -> None:
 
 def test_clearing_a_card_is_written_to_its_node(windlass: Any, cluster: FakeCluster) -> None:
     done = windlass("gpu", "clear", "box", "1", "0")
-    assert done.out == "card 1, 0 of node box: errors up to now are forgotten\n"
+    assert done.out == "GPU 1, 0 of node box: earlier errors are ignored\n"
     written = windlass("get", "node", "box", "-o", "json").out
     words = json.loads(written)["metadata"]["annotations"]["windlass.dev/clear-devices"]
     assert words == "1,0@2026-01-01T12:00:00.000000Z"
@@ -144,7 +144,7 @@ def test_clearing_a_card_is_written_to_its_node(windlass: Any, cluster: FakeClus
     assert words == "1,0@2026-01-01T12:00:00.000000Z;2@2026-01-01T12:00:00.000000Z"
     refused = windlass("gpu", "clear", "plain", "0")
     assert refused.code != 0
-    assert "not looked after by Windlass" in refused.err
+    assert "not managed by Windlass" in refused.err
 
 
 def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:

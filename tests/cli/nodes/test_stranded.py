@@ -43,7 +43,7 @@ def test_cards_without_cpu_beside_them(cluster, windlass):
     assert lines["busy"].split()[2:6] == ["4", "3", "3", "cpu"]
     assert lines["free"].split()[2:5] == ["4", "4", "-"]
     assert lines["plain"].split()[2:5] == ["-", "-", "-"]
-    assert done.err == "stranded: 3 of 7 idle GPUs (3 no CPU left beside them)\n"
+    assert done.err == "stranded: 3 of 7 idle GPUs (3 no CPU left on their nodes)\n"
     items = {item["name"]: item for item in json.loads(windlass("node", "ls", "-o", "json").out)["items"]}
     assert items["busy"]["stranded"] == {"gpus": 3.0, "reasons": {"cpu": 3.0}, "fragmentedGpus": 3.0}
     assert items["free"]["stranded"] == {"gpus": 0.0, "reasons": {}, "fragmentedGpus": 0.0}

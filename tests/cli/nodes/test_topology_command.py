@@ -82,18 +82,18 @@ def test_hypernodes_are_a_tree(windlass: Any, cluster: FakeCluster) -> None:
     done = windlass("node", "tree")
     assert done.code == 0
     assert done.out == (
-        "DOMAIN        LEVEL          NODES  GPUS  FREE  ON ONE NODE\n"
-        "HyperNodes    -                3/4    16     9            4\n"
-        "├─ spine      tier 2           2/3    12     5            4\n"
-        "│  ├─ leaf1   tier 1 (leaf)      2     8     5            4\n"
-        "│  └─ leaf2   tier 1 (leaf)    0/1     4     0            0\n"
-        "└─ (in none)  -                  1     4     4            4\n"
+        "DOMAIN          LEVEL          NODES  GPUS  FREE  ON ONE NODE\n"
+        "HyperNodes      -                3/4    16     9            4\n"
+        "├─ spine        tier 2           2/3    12     5            4\n"
+        "│  ├─ leaf1     tier 1 (leaf)      2     8     5            4\n"
+        "│  └─ leaf2     tier 1 (leaf)    0/1     4     0            0\n"
+        "└─ (no domain)  -                  1     4     4            4\n"
     )
     assert "HyperNode spine has a member leaf9 that does not exist" in done.err
 
 
 def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
-    assert "No HyperNode and no Topology" in windlass("node", "tree").err
+    assert "No HyperNode or Topology exists" in windlass("node", "tree").err
     levels = [{"nodeLabel": "zone"}, {"nodeLabel": "rack", "alias": "shelf"}]
     cluster.add(
         KAI_TOPOLOGIES,
@@ -105,12 +105,12 @@ def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
         },
     )
     assert windlass("node", "tree", "net").out == (
-        "DOMAIN           LEVEL  NODES  GPUS  FREE  ON ONE NODE\n"
-        "net              -        3/4    16     9            4\n"
-        "└─ a             zone     3/4    16     9            4\n"
-        "   ├─ r1         shelf      2     8     5            4\n"
-        "   ├─ r2         shelf    0/1     4     0            0\n"
-        "   └─ (in none)  shelf      1     4     4            4\n"
+        "DOMAIN             LEVEL  NODES  GPUS  FREE  ON ONE NODE\n"
+        "net                -        3/4    16     9            4\n"
+        "└─ a               zone     3/4    16     9            4\n"
+        "   ├─ r1           shelf      2     8     5            4\n"
+        "   ├─ r2           shelf    0/1     4     0            0\n"
+        "   └─ (no domain)  shelf      1     4     4            4\n"
     )
     assert windlass("node", "tree", "rack").out.splitlines()[2].split() == [
         "├─",
@@ -155,7 +155,7 @@ def test_a_name_that_is_nothing(windlass: Any, cluster: FakeCluster) -> None:
     hypernodes(cluster)
     done = windlass("node", "tree", "row")
     assert done.code == 3
-    assert "no node carries a label of that name" in done.err
+    assert "no node has a label of that name" in done.err
     assert "hypernodes" in done.err
 
 

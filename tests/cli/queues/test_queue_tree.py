@@ -55,7 +55,7 @@ def told(cluster):
 def test_both_apis_stand_side_by_side(windlass, told):
     lines = windlass("queue", "tree").out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines[1 : lines.index("")]}
-    # QUEUE STATE GPUS WAIT FAIR GUAR DESV CAP BORROW WEIGHT PRIO RUN PEND
+    # QUEUE STATE GPUS WAITING FAIR-SHARE GUARANTEE DESERVED LIMIT BORROWED WEIGHT PRIORITY RUNNING PENDING
     assert rows["kai/org"][2:11] == ["6", "0", "6", "-", "any", "-", "-", "2", "100"]
     assert rows["kai/a"][2:11] == ["6", "0", "5", "-", "2", "-", "4", "2", "7"]
     assert rows["kai/b"][2:11] == ["0", "0", "-", "-", "4", "-", "-", "2", "7"]
@@ -69,7 +69,8 @@ def test_shares_are_explained_and_loans_told(windlass, told):
     assert "  volcano/research  8: 4 deserved + 4 of the surplus by weight 3 of 4, its limit is 8\n" in out
     assert "                    borrows 4: 4 of kai/b\n" in out
     assert out.endswith(
-        "\nBoth APIs share the cluster: of nvidia.com/gpu, KAI's roots are due 6 together and Volcano's root 12.\n"
+        "\nBoth APIs share the cluster: the fair share of nvidia.com/gpu is 6 for all root queues of KAI"
+        " together, and 12 for Volcano's root.\n"
     )
     assert "Fair shares of cpu" not in windlass("queue", "tree", "--resource", "cpu").out
 
@@ -171,13 +172,13 @@ def test_what_no_queue_or_no_parent_holds_is_told(windlass, cluster) -> None:
     for word in ("tree", "ls"):
         told = windlass("queue", word).err
         assert sorted(told.splitlines()) == [
-            "Warning: queue down: the queue above it, up, is below it as well",
-            "Warning: queue night: the queue above it, research, does not exist; nothing new starts in it: "
+            "Warning: queue down: its parent up is also its descendant",
+            "Warning: queue night: its parent research does not exist, so that no new job starts in it: "
             "windlass queue create research",
-            "Warning: queue research does not exist; jobs name it (waiting 2 jobs): windlass queue create research",
-            "Warning: queue team: the queue above it, gone, does not exist; nothing new starts in it: "
+            "Warning: queue research does not exist, but jobs use it (waiting 2 jobs): windlass queue create research",
+            "Warning: queue team: its parent gone does not exist, so that no new job starts in it: "
             "windlass queue create gone",
-            "Warning: queue up: the queue above it, down, is below it as well",
+            "Warning: queue up: its parent down is also its descendant",
         ]
     assert json.loads(windlass("queue", "ls", "-o", "json").out)["items"]
 
@@ -197,12 +198,12 @@ def test_the_doctor_tells_what_is_wrong_with_queues(windlass, cluster) -> None:
     assert told_by_doctor(windlass) == [
         (
             "warn",
-            "queue night: the queue above it, research, does not exist; nothing new starts in it",
+            "queue night: its parent research does not exist, so that no new job starts in it",
             "windlass queue create research",
         ),
         (
             "warn",
-            "queue research does not exist; jobs name it (waiting 2 jobs)",
+            "queue research does not exist, but jobs use it (waiting 2 jobs)",
             "windlass queue create research",
         ),
     ]
@@ -222,8 +223,8 @@ def test_what_is_guaranteed_and_is_not_there_is_told(windlass, cluster) -> None:
     assert windlass("queue", "ls").err == ""
     guaranteed(cluster, "a", "root", "11", **{f"{GPU}@H100": "99"})
     words = (
-        "queues are guaranteed 13 GPUs together (a 11, research 2), and all nodes have 12 GPUs; what one does not "
-        "hold of its guarantee stays free for it"
+        "guarantees of queues add up to 13 GPUs (a 11, research 2), but all nodes have 12 GPUs; the unused part of a "
+        "guarantee stays reserved"
     )
     assert windlass("queue", "ls").err == f"Warning: {words}: windlass queue set a guarantee.{GPU}=AMOUNT\n"
     assert told_by_doctor(windlass) == [("warn", words, f"windlass queue set a guarantee.{GPU}=AMOUNT")]
@@ -237,18 +238,21 @@ def test_what_is_guaranteed_below_a_queue_is_of_its_own_guarantee(windlass, clus
     guaranteed(cluster, "c", "a", "4")
     assert windlass("queue", "ls").err == ""
     guaranteed(cluster, "c", "a", "7")  # b and c together more than a
-    assert "guaranteed 15 GPUs together (c 7, b 6, research 2)" in windlass("queue", "ls").err
+    assert "guarantees of queues add up to 15 GPUs (c 7, b 6, research 2)" in windlass("queue", "ls").err
     guaranteed(cluster, "root", "", "1000", **{"memory": "1Ti"})
     told = windlass("queue", "ls").err
-    assert "guaranteed 1000 GPUs together (root 1000)" in told
-    assert "guaranteed 1Ti memory together (root 1Ti)" in told
+    assert "guarantees of queues add up to 1000 GPUs (root 1000)" in told
+    assert "guarantees of queues add up to 1Ti memory (root 1Ti)" in told
 
 
 def test_who_guarantees_more_than_there_is_is_told_at_once(windlass, cluster) -> None:
     guaranteed(cluster, "a", "root", "10")
     made = windlass("queue", "create", "b", f"guarantee.{GPU}=1")
     assert (made.code, made.out) == (0, "queue/b created\n")
-    assert "guaranteed 13 GPUs together (a 10, research 2, b 1), and all nodes have 12 GPUs" in made.err
+    assert (
+        "guarantees of queues add up to 13 GPUs (a 10, research 2, b 1), but all nodes have 12 GPUs"
+        in made.err
+    )
     assert windlass("queue", "set", "b", "weight=2").err == ""
     assert windlass("queue", "set", "a", f"guarantee.{GPU}=9").err == ""
 

@@ -265,7 +265,7 @@ def test_for_people(cluster, windlass):
     run(cluster, "web", "busy", "12", movable=True)
     run(cluster, "train", "free", "8", gpus=1)
     text = windlass("defrag", "--plan").out
-    assert "2 stranded: no CPU left beside them" in text
+    assert "2 stranded: no CPU left on their nodes" in text
     assert "default/web  busy  free" in text
     assert "1 idle GPU becomes usable" in text
 

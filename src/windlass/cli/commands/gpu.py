@@ -1,4 +1,4 @@
-"""``windlass gpu``: every card with its health, shares, slices and who has them."""
+"""``windlass gpu``: every GPU with its health, shares, MIG instances and holders."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from windlass.cli.text import natural_key
 from windlass.kits.timestamps import rfc3339_micro
 
 _TRIES = 5
-"""Of a change that others may come before."""
+"""Maximum number of attempts for a change that conflicts with others."""
 
 
 class _GpuGroup(NounGroup):
-    """``windlass gpu [NODE]`` is ``windlass gpu ls [NODE]``."""
+    """Group that treats ``windlass gpu [NODE]`` as ``windlass gpu ls [NODE]``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
@@ -43,62 +43,66 @@ def command() -> None:
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completer("nodes"))
 @standard(namespace=False)
 def list_devices(invocation: Invocation, nodes: tuple[str, ...]) -> int:
-    """List cards: model, memory, health, shares and slices, who has them, and what is free."""
-    found = invocation.client.list(NODES).items
+    """List GPUs with model, memory, health, free capacity, shares and holders."""
+    selected = invocation.client.list(NODES).items
     if nodes:
-        known = {node["metadata"]["name"] for node in found}
+        known = {node["metadata"]["name"] for node in selected}
         for name in nodes:
             if name not in known:
-                invocation.client.get(NODES, name)  # says that it is not there, with the nearest names
-        found = [node for node in found if node["metadata"]["name"] in nodes]
-    found.sort(key=lambda node: natural_key(node["metadata"]["name"]))
+                invocation.client.get(NODES, name)  # raises an error with the nearest names
+        selected = [node for node in selected if node["metadata"]["name"] in nodes]
+    selected.sort(key=lambda node: natural_key(node["metadata"]["name"]))
     claims = claims_of(invocation.client, slices_of(invocation.client))
-    rows = device_table.rows_of(found, invocation.client.list(PODS).items, claims)
+    rows = device_table.rows_of(selected, invocation.client.list(PODS).items, claims)
     if invocation.structured:
         records = [device_table.record(row) for row in rows]
         emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
         return errors.OK
     if not rows:
-        invocation.note("No cards. windlass doctor says why; to try without: windlass up --gpus simulated:2")
+        invocation.note(
+            "No GPUs. To find the cause: windlass doctor. To simulate GPUs: windlass up --gpus simulated:2"
+        )
         return errors.OK
     _show(invocation, rows)
     return errors.OK
 
 
 def _show(invocation: Invocation, rows: list[device_table.DeviceRow]) -> None:
-    header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
+    header = ["NODE", "GPU", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
     lines = []
     for row in rows:
-        card = row.card
+        device = row.device
         line = [
             row.node,
-            str(card.index),
-            card.model or card.resource,
-            device_table.memory_text(card.memory_mib),
-            "ok" if card.healthy else card.reason or "bad",
+            str(device.index),
+            device.model or device.resource,
+            device_table.memory_text(device.memory_mib),
+            "ok" if device.healthy else device.reason or "bad",
             device_table.free_text(row),
             device_table.mode_text(row),
         ]
         if invocation.wide:
             line += [
-                str(card.numa) if card.numa >= 0 else "-",
-                str(card.link_group) if card.link_group >= 0 else "-",
-                card.pci or "-",
-                card.uuid or "-",
+                str(device.numa) if device.numa >= 0 else "-",
+                str(device.link_group) if device.link_group >= 0 else "-",
+                device.pci or "-",
+                device.uuid or "-",
             ]
         lines.append([*line, device_table.holder_text(row)])
     if invocation.wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
-    if tables.too_wide(header, lines, wide_tables.room(invocation)):
-        for line in lines:  # of little room, models in short leave who has the card readable
+    if tables.too_wide(header, lines, wide_tables.max_width(invocation)):
+        for line in lines:  # short models leave space for the holders
             line[2] = short_type(line[2]) or line[2]
-    wide_tables.show(invocation, header, lines, spare=("MODE", "HEALTH", "MEMORY"), right=("CARD", "MEMORY"))
+    wide_tables.show(
+        invocation, header, lines, optional=("MODE", "HEALTH", "MEMORY"), right=("GPU", "MEMORY")
+    )
 
 
-def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The change of a Node that adds to what its agent has not heard yet, if nobody else was faster."""
-    outstanding = (metadata.get("annotations") or {}).get(annotations.CLEAR_BAD_DEVICES, "")
-    text = ";".join(filter(None, (outstanding, words)))
+def _clear_patch(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the patch of a Node that adds to the devices to clear, if the node is unchanged."""
+    pending = (metadata.get("annotations") or {}).get(annotations.CLEAR_BAD_DEVICES, "")
+    text = ";".join(filter(None, (pending, words)))
     return {
         "metadata": {
             "resourceVersion": metadata["resourceVersion"],
@@ -109,30 +113,30 @@ def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
 
 @command.command("clear")
 @click.argument("node", metavar="NODE", shell_complete=completer("nodes"))
-@click.argument("cards", nargs=-1, required=True, type=click.IntRange(0), metavar="CARD...")
+@click.argument("gpus", nargs=-1, required=True, type=click.IntRange(0), metavar="GPU...")
 @standard(namespace=False)
-def clear(invocation: Invocation, node: str, cards: tuple[int, ...]) -> int:
-    """Declare cards well again that an error of the driver (XID) took out of use."""
-    words = f"{','.join(str(card) for card in cards)}@{rfc3339_micro(invocation.clock.now())}"
+def clear(invocation: Invocation, node: str, gpus: tuple[int, ...]) -> int:
+    """Mark GPUs as healthy again that a driver error (XID) took out of use."""
+    words = f"{','.join(str(gpu) for gpu in gpus)}@{rfc3339_micro(invocation.clock.now())}"
     for attempt in range(_TRIES):
-        found = invocation.client.get(NODES, node)
-        labels = found["metadata"].get("labels") or {}
+        current = invocation.client.get(NODES, node)
+        labels = current["metadata"].get("labels") or {}
         if labels.get(annotations.BOX) != "true":
             raise WindlassError(
                 "WL-USE-400",
-                f"the cards of node {node} are not looked after by Windlass",
+                f"the GPUs of node {node} are not managed by Windlass",
                 evidence=f"it has no label {annotations.BOX}=true",
-                remedies=("ask whoever runs the node's device plug-in",),
+                remedies=("ask the administrator of the node's device plugin",),
             )
         try:
-            invocation.client.patch(NODES, node, _declaring(words, found["metadata"]))
+            invocation.client.patch(NODES, node, _clear_patch(words, current["metadata"]))
             break
         except StatusError as error:
             if error.code != 409 or attempt == _TRIES - 1:
                 raise
     if invocation.structured:
-        emit(invocation, {"items": list(cards)}, names=[f"gpu/{node}/{card}" for card in cards])
+        emit(invocation, {"items": list(gpus)}, names=[f"gpu/{node}/{gpu}" for gpu in gpus])
         return errors.OK
-    shown = ", ".join(str(card) for card in cards)
-    invocation.out.line(f"card {shown} of node {node}: errors up to now are forgotten")
+    shown = ", ".join(str(gpu) for gpu in gpus)
+    invocation.out.line(f"GPU {shown} of node {node}: earlier errors are ignored")
     return errors.OK

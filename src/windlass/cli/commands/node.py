@@ -1,4 +1,4 @@
-"""``windlass node``: what each node has, who holds it, and taking nodes out of use."""
+"""``windlass node``: resources and holders of nodes; cordon and drain."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def command() -> None:
 @command.command("ls")
 @standard(namespace=False)
 def list_nodes(invocation: Invocation) -> int:
-    """List nodes: GPUs free, stranded and used, and by whom.
+    """List nodes with free, stranded and used GPUs, and their holders.
 
-    GPUS counts cards. Where a device plug-in makes several units of a card (time-slicing, MPS, MIG), UNITS says how
-    many of them are used, and FREE is what is left in cards.
+    GPUS counts physical GPUs. If a device plugin divides GPUs into units (time-slicing, MPS, MIG), UNITS shows how
+    many units are used, and FREE is what is left, as a number of GPUs.
     """
     from windlass.cli.nodes.node_table import show
 
@@ -42,10 +42,10 @@ def list_nodes(invocation: Invocation) -> int:
 @click.argument("name", required=False, metavar="[TOPOLOGY|LABEL]")
 @standard(namespace=False)
 def tree(invocation: Invocation, name: str | None) -> int:
-    """Show the domains of topologies: nodes and free GPUs.
+    """Show the domains of topologies with nodes and free GPUs.
 
-    Without a name: the HyperNodes and every Topology. A name is that of a Topology, hypernodes, or a label of
-    nodes such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
+    Without a name: the HyperNodes and all Topologies. A name is that of a Topology, hypernodes, or a node label
+    such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
     """
     from windlass.cli.nodes.topology_view import show
 
@@ -54,41 +54,45 @@ def tree(invocation: Invocation, name: str | None) -> int:
 
 @command.command("add-simulated")
 @click.option(
-    "--count", type=click.IntRange(1, 100_000), default=1, metavar="N", help="How many (default: 1)."
+    "--count", type=click.IntRange(1, 100_000), default=1, metavar="N", help="Number of nodes (default: 1)."
 )
-@click.option("-g", "--gpus", type=click.IntRange(0), default=8, metavar="N", help="GPUs each (default: 8).")
-@click.option("--cpu", default="64", metavar="AMOUNT", help="CPUs each (default: 64).")
-@click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory each (default: 256Gi).")
-@click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in its node label.")
+@click.option(
+    "-g", "--gpus", type=click.IntRange(0), default=8, metavar="N", help="GPUs per node (default: 8)."
+)
+@click.option("--cpu", default="64", metavar="AMOUNT", help="CPUs per node (default: 64).")
+@click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory per node (default: 256Gi).")
+@click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in the node label.")
 @click.option(
     "--devices",
     default="",
     metavar="GPUS",
     help="GPUs with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
 )
-@click.option("--cards", default="", hidden=True, help="Former name of --devices.")
+@click.option("--cards", default="", metavar="GPUS", hidden=True, help="Former name of --devices.")
 @click.option(
     "--zones",
     type=click.IntRange(0, 8),
     default=0,
     metavar="N",
-    help="NUMA zones each (default: none are told of).",
+    help="NUMA nodes per node (default: no NUMA information).",
 )
 @click.option(
     "--topology-manager-policy",
     type=click.Choice(POLICIES),
     default="none",
-    help="How pods are aligned to zones, as the kubelet's.",
+    help="NUMA policy, as that of the kubelet.",
 )
 @click.option(
     "--topology-manager-scope",
     type=click.Choice(("container", "pod")),
     default="container",
-    help="Aligned container by container, or the pod as one.",
+    help="Scope of the alignment: each container, or the whole pod.",
 )
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated.")
-@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="A taint; repeatable.")
-@click.option("--resource", "resources", multiple=True, metavar="NAME=AMOUNT", help="Another resource.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label; may be repeated.")
+@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Taint; may be repeated.")
+@click.option(
+    "--resource", "resources", multiple=True, metavar="NAME=AMOUNT", help="Another resource; may be repeated."
+)
 @click.option(
     "--prefix", default="sim", metavar="NAME", help="Names are PREFIX-0, PREFIX-1 … (default: sim)."
 )
@@ -110,7 +114,7 @@ def add_simulated(
     topology_manager_policy: str,
     topology_manager_scope: str,
 ) -> int:
-    """Add nodes without machines, for trying policies: their pods run for a declared time."""
+    """Add simulated nodes, to try policies: their pods run for a declared time."""
     from windlass.cli.nodes.simulated_nodes import (
         SimulatedNodeShape,
         node_of,
@@ -142,7 +146,7 @@ def add_simulated(
             continue
         node = node_of(name, shape)
         invocation.client.create(NODES, node, field_validation="Strict")
-        # A patch, since whoever plays the node may have greeted it already.
+        # A patch, as the node agent may have updated the node already.
         invocation.client.patch(NODES, name, {"status": node["status"]}, subresource="status")
         names.append(name)
     if invocation.structured:
@@ -172,7 +176,7 @@ def _cordon(invocation: Invocation, nodes: tuple[str, ...], *, closed: bool) -> 
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
 @standard(namespace=False)
 def cordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
-    """Let no new pods onto nodes."""
+    """Mark nodes as unschedulable, so that no new pods are placed there."""
     return _cordon(invocation, nodes, closed=True)
 
 
@@ -180,40 +184,40 @@ def cordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
 @standard(namespace=False)
 def uncordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
-    """Let new pods onto nodes again."""
+    """Mark nodes as schedulable again."""
     return _cordon(invocation, nodes, closed=False)
 
 
 @command.command("drain")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
-@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Time for pods to end.")
-@click.option("--timeout", default="5m", metavar="DURATION", help="Give up after (default: 5m).")
+@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Grace period of pods.")
+@click.option("--timeout", default="5m", metavar="DURATION", help="Timeout (default: 5m).")
 @yes_flag()
 @standard(namespace=False)
 def drain_nodes(
     invocation: Invocation, nodes: tuple[str, ...], grace_period: int | None, timeout: str, yes: bool
 ) -> int:
-    """Cordon nodes, then evict their pods, within what their disruption budgets allow. Those of DaemonSets stay."""
+    """Cordon nodes, then evict their pods as disruption budgets allow. Pods of DaemonSets stay."""
     from windlass.cli.jobs.log_lines import duration_seconds
-    from windlass.cli.nodes.drain import drain, to_go, what_is_lost
+    from windlass.cli.nodes.drain import drain, lost_pods_text, pods_to_evict
 
-    patience = duration_seconds("--timeout", timeout)
+    timeout_seconds = duration_seconds("--timeout", timeout)
     for node in nodes:
         invocation.client.get(NODES, node)
-    going = [pod for node in nodes for pod in to_go(invocation, node)]
-    if going and not yes:
-        lost = what_is_lost(going)
+    pods = [pod for node in nodes for pod in pods_to_evict(invocation, node)]
+    if pods and not yes:
+        lost = lost_pods_text(pods)
         if invocation.out.interactive:
-            asked = f"Evict {plural(len(going), 'pod')} from {', '.join(nodes)}?"
-            click.confirm(f"{lost}\n{asked}" if lost else asked, abort=True, err=True)
+            question = f"Evict {plural(len(pods), 'pod')} from {', '.join(nodes)}?"
+            click.confirm(f"{lost}\n{question}" if lost else question, abort=True, err=True)
         elif lost:
             remedy = f"windlass node drain {' '.join(nodes)} --yes"
             raise WindlassError("WL-NODE-409", lost, remedies=(remedy,))
-    _cordon(invocation, nodes, closed=True)  # all, before a pod of the first could go to the second
-    deadline = invocation.clock.monotonic() + patience
+    _cordon(invocation, nodes, closed=True)  # all nodes first, so that no pod moves from one to another
+    deadline = invocation.clock.monotonic() + timeout_seconds
     for node in nodes:
         left = max(0.0, deadline - invocation.clock.monotonic())
-        evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=left)
+        evicted = drain(invocation, node, grace_seconds=grace_period, timeout_seconds=left)
         if not invocation.structured:
             invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
     return errors.OK

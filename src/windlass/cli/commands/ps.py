@@ -97,7 +97,7 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
         invocation,
         header,
         rows,
-        spare=("AGE", "QUEUE", "GPUS"),
+        optional=("AGE", "QUEUE", "GPUS"),
         limits=_LIMITS,
         right=("GPUS",),
         least=_LEAST,

@@ -1,4 +1,4 @@
-"""``windlass queue``: what each queue is owed, holds and waits for."""
+"""``windlass queue``: fair shares, allocations and pending requests of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from windlass.cli.output.formats import emit
 from windlass.cli.queues.queues import VolcanoQueueShare, depths, gather, volcano_shares
 from windlass.cli.queues.settings import parse_settings
 from windlass.cli.queues.share_reasons import reasons
-from windlass.cli.queues.tree_checks import gaps, offered, promised_in_vain
+from windlass.cli.queues.tree_checks import cluster_capacity, problems_of, unmet_guarantees
 from windlass.cli.text import natural_key
 
 
@@ -30,66 +30,71 @@ _COLUMNS = [
     "QUEUE",
     "STATE",
     "GPUS",
-    "WAIT",
-    "FAIR",
-    "GUAR",
-    "DESV",
-    "CAP",
-    "BORROW",
+    "WAITING",
+    "FAIR SHARE",
+    "GUARANTEE",
+    "DESERVED",
+    "LIMIT",
+    "BORROWED",
     "WEIGHT",
-    "PRIO",
-    "RUN",
-    "PEND",
+    "PRIORITY",
+    "RUNNING",
+    "PENDING",
 ]
-_SPARE = ("PRIO", "WEIGHT", "BORROW", "STATE", "FAIR", "DESV", "GUAR", "CAP", "RUN")
+"""Columns from GPUS to BORROWED are numbers of GPUs; RUNNING and PENDING count jobs."""
+_OPTIONAL = (
+    *("PRIORITY", "WEIGHT", "BORROWED", "GUARANTEE", "DESERVED"),
+    *("STATE", "FAIR SHARE", "LIMIT", "RUNNING"),
+)
+"""Columns that a narrow terminal omits, the first ones first."""
 
 
 @command.command("ls")
 @standard(namespace=False)
 def list_queues(invocation: Invocation) -> int:
-    """List queues: what they hold, wait for, are due, are guaranteed, deserve and may hold at most."""
-    nowhere: dict[str, VolcanoQueueShare] = {}
-    shares = sorted(gather(invocation, nowhere), key=lambda share: natural_key(share.name))
+    """List queues with allocated and pending GPUs, fair share, guarantee, deserved and limit."""
+    missing: dict[str, VolcanoQueueShare] = {}
+    shares = sorted(gather(invocation, missing), key=lambda share: natural_key(share.name))
     done = _show(invocation, shares, {})
-    _warn(invocation, shares, nowhere)
+    _warn(invocation, shares, missing)
     return done
 
 
 @command.command("tree")
 @click.option(
-    "--resource", default="", metavar="NAME", help="Say why for this resource. [default: GPUs, else cpu]"
+    "--resource", default="", metavar="NAME", help="Resource of the explanations. [default: GPUs, else cpu]"
 )
 @standard(namespace=False)
 def tree(invocation: Invocation, resource: str) -> int:
-    """Show queues under their parents, and why each has the share it has."""
-    nowhere: dict[str, VolcanoQueueShare] = {}
-    shares = gather(invocation, nowhere)
+    """Show queues below their parents, and explain their fair shares."""
+    missing: dict[str, VolcanoQueueShare] = {}
+    shares = gather(invocation, missing)
     ordered = depths(shares)
     depth = {share.key: depth for share, depth in ordered}
     done = _show(invocation, [share for share, _ in ordered], depth)
     if not invocation.structured:
         for line in reasons([share for share, _ in ordered], resource):
             invocation.out.line(line)
-    _warn(invocation, shares, nowhere)
+    _warn(invocation, shares, missing)
     return done
 
 
 def _warn(
-    invocation: Invocation, shares: list[VolcanoQueueShare], nowhere: dict[str, VolcanoQueueShare]
+    invocation: Invocation, shares: list[VolcanoQueueShare], missing: dict[str, VolcanoQueueShare]
 ) -> None:
-    """On the error stream: the table stays what it is."""
-    for gap in gaps(shares, nowhere, offered(invocation, shares)):
-        invocation.warn(str(gap))
+    """Print problems to standard error, apart from the table."""
+    for problem in problems_of(shares, missing, cluster_capacity(invocation, shares)):
+        invocation.warn(str(problem))
 
 
-def _warn_of_promises(invocation: Invocation, changed: Mapping[str, Any]) -> None:
-    """After a queue's guarantee was set: whether the nodes have what all queues are guaranteed."""
+def _warn_of_guarantees(invocation: Invocation, changed: Mapping[str, Any]) -> None:
+    """Warn if the nodes have less than all queues are guaranteed, after a guarantee was changed."""
     if "guarantee" not in changed:
         return
     shares = list(volcano_shares(invocation).values())
-    have = offered(invocation, shares)
-    for gap in promised_in_vain(shares, have) if have is not None else ():
-        invocation.warn(str(gap))
+    capacity = cluster_capacity(invocation, shares)
+    for problem in unmet_guarantees(shares, capacity) if capacity is not None else ():
+        invocation.warn(str(problem))
 
 
 def _show(invocation: Invocation, shares: list[VolcanoQueueShare], depth: dict[str, int]) -> int:
@@ -121,9 +126,9 @@ def _show(invocation: Invocation, shares: list[VolcanoQueueShare], depth: dict[s
                 *(share.text(which) for which in ("allocated", "requested", "fair_share", "capability")),
             ]
         rows.append(row)
-    wide = ["PARENT", "ALLOCATED", "REQUESTED", "FAIR SHARE", "CAPABILITY"]
+    wide = ["PARENT", "ALLOCATED", "REQUESTED", "SHARES", "LIMITS"]
     header = _COLUMNS + (wide if invocation.wide else [])
-    wide_tables.show(invocation, header, rows, spare=_SPARE, right=_COLUMNS[2:])
+    wide_tables.show(invocation, header, rows, optional=_OPTIONAL, right=_COLUMNS[2:])
     return 0
 
 
@@ -137,7 +142,7 @@ def create(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
     if state == "Closed":
         raise WindlassError(
             "WL-USE-400",
-            "a new queue is open",
+            "a queue cannot be created closed",
             remedies=(f"windlass queue create {name}", f"windlass queue set {name} state=Closed"),
         )
     queue = {
@@ -147,7 +152,7 @@ def create(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
         "spec": {"weight": 1, "reclaimable": True, **spec},
     }
     made = invocation.client.create(QUEUES, queue, field_validation="Strict")
-    _warn_of_promises(invocation, spec)
+    _warn_of_guarantees(invocation, spec)
     return _done(invocation, made, "created")
 
 
@@ -156,19 +161,19 @@ def create(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @standard(namespace=False)
 def change(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
-    """Change a queue: weight=2 capability.nvidia.com/gpu=8 state=Closed; KEY= removes."""
+    """Change a queue: weight=2 capability.nvidia.com/gpu=8 state=Closed. KEY= removes a setting."""
     spec, state = parse_settings(settings)
     queue = invocation.client.get(QUEUES, name)
     if spec:
         queue = invocation.client.patch(QUEUES, name, {"spec": spec}, field_validation="Strict")
-        _warn_of_promises(invocation, spec)
+        _warn_of_guarantees(invocation, spec)
     if state:
         _switch(invocation, queue, state)
     return _done(invocation, queue, "changed")
 
 
 def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
-    """Open or close, the Volcano way: a Command that the queue controller carries out."""
+    """Open or close a queue in Volcano's way, by a Command for the queue controller."""
     action = {"Open": "OpenQueue", "Closed": "CloseQueue"}[state]
     metadata = queue["metadata"]
     order = {
@@ -193,8 +198,8 @@ def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
         invocation.clock.pause(0.02)
     raise WindlassError(
         "WL-QUEUE-504",
-        f'queue "{metadata["name"]}" has not become {state.lower()}',
-        evidence="the queue controller did not carry out the command within 5 s",
+        f'queue "{metadata["name"]}" is not {state.lower()} yet',
+        evidence="the queue controller did not execute the command within 5 s",
         remedies=("windlass status",),
     )
 

@@ -40,7 +40,7 @@ def command(invocation: Invocation, job: str) -> int:
         out.line("\nRanks")
         rows = [_row(pod, now) for pod in _sorted(found)]
         header = ("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END")
-        wide_tables.show(invocation, header, rows, spare=("AGE", "RESTARTS"))
+        wide_tables.show(invocation, header, rows, optional=("AGE", "RESTARTS"))
     events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
     if events:
         out.line("\nEvents")

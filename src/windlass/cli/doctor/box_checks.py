@@ -125,7 +125,7 @@ def queues(invocation: Invocation) -> Iterator[CheckResult]:
     if found is None:
         return
     for gap in found:
-        yield CheckResult("queues", WARN, gap.words, gap.remedy or "windlass queue tree")
+        yield CheckResult("queues", WARN, gap.text, gap.remedy or "windlass queue tree")
     if not found:
         yield CheckResult("queues", OK, "those that are named exist, and the nodes have what is guaranteed")
 

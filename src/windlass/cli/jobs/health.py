@@ -69,7 +69,7 @@ def excess_units(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str:
 def _overcommitted(invocation: Invocation, name: str, node: Mapping[str, Any]) -> str:
     """Return what the visible pods of a node hold beyond its capacity."""
     pods = unless_forbidden(lambda: invocation.client.list(PODS, fields=f"spec.nodeName={name}").items, [])
-    return overcommitted.beyond(node, [pod for pod in pods if resources.holds_resources(pod)])
+    return overcommitted.excess(node, [pod for pod in pods if resources.holds_resources(pod)])
 
 
 def _unready(node: Mapping[str, Any], now: float) -> str:

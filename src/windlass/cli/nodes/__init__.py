@@ -1,1 +1,1 @@
-"""Tables of nodes and devices."""
+"""Nodes and GPUs: tables, topology, drain, simulated nodes."""

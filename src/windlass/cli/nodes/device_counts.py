@@ -1,7 +1,8 @@
-"""The cards of a node as people count them, and the units that its device plug-in makes of them.
+"""Number of devices of a node, and the units into which its device plugin divides them.
 
-Where a plug-in replicates cards (time-slicing, MPS) or slices them (MIG), the node lists units. GPUs are cards here,
-parts of them as fractions; the units are told beside them, in the plug-in's words.
+If a plugin replicates devices (time-slicing, MPS) or creates MIG instances, the node
+lists units. GPUs are counted as devices here, with shares as fractions. Units are
+listed separately, in the terms of the plugin.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class UnitCounts:
-    """Units of one resource: how many there are, and how many pods hold."""
+    """Units of one resource: total number, and number held by pods."""
 
     resource: str
     unit: PluginUnit
@@ -33,7 +34,7 @@ class UnitCounts:
 
     @property
     def text(self) -> str:
-        """``3/8 time-slicing``, ``1/2 1g.5gb``: used of all."""
+        """Used of all units: ``3/8 time-slicing``, ``1/2 1g.5gb``."""
         return f"{self.used}/{self.total} {self.unit.words}"
 
     @property
@@ -49,53 +50,57 @@ class UnitCounts:
 
 
 class NodeDeviceCounts:
-    """Of one node, whose pods hold ``used`` (engine units by resource). Amounts of cards are in thousandths."""
+    """Device counts of one node, in thousandths of devices.
+
+    ``used``: amounts that its pods hold, in engine units by resource.
+    """
 
     def __init__(self, node: Object, used: Mapping[str, int]) -> None:
         self._labels: Mapping[str, str] = (node.get("metadata") or {}).get("labels") or {}
-        have = _devices(_whole_cards(node))
-        taken = _devices(used)
+        have = _devices(_whole_devices(node))
+        held = _devices(used)
         self._units = {
             resource: unit
-            for resource in {**have, **taken}
+            for resource in {**have, **held}
             if (unit := plugin_units.unit_of(resource, self._labels, have.get(resource, 0) // WHOLE))
         }
-        self.sold = tuple(
-            UnitCounts(resource, self._units[resource], units // WHOLE, -(-taken.get(resource, 0) // WHOLE))
+        self.unit_counts = tuple(
+            UnitCounts(resource, self._units[resource], units // WHOLE, -(-held.get(resource, 0) // WHOLE))
             for resource, units in sorted(have.items())
             if resource in self._units and units
         )
         self.usable = self.milli_of(have) + resources.dynamic_mig_milli(node)
-        """What can be had of its cards: of a card that is sliced, what its slices are of it."""
-        self.used = self.milli_of(taken)
-        self.total = max(self.usable, self._cards(node, have))
+        """Allocatable part of its devices; of a device with MIG instances, the part that these are."""
+        self.used = self.milli_of(held)
+        self.total = max(self.usable, self._devices_total(node, have))
 
     def milli_of(self, held: Mapping[str, int]) -> int:
-        """What amounts of this node's resources are of its cards."""
-        parts = (
+        """Return the share of the node's devices that these amounts are."""
+        shares = (
             units * (self._units[name].part if name in self._units else 1)
             for name, units in _devices(held).items()
         )
-        return round(sum(parts, Fraction(0)))
+        return round(sum(shares, Fraction(0)))
 
-    def _cards(self, node: Object, have: Mapping[str, int]) -> int:
-        """So many cards stand behind it all."""
+    def _devices_total(self, node: Object, have: Mapping[str, int]) -> int:
+        """Return the number of physical devices, in thousandths."""
         whole = sum(units for name, units in have.items() if name not in self._units)
-        told = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
-        carved, fixed = resources.dynamic_mig_milli(node), sum(card.mig and not card.dynamic for card in told)
-        return whole + carved + WHOLE * (fixed or plugin_units.devices_of_units(have, self._labels))
+        records = node_annotation.read((node.get("metadata") or {}).get("annotations") or {}).cards
+        dynamic = resources.dynamic_mig_milli(node)
+        fixed = sum(record.mig and not record.dynamic for record in records)
+        return whole + dynamic + WHOLE * (fixed or plugin_units.devices_of_units(have, self._labels))
 
 
 def _devices(held: Mapping[str, int]) -> dict[str, int]:
-    """Accelerators alone. What is said of single models is said a second time."""
+    """Return device resources only, without amounts per model, which would count twice."""
     return {name: units for name, units in held.items() if quantities.is_device(name) and "@" not in name}
 
 
-def _whole_cards(node: Object) -> Mapping[str, int]:
-    """What the node lists, cards for the slots of plug-ins that share cards by Windlass' word (HAMi, Volcano vGPU)."""
+def _whole_devices(node: Object) -> Mapping[str, int]:
+    """Return the allocatable resources, with devices instead of HAMi's and Volcano's slots."""
     listed = resources.allocatable(node)
-    notes = (node.get("metadata") or {}).get("annotations") or {}
-    if names.REGISTER_HAMI not in notes and VOLCANO_VGPU.number not in listed:
+    annotations = (node.get("metadata") or {}).get("annotations") or {}
+    if names.REGISTER_HAMI not in annotations and VOLCANO_VGPU.number not in listed:
         return listed
     from windlass.api import views
     from windlass.model.devices.node_devices import amounts_of

@@ -1,4 +1,4 @@
-"""The devices that drivers list in ResourceSlices, and who was given them, for commands that show nodes and cards."""
+"""Devices that drivers list in ResourceSlices, and their allocations by claims."""
 
 from __future__ import annotations
 
@@ -15,63 +15,74 @@ if TYPE_CHECKING:
     from windlass.model.devices.dra_claims import DraClaims
 
 _GPUS = "gpu."
-"""So the names of the drivers of GPUs begin (``gpu.nvidia.com``, ``gpu.amd.com``, ``gpu.intel.com``)."""
+"""Prefix of the names of GPU drivers, such as ``gpu.nvidia.com`` and ``gpu.amd.com``.
+"""
 _WHOLE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGpus:
-    """The GPUs that drivers list for a node, in thousandths: those that count as whole ones, and what pods have of
-    them by their claims, by name (``namespace/name``). What was given for an amount (``extendedResourceName`` of a
-    class) is left out: their amounts tell it."""
+    """GPUs of a node that drivers list, in thousandths.
+
+    ``milli``: GPUs that count as whole. ``held``: amounts that pods hold by claims, by
+    ``namespace/name``. Devices allocated for an amount (``extendedResourceName`` of a
+    class) are not included, as the amounts count them.
+    """
 
     milli: int = 0
     held: Mapping[str, int] = field(default_factory=dict)
 
 
 def slices_of(client: BlockingClient) -> list[dict[str, Any]]:
-    """What drivers list, as far as that may be seen. Where it is nothing, as on most clusters, nobody need load the
-    model for :func:`claims_of`."""
+    """Return the visible ResourceSlices.
+
+    If there are none, as on most clusters, the model for :func:`claims_of` need not be
+    loaded.
+    """
     with suppress(StatusError):
         return client.list(RESOURCE_SLICES).items
     return []
 
 
 def claims_of(client: BlockingClient, slices: Iterable[Mapping[str, Any]]) -> DraClaims:
-    """Those devices, and who was given them, as far as that may be seen."""
+    """Return the devices of these slices with their allocations, as far as visible."""
     from windlass.api import views
     from windlass.model.devices.dra_claims import DraClaims
 
-    book = DraClaims({})
+    claims = DraClaims({})
     for item in slices:
-        book.upsert(views.decode_resource_slice(views.encode(item)))
+        claims.upsert(views.decode_resource_slice(views.encode(item)))
     with suppress(StatusError):
         for item in client.list(RESOURCE_CLAIMS).items:
-            book.upsert(views.decode_device_claim(views.encode(item)))
-    return book
+            claims.upsert(views.decode_device_claim(views.encode(item)))
+    return claims
 
 
-def listed_gpus(book: DraClaims, pods: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, ListedGpus]:
-    """By node. ``pods``: by node, those that have something there. A device that several pods use together is the
-    first one's."""
+def listed_gpus(claims: DraClaims, pods: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, ListedGpus]:
+    """Return the listed GPUs by node.
+
+    A device that several pods use is counted for the first one.
+
+    :param pods: pods of each node that hold something there
+    """
     from windlass.api import views
     from windlass.spi.devices import DeviceMode
 
-    found = {}
-    for node in book.inventory.nodes():
-        cards = [one for one in book.cards_of(node) if one.resource.startswith(_GPUS)]
-        whole = sum(one.healthy and one.mode is not DeviceMode.NAMED for one in cards)
-        gpus, seen = {(one.resource, one.index) for one in cards}, set[tuple[str, int, str]]()
+    result = {}
+    for node in claims.inventory.nodes():
+        gpus = [gpu for gpu in claims.cards_of(node) if gpu.resource.startswith(_GPUS)]
+        whole = sum(gpu.healthy and gpu.mode is not DeviceMode.NAMED for gpu in gpus)
+        slots, seen = {(gpu.resource, gpu.index) for gpu in gpus}, set[tuple[str, int, str]]()
         held: dict[str, int] = {}
         for pod in pods.get(node, ()):
             if (pod.get("status") or {}).get("extendedResourceClaimStatus"):
                 continue
             view = views.decode_pod(views.encode(pod))
-            for _, resource, index, share, draws in book.allotted(view) if view.shape.claims else ():
-                if (resource, index) in gpus and (resource, index, share) not in seen:
+            for _, resource, index, share, draws in claims.allotted(view) if view.shape.claims else ():
+                if (resource, index) in slots and (resource, index, share) not in seen:
                     seen.add((resource, index, share))
-                    held[view.key] = held.get(view.key, 0) + book.inventory.milli_of(
+                    held[view.key] = held.get(view.key, 0) + claims.inventory.milli_of(
                         node, resource, index, draws
                     )
-        found[node] = ListedGpus(whole * _WHOLE, held)
-    return found
+        result[node] = ListedGpus(whole * _WHOLE, held)
+    return result

@@ -1,4 +1,4 @@
-"""Evicting the pods of a node."""
+"""Eviction of the pods of a node."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ _PAUSE_SECONDS = 0.5
 
 
 def drain(
-    invocation: Invocation, node: str, *, grace_seconds: int | None, patience_seconds: float
+    invocation: Invocation, node: str, *, grace_seconds: int | None, timeout_seconds: float
 ) -> list[str]:
-    """Evict the pods of ``node`` and wait until they are gone; their keys.
+    """Evict the pods of ``node``, wait until they are gone, and return their keys.
 
-    Pods of DaemonSets and those that their kubelet makes by itself stay: they would be there again at once. Raises
-    :class:`WindlassError` (``WL-NODE-504``) when a disruption budget or a pod holds out longer than
-    ``patience_seconds``.
+    Pods of DaemonSets and static pods stay, as they would be recreated at once. Raises
+    :class:`WindlassError` (``WL-NODE-504``) if a disruption budget or a pod takes
+    longer than ``timeout_seconds``.
     """
-    deadline = invocation.clock.monotonic() + patience_seconds
+    deadline = invocation.clock.monotonic() + timeout_seconds
     evicted: list[str] = []
-    refused: dict[str, str] = {}
-    told: dict[str, str] = {}
-    asked: set[str] = set()
+    rejected: dict[str, str] = {}
+    reported: dict[str, str] = {}
+    requested: set[str] = set()
     while True:
-        left = to_go(invocation, node)
+        left = pods_to_evict(invocation, node)
         if not left:
             return evicted
-        refused = {}
+        rejected = {}
         for pod in left:
-            if pod["metadata"]["uid"] in asked:
+            if pod["metadata"]["uid"] in requested:
                 continue
             why = _evict(invocation, pod, grace_seconds)
             if why:
-                refused[key_of(pod)] = why
-                if told.get(key_of(pod)) != why and not invocation.structured:
-                    invocation.out.line(f"pod {key_of(pod)} stays for now: {why}")
-                told[key_of(pod)] = why
+                rejected[key_of(pod)] = why
+                if reported.get(key_of(pod)) != why and not invocation.structured:
+                    invocation.out.line(f"pod {key_of(pod)} is not evicted yet: {why}")
+                reported[key_of(pod)] = why
                 continue
-            asked.add(pod["metadata"]["uid"])
+            requested.add(pod["metadata"]["uid"])
             evicted.append(key_of(pod))
             if not invocation.structured:
                 invocation.out.line(f"evicting pod {key_of(pod)}")
         if invocation.clock.monotonic() >= deadline:
-            raise _stuck(node, left, refused, patience_seconds)
+            raise _stuck(node, left, rejected, timeout_seconds)
         invocation.clock.pause(_PAUSE_SECONDS)
 
 
-def to_go(invocation: Invocation, node: str) -> list[dict[str, Any]]:
-    """The pods of ``node`` that a drain is about."""
+def pods_to_evict(invocation: Invocation, node: str) -> list[dict[str, Any]]:
+    """Return the pods of ``node`` that a drain evicts."""
     held = invocation.client.list(PODS, fields=f"spec.nodeName={node}").items
     return [pod for pod in held if resources.holds_resources(pod) and not belongs_to_node(pod)]
 
 
 def belongs_to_node(pod: dict[str, Any]) -> bool:
-    """Whether it is there because the node is."""
+    """Return whether the pod belongs to its node: a pod of a DaemonSet, or a static pod."""
     return any(owner.get("controller") and owner.get("kind") in OF_NODES for owner in _owners(pod))
 
 
-def what_is_lost(pods: Sequence[dict[str, Any]]) -> str:
-    """In words, what the eviction of ``pods`` ends for good: those that no controller makes anew. Empty if nothing."""
+def lost_pods_text(pods: Sequence[dict[str, Any]]) -> str:
+    """Return a text about pods that no controller recreates; empty if there are none."""
     alone = [key_of(pod) for pod in pods if not any(o.get("controller") for o in _owners(pod))]
     if not alone:
         return ""
     named = ", ".join(alone[:5]) + (" …" if len(alone) > 5 else "")
-    return f"no controller makes {named} anew: what {plural(len(alone), 'pod')} did would be lost"
+    return f"no controller recreates {named}: the work of {plural(len(alone), 'pod')} would be lost"
 
 
 def _owners(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:
@@ -80,8 +80,11 @@ def _owners(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | None) -> str:
-    """Empty when it was accepted, or there is no such pod any more; otherwise why it is refused for now: by a
-    disruption budget, or by a server or proxy that may answer otherwise later."""
+    """Request an eviction, and return why it is rejected for now; empty if it was accepted.
+
+    Also empty if the pod no longer exists. Reasons for a temporary rejection are
+    disruption budgets, and a server or proxy that may answer otherwise later.
+    """
     metadata = pod["metadata"]
     request = verbs.evict(
         metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=grace_seconds
@@ -97,11 +100,11 @@ def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | Non
     return ""
 
 
-def _stuck(node: str, left: list[dict[str, Any]], refused: dict[str, str], seconds: float) -> WindlassError:
+def _stuck(node: str, left: list[dict[str, Any]], rejected: dict[str, str], seconds: float) -> WindlassError:
     names = ", ".join(key_of(pod) for pod in left[:5])
     return WindlassError(
         "WL-NODE-504",
-        f"{plural(len(left), 'pod')} still on {node} after {seconds:.0f} s",
-        evidence="; ".join(f"{key}: {why}" for key, why in refused.items()) or f"still there: {names}",
+        f"{plural(len(left), 'pod')} still on node {node} after {seconds:.0f} s",
+        evidence="; ".join(f"{key}: {why}" for key, why in rejected.items()) or f"still there: {names}",
         remedies=(f"windlass node uncordon {node}", "windlass get poddisruptionbudgets -A"),
     )

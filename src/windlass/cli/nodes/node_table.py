@@ -1,4 +1,8 @@
-"""The table of ``windlass node ls``: what each node has, and who holds it."""
+"""Table of ``windlass node ls``.
+
+``_HEADER`` holds the columns, ``_record`` returns the record of a node with their
+values.
+"""
 
 from __future__ import annotations
 
@@ -24,38 +28,38 @@ _HEADER = ("NODE", "STATE", "GPUS", "FREE", "UNITS", "STRANDED", "CPU", "MEMORY"
 
 
 def show(invocation: Invocation) -> int:
-    """Print it; returns the exit status."""
+    """Print the table and return the exit status."""
     nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural_key(n["metadata"]["name"]))
     pods = invocation.client.list(PODS).items
-    on: dict[str, list[dict[str, Any]]] = {}
+    pods_by_node: dict[str, list[dict[str, Any]]] = {}
     for pod in filter(resources.holds_resources, pods):
-        on.setdefault(pod["spec"]["nodeName"], []).append(pod)
+        pods_by_node.setdefault(pod["spec"]["nodeName"], []).append(pod)
     slices = slices_of(invocation.client)
-    listed = listed_gpus(claims_of(invocation.client, slices), on) if slices else {}
-    idle = _stranded(nodes, pods)
+    listed = listed_gpus(claims_of(invocation.client, slices), pods_by_node) if slices else {}
+    stranded = _stranded(nodes, pods)
     records = [
-        _record(node, on.get(name, []), idle.get(name), listed.get(name, ListedGpus()))
+        _record(node, pods_by_node.get(name, []), stranded.get(name), listed.get(name, ListedGpus()))
         for node in nodes
         for name in (node["metadata"]["name"],)
     ]
     if invocation.structured:
-        records = [{**record, "units": [one.record for one in record["units"]]} for record in records]
+        records = [{**record, "units": [counts.record for counts in record["units"]]} for record in records]
         emit(invocation, {"items": records}, names=[f"node/{r['name']}" for r in records])
         return 0
     if not records:
-        invocation.note("No nodes. Add some: windlass node add-simulated --count 4 --gpus 8")
+        invocation.note("No nodes. To add simulated ones: windlass node add-simulated --count 4 --gpus 8")
         return 0
     now = invocation.clock.now()
-    header, rows = _table(nodes, records, idle, now)
-    spare = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
-    wide_tables.show(invocation, header, rows, spare=spare, right=("GPUS", "FREE"))
+    header, rows = _table(nodes, records, stranded, now)
+    optional = ("AGE", "PODS", "MEMORY", "CPU", "STRANDED")
+    wide_tables.show(invocation, header, rows, optional=optional, right=("GPUS", "FREE"))
     for record in records:
         if "overcommitted" in record:
             invocation.warn(overcommitted.warning(record["name"], record["overcommitted"]))
-    if any(one.total for one in idle.values()):
+    if any(counts.total for counts in stranded.values()):
         from windlass.cli.nodes.stranded import summary
 
-        invocation.note(summary(idle.values()))
+        invocation.note(summary(stranded.values()))
     return 0
 
 
@@ -65,14 +69,14 @@ def _table(
     idle: Mapping[str, Stranded],
     now: float,
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows. The column UNITS is there where a node has any."""
+    """Return header and rows. The column UNITS exists if a node has units."""
     rows = [
         [
             record["name"],
             record["state"],
-            _few(record["gpus"]) if record["gpus"] else "-",
-            _few(record["gpusFree"]) if record["gpus"] else "-",
-            ", ".join(one.text for one in record["units"]) or "-",
+            _gpus_text(record["gpus"]) if record["gpus"] else "-",
+            _gpus_text(record["gpusFree"]) if record["gpus"] else "-",
+            ", ".join(counts.text for counts in record["units"]) or "-",
             idle[record["name"]].text if record["name"] in idle else "-",
             f"{record['cpuUsed']}/{record['cpu']}",
             f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
@@ -82,12 +86,14 @@ def _table(
         ]
         for node, record in zip(nodes, records, strict=True)
     ]
-    shown = [at for at, name in enumerate(_HEADER) if name != "UNITS" or any(r["units"] for r in records)]
-    return [_HEADER[at] for at in shown], [[row[at] for at in shown] for row in rows]
+    shown = [
+        column for column, name in enumerate(_HEADER) if name != "UNITS" or any(r["units"] for r in records)
+    ]
+    return [_HEADER[column] for column in shown], [[row[column] for column in shown] for row in rows]
 
 
 def _stranded(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Mapping[str, Stranded]:
-    """What is stranded on each node with idle GPUs; nothing is looked at where no node has any."""
+    """Return the stranded GPUs of each node with idle GPUs; empty if no node has GPUs."""
     if not any(resources.devices(resources.allocatable(node)) for node in nodes):
         return {}
     from windlass.cli.nodes.stranded import stranded
@@ -99,44 +105,47 @@ def _gib(value: int) -> str:
     return f"{value / 2**30:.0f}"
 
 
-def _few(gpus: float) -> str:
-    """A number of cards for people: ``8``, ``0.5``, ``1.429``."""
+def _gpus_text(gpus: float) -> str:
+    """Return a number of GPUs for people: ``8``, ``0.5``, ``1.429``."""
     return f"{round(gpus, 3):g}"
 
 
 def _record(
-    node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None, listed: ListedGpus
+    node: Mapping[str, Any], pods: list[dict[str, Any]], stranded: Stranded | None, listed: ListedGpus
 ) -> dict[str, Any]:
-    """What is told of one node; ``units`` holds :class:`windlass.cli.nodes.device_counts.UnitCounts`."""
+    """Return the record of one node, for the table and for ``-o json``.
+
+    ``units`` holds :class:`windlass.cli.nodes.device_counts.UnitCounts`.
+    """
     have = resources.allocatable(node)
     held = [resources.effective_request(pod, node) for pod in pods]
     used = resources.total(held)
-    cards = NodeDeviceCounts(node, used)
+    counts = NodeDeviceCounts(node, used)
     holders: dict[str, int] = {}
     for pod, request in zip(pods, held, strict=True):
-        claimed = listed.held.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 0)
-        if milli := cards.milli_of(request) + claimed:
+        by_claims = listed.held.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 0)
+        if milli := counts.milli_of(request) + by_claims:
             labels = pod["metadata"].get("labels") or {}
             name = labels.get("volcano.sh/job-name") or pod["metadata"]["name"]
             holders[name] = holders.get(name, 0) + milli
-    free = cards.usable + listed.milli - cards.used - sum(listed.held.values())
-    over = overcommitted.beyond(node, pods)
+    free = counts.usable + listed.milli - counts.used - sum(listed.held.values())
+    excess = overcommitted.excess(node, pods)
     return {
         "name": node["metadata"]["name"],
-        "state": state_of(node) + (",Overcommitted" if over else ""),
+        "state": state_of(node) + (",Overcommitted" if excess else ""),
         "simulated": (node["metadata"].get("labels") or {}).get(SIMULATED) == "true",
         "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
-        "gpus": (cards.total + listed.milli) / 1000,
+        "gpus": (counts.total + listed.milli) / 1000,
         "gpusFree": max(0, free) / 1000,
-        "units": cards.sold,
-        **({"stranded": idle.record} if idle is not None else {}),
-        **({"overcommitted": over} if over else {}),
+        "units": counts.unit_counts,
+        **({"stranded": stranded.record} if stranded is not None else {}),
+        **({"overcommitted": excess} if excess else {}),
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
         "memoryBytes": have.get("memory", 0),
         "memoryUsedBytes": used.get("memory", 0),
         "pods": len(pods),
-        "holders": [f"{name}({_few(milli / 1000)})" for name, milli in sorted(holders.items())],
+        "holders": [f"{name}({_gpus_text(milli / 1000)})" for name, milli in sorted(holders.items())],
     }
 
 

@@ -1,4 +1,7 @@
-"""The shape of simulated nodes, from the command line; the node agent plays their pods."""
+"""Node objects for simulated nodes, from the command line.
+
+The node agent simulates their pods.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +25,37 @@ _UNKNOWN_MEMORY_MIB = 81_920
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNodeShape:
-    """What each simulated node has."""
+    """Resources of each simulated node."""
 
     gpus: int = 8
     cpu: str = "64"
     memory: str = "256Gi"
     product: str = "Simulated-GPU"
     devices: str = ""
-    """Devices one by one, ``4xA100-40GB+mig,1xT4``. If set, ``gpus`` and ``product`` are ignored."""
+    """List of devices, ``4xA100-40GB+mig,1xT4``.
+
+    If set, ``gpus`` and ``product`` are ignored.
+    """
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[dict[str, str], ...] = ()
     resources: dict[str, str] = field(default_factory=dict)
     zones: int = 0
-    """NUMA zones, among which CPUs, memory and cards are parted evenly; 0: none are told of."""
+    """Number of NUMA nodes that divide CPUs, memory and devices evenly; 0: no NUMA information.
+    """
     policy: str = "none"
-    """The Topology Manager's policy."""
+    """Policy of the Topology Manager."""
     scope: str = "container"
 
 
 def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
-    """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
+    """Return the Node, ready and with allocatable resources.
+
+    Raises :class:`WindlassError` for invalid amounts.
+    """
     for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
         _check(resource, amount)
-    words = shape.devices or (str(shape.gpus) if shape.zones and shape.gpus else "")
-    listed = _in_zones(_cards(name, words), shape.zones) if words else ()
+    device_list = shape.devices or (str(shape.gpus) if shape.zones and shape.gpus else "")
+    listed = _with_numa(_devices(name, device_list), shape.zones) if device_list else ()
     amounts = {resource: str(count) for resource, count in labels.amounts(listed).items()}
     model = find_model(shape.product)
     node = node_object(
@@ -67,13 +77,13 @@ def node_of(name: str, shape: SimulatedNodeShape) -> dict[str, Any]:
     return node
 
 
-def _in_zones(
+def _with_numa(
     listed: tuple[node_annotation.DeviceRecord, ...], count: int
 ) -> tuple[node_annotation.DeviceRecord, ...]:
-    """The cards, each in its zone: as many in each, in their order."""
+    """Return the devices with their NUMA nodes: the same number in each, in order."""
     if not count:
         return listed
-    return tuple(replace(card, numa=at * count // len(listed)) for at, card in enumerate(listed))
+    return tuple(replace(device, numa=number * count // len(listed)) for number, device in enumerate(listed))
 
 
 def _record(shape: SimulatedNodeShape) -> numa_annotations.NumaNodeRecord:
@@ -82,10 +92,10 @@ def _record(shape: SimulatedNodeShape) -> numa_annotations.NumaNodeRecord:
     if cpus < shape.zones:
         raise WindlassError(
             "WL-USE-400",
-            f"--zones {shape.zones}: a node of {cpus} CPUs has not as many",
+            f"--zones {shape.zones} needs at least {shape.zones} CPUs, but the nodes have {cpus}",
             remedies=(f"--zones {cpus}", f"--cpu {shape.zones}"),
         )
-    bounds = [at * cpus // shape.zones for at in range(shape.zones + 1)]
+    bounds = [position * cpus // shape.zones for position in range(shape.zones + 1)]
     return numa_annotations.NumaNodeRecord(
         tuple(
             numa_annotations.NumaZoneRecord(
@@ -101,13 +111,13 @@ def _record(shape: SimulatedNodeShape) -> numa_annotations.NumaNodeRecord:
     )
 
 
-def _cards(name: str, words: str) -> tuple[node_annotation.DeviceRecord, ...]:
+def _devices(name: str, device_list: str) -> tuple[node_annotation.DeviceRecord, ...]:
     try:
-        return simulated_devices(f"simulated:{words}", name)
+        return simulated_devices(f"simulated:{device_list}", name)
     except SimulationError as error:
         raise WindlassError(
             "WL-USE-400",
-            f"--devices {words!r}: {str(error).replace('simulated:', '')}",
+            f"--devices {device_list!r}: {str(error).replace('simulated:', '')}",
             remedies=("--devices 8xH100-80GB", "--devices 2xA100-40GB+mig", "--devices 2xMODEL:24GiB"),
         ) from error
 
@@ -118,7 +128,7 @@ def _check(name: str, amount: str) -> None:
     except quantities.QuantityError as error:
         raise WindlassError("WL-USE-400", f"{name}={amount}: {error}") from error
     if units < 0:
-        raise WindlassError("WL-USE-400", f"{name}={amount} is less than nothing")
+        raise WindlassError("WL-USE-400", f"{name}={amount} is negative")
 
 
 def parse_label(text: str) -> tuple[str, str]:
@@ -138,14 +148,14 @@ def parse_resource(text: str) -> tuple[str, str]:
 
 
 def parse_taint(text: str) -> dict[str, str]:
-    """``key=value:Effect`` or ``key:Effect``."""
-    found = re.fullmatch(r"([^=:]+)(?:=([^:]*))?:(\w+)", text)
-    if found is None or found[3] not in _EFFECTS:
+    """Return the taint for ``key=value:Effect`` or ``key:Effect``."""
+    match = re.fullmatch(r"([^=:]+)(?:=([^:]*))?:(\w+)", text)
+    if match is None or match[3] not in _EFFECTS:
         raise WindlassError(
             "WL-USE-400",
             f"--taint {text!r} is not KEY=VALUE:EFFECT",
             evidence=f"effects: {', '.join(_EFFECTS)}",
             remedies=("--taint dedicated=gpu:NoSchedule",),
         )
-    taint = {"key": found[1], "effect": found[3]}
-    return taint | {"value": found[2]} if found[2] else taint
+    taint = {"key": match[1], "effect": match[3]}
+    return taint | {"value": match[2]} if match[2] else taint

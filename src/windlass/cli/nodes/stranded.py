@@ -1,6 +1,6 @@
-"""Which idle GPUs nobody can use, and why: the figures behind ``windlass node ls``.
+"""Idle GPUs that no pod can use, with reasons, for ``windlass node ls``.
 
-They are made here, from the nodes and pods as they are, by the scheduler's own tables of nodes and cards.
+They are computed from the current nodes and pods with the scheduler's own node table.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 Object = Mapping[str, Any]
 SENTENCES = {
-    "cpu": "no CPU left beside them",
-    "memory": "no memory left beside them",
-    "size": "too small a part, or too few at once",
-    "model": "a model that nobody asks for",
+    "cpu": "no CPU left on their nodes",
+    "memory": "no memory left on their nodes",
+    "size": "shares too small, or too few GPUs on one node",
+    "model": "a model that no pod requests",
 }
-"""Reason → what it means, as a sentence goes on after "stranded:"."""
+"""Reason → text for the summary ("stranded: …")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """Of one node, in thousandths of GPUs. ``reasons``: what is stranded for what."""
+    """Stranded GPUs of one node, in thousandths of GPUs. ``reasons``: amount by reason."""
 
     idle: int = 0
     fragmented: float = 0.0
@@ -39,7 +39,7 @@ class Stranded:
 
     @property
     def text(self) -> str:
-        """``2 cpu``; ``1.5 cpu 0.5 size``; ``-`` for nothing."""
+        """Amounts by reason: ``2 cpu``; ``1.5 cpu 0.5 size``; ``-`` for none."""
         return " ".join(f"{milli / 1000:g} {name}" for name, milli in self.reasons.items()) or "-"
 
     @property
@@ -52,7 +52,7 @@ class Stranded:
 
 
 def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stranded]:
-    """Node → what is stranded there."""
+    """Return node → stranded GPUs."""
     from windlass.engine.apply_deltas import DeltaApplier
     from windlass.engine.config import EngineConfig
     from windlass.engine.nodes.view import TableView
@@ -65,35 +65,35 @@ def stranded(nodes: Sequence[Object], pods: Sequence[Object]) -> dict[str, Stran
     model = ClusterModel(EVERY_SCHEDULER)
     load(model, _named(NODES, nodes))
     load(model, _named(PODS, pods))
-    state = ClusterState(EngineConfig(), PluginSet(()))  # nothing is decided, so no engine
+    state = ClusterState(EngineConfig(), PluginSet(()))  # no decision is made, so no engine is needed
     DeltaApplier(state).apply(model.take(0.0))
     view = TableView(state.table)
-    kinds = ((cls.needs, cls.tasks) for cls in state.classes)
-    found = strandings(kinds, view, _parts(nodes, view))
+    classes = ((cls.needs, cls.tasks) for cls in state.classes)
+    found = strandings(classes, view, _unit_shares(nodes, view))
     return {
-        name: Stranded(int(found.idle[at]), float(found.fragmented[at]), found.reasons(at))
-        for at, name in enumerate(view.names())
-        if name and found.idle[at]
+        name: Stranded(int(found.idle[row]), float(found.fragmented[row]), found.reasons(row))
+        for row, name in enumerate(view.names())
+        if name and found.idle[row]
     }
 
 
-def _parts(nodes: Sequence[Object], view: TableView) -> FloatArray | None:
-    """What each unit of each node is of a card (nodes × slots); ``None`` where all are whole cards."""
+def _unit_shares(nodes: Sequence[Object], view: TableView) -> FloatArray | None:
+    """Return each unit's share of a device (nodes × slots); ``None`` without such units."""
     import numpy as np
 
     from windlass.cli.nodes.device_counts import NodeDeviceCounts
 
     by_name = {node["metadata"]["name"]: NodeDeviceCounts(node, {}) for node in nodes}
-    if not any(cards.sold for cards in by_name.values()):
+    if not any(counts.unit_counts for counts in by_name.values()):
         return None
-    cards = view.cards()
-    found = np.ones(cards.resource.shape)
-    for at, name in enumerate(view.names()):
-        for sold in by_name[name].sold if name in by_name else ():
-            if sold.resource in cards.resources:
-                code = list(cards.resources).index(sold.resource)
-                found[at, cards.resource[at] == code] = float(sold.unit.part)
-    return found
+    devices = view.cards()
+    shares = np.ones(devices.resource.shape)
+    for row, name in enumerate(view.names()):
+        for counts in by_name[name].unit_counts if name in by_name else ():
+            if counts.resource in devices.resources:
+                code = list(devices.resources).index(counts.resource)
+                shares[row, devices.resource[row] == code] = float(counts.unit.part)
+    return shares
 
 
 def _named(resource: Resource, items: Iterable[Object]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -104,13 +104,13 @@ def _named(resource: Resource, items: Iterable[Object]) -> Iterable[tuple[str, d
         )
 
 
-def summary(found: Iterable[Stranded]) -> str:
-    """One line over all nodes; empty if nothing is stranded."""
+def summary(nodes: Iterable[Stranded]) -> str:
+    """Return one line about all nodes; empty if nothing is stranded."""
     sums: dict[str, int] = {}
     idle = 0
-    for one in found:
-        idle += one.idle
-        for name, milli in one.reasons.items():
+    for stranded_gpus in nodes:
+        idle += stranded_gpus.idle
+        for name, milli in stranded_gpus.reasons.items():
             sums[name] = sums.get(name, 0) + milli
     if not sums:
         return ""

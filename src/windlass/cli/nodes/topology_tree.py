@@ -1,4 +1,4 @@
-"""The domains of a topology as a tree, with what each has free."""
+"""Domains of a topology as a tree, with the free GPUs of each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from windlass.model.nodes.topology import TopologyIndex
 from windlass.spi.topology import HYPERNODE
 
 Object = Mapping[str, Any]
-OUTSIDE = "(in none)"
-"""What the nodes that are in no domain of a level are called."""
+OUTSIDE = "(no domain)"
+"""Name for nodes that are in no domain of a level."""
 
 
 @dataclass(slots=True)
 class NodePosition:
-    """A node: devices in milli, free ones only where pods may still go."""
+    """One node.
+
+    Devices are in thousandths; they are free only if pods can be placed there.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -32,7 +35,7 @@ class NodePosition:
 
 @dataclass(slots=True)
 class Branch:
-    """A domain. ``kind``: the level's name. ``places``: all nodes in it."""
+    """One domain. ``kind``: name of the level. ``places``: all nodes in it."""
 
     name: str
     kind: str
@@ -49,12 +52,12 @@ class Branch:
 
     @property
     def largest(self) -> int:
-        """The most that is free on one node."""
+        """Largest number of free devices on one node."""
         return max((place.free for place in self.places), default=0)
 
     @property
     def open(self) -> int:
-        """Nodes that take pods."""
+        """Number of nodes that accept pods."""
         return sum(place.open for place in self.places)
 
     def record(self) -> dict[str, Any]:
@@ -71,69 +74,73 @@ class Branch:
         }
 
 
-def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[NodePosition]:
-    """The nodes by name, with the cards of which nobody has anything: what a gang of whole cards finds there. Units
-    that a device plug-in makes of cards count as what they are of one."""
+def node_positions(nodes: Iterable[Object], pods: Iterable[Object]) -> list[NodePosition]:
+    """Return the nodes by name, with their unused devices, which gangs of whole GPUs can get.
+
+    Units of a device plugin count as the share of a device that they are.
+    """
     nodes = list(nodes)
-    cards: dict[str, list[DeviceRow]] = {}
+    rows_by_node: dict[str, list[DeviceRow]] = {}
     for row in rows_of(nodes, pods):
-        if not row.card.mig:
-            cards.setdefault(row.node, []).append(row)
-    found = []
+        if not row.device.mig:
+            rows_by_node.setdefault(row.node, []).append(row)
+    positions = []
     for node in nodes:
         name = node["metadata"]["name"]
-        there = cards.get(name, [])
-        devices = _milli(there)
+        node_rows = rows_by_node.get(name, [])
+        devices = _milli(node_rows)
         ready = condition(node, "Ready")
         open_ = (ready is None or ready.get("status") == "True") and not (node.get("spec") or {}).get(
             "unschedulable"
         )
-        free = _milli(row for row in there if row.card.healthy and not row.holdings) if open_ else 0
-        found.append(NodePosition(name, node["metadata"].get("labels") or {}, devices, free, open_))
-    return sorted(found, key=lambda place: natural_key(place.name))
+        free = _milli(row for row in node_rows if row.device.healthy and not row.holdings) if open_ else 0
+        positions.append(NodePosition(name, node["metadata"].get("labels") or {}, devices, free, open_))
+    return sorted(positions, key=lambda place: natural_key(place.name))
 
 
 def _milli(rows: Iterable[DeviceRow]) -> int:
     return round(WHOLE * sum(Fraction(1) if row.unit is None else row.unit.part for row in rows))
 
 
-def book_of(
+def topology_index(
     hypernodes: Iterable[Object], topologies: Iterable[Object], nodes: Iterable[Object]
 ) -> TopologyIndex:
-    """The objects as the scheduler reads them."""
-    book = TopologyIndex()
+    """Return the index of the objects, as the scheduler builds it."""
+    index = TopologyIndex()
     for obj in hypernodes:
-        book.upsert(views.decode_hypernode(views.encode(obj)))
+        index.upsert(views.decode_hypernode(views.encode(obj)))
     for obj in topologies:
-        book.upsert(views.decode_topology(views.encode(obj)))
-    book.settle({node["metadata"]["name"]: views.decode_node(views.encode(node)) for node in nodes})
-    return book
+        index.upsert(views.decode_topology(views.encode(obj)))
+    index.settle({node["metadata"]["name"]: views.decode_node(views.encode(node)) for node in nodes})
+    return index
 
 
-def of_hypernodes(book: TopologyIndex, places: Sequence[NodePosition]) -> Branch:
-    """The cluster, the HyperNodes that no other has as a member, and what is below them."""
-    carried = {place.name: book.labels_of(place.name) for place in places}
-    names = {item.tier: item.tier_name for item in book.hypernodes.values() if item.tier_name}
+def hypernode_tree(index: TopologyIndex, places: Sequence[NodePosition]) -> Branch:
+    """Return the tree of HyperNodes, with those at the top that are no member of another one."""
+    labels = {place.name: index.labels_of(place.name) for place in places}
+    names = {item.tier: item.tier_name for item in index.hypernodes.values() if item.tier_name}
 
     def branch(name: str) -> Branch:
-        tier = book.hypernodes[name].tier
+        tier = index.hypernodes[name].tier
         key = f"{HYPERNODE}tier-{tier}"
         kind = f"tier {tier} ({names[tier]})" if tier in names else f"tier {tier}"
-        inside = [place for place in places if carried[place.name].get(key) == name]
-        below = sorted((n for n in book.hypernodes if book.parent_of(n) == name), key=natural_key)
+        inside = [place for place in places if labels[place.name].get(key) == name]
+        below = sorted((n for n in index.hypernodes if index.parent_of(n) == name), key=natural_key)
         return Branch(name, kind, inside, [branch(child) for child in below])
 
-    tops = sorted((name for name in book.hypernodes if not book.parent_of(name)), key=natural_key)
-    found = [branch(name) for name in tops]
-    outside = [place for place in places if not carried[place.name]]
+    tops = sorted((name for name in index.hypernodes if not index.parent_of(name)), key=natural_key)
+    branches = [branch(name) for name in tops]
+    outside = [place for place in places if not labels[place.name]]
     if outside:
-        found.append(Branch(OUTSIDE, "", outside))
-    return Branch("HyperNodes", "", list(places), found)
+        branches.append(Branch(OUTSIDE, "", outside))
+    return Branch("HyperNodes", "", list(places), branches)
 
 
-def of_levels(name: str, levels: Sequence[tuple[str, str]], places: Sequence[NodePosition]) -> Branch:
-    """By labels: the whole, and below it the values of the first level, and so on. ``levels``: label and what
-    the level is called."""
+def label_tree(name: str, levels: Sequence[tuple[str, str]], places: Sequence[NodePosition]) -> Branch:
+    """Return the tree of label values.
+
+    :param levels: label and name of each level
+    """
     return Branch(name, "", list(places), _below(list(levels), places))
 
 
@@ -144,24 +151,24 @@ def _below(levels: list[tuple[str, str]], places: Sequence[NodePosition]) -> lis
     values: dict[str, list[NodePosition]] = {}
     for place in places:
         values.setdefault(place.labels.get(label, ""), []).append(place)
-    found = [
+    branches = [
         Branch(value, shown, values[value], _below(finer, values[value]))
         for value in sorted(values, key=natural_key)
         if value
     ]
-    if "" in values and found:
-        found.append(Branch(OUTSIDE, shown, values[""]))
-    return found
+    if "" in values and branches:
+        branches.append(Branch(OUTSIDE, shown, values[""]))
+    return branches
 
 
-def lines(root: Branch) -> Iterator[tuple[str, Branch]]:
-    """Every domain with its name, drawn as a tree."""
+def drawn_lines(root: Branch) -> Iterator[tuple[str, Branch]]:
+    """Yield every domain with its name, drawn as a tree."""
     yield root.name, root
     yield from _drawn(root.below, "")
 
 
 def _drawn(branches: Sequence[Branch], lead: str) -> Iterator[tuple[str, Branch]]:
-    for at, branch in enumerate(branches):
-        last = at + 1 == len(branches)
+    for number, branch in enumerate(branches):
+        last = number + 1 == len(branches)
         yield f"{lead}{'└─ ' if last else '├─ '}{branch.name}", branch
         yield from _drawn(branch.below, lead + ("   " if last else "│  "))

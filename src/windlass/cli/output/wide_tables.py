@@ -1,4 +1,4 @@
-"""Tables of what there is: whole for a program and with ``-o wide``, else within the terminal."""
+"""Tables: complete for programs and with ``-o wide``, else as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 
 
-def room(invocation: Invocation) -> int:
-    """Cells that a line may take; 0: any number."""
+def max_width(invocation: Invocation) -> int:
+    """Return the maximum width of a line in cells; 0: unlimited."""
     return 0 if invocation.wide else invocation.out.width
 
 
@@ -18,7 +18,7 @@ def show(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    spare: Sequence[str] = (),
+    optional: Sequence[str] = (),
     limits: Sequence[int] = (),
     right: Sequence[str] = (),
     least: int = 0,
@@ -26,24 +26,30 @@ def show(
 ) -> None:
     """Print a table.
 
-    Where a terminal has no room for it and ``least`` cells of the last column, those of the columns ``spare`` are left
-    out that have to be, the first of them first, and named; before that ``limits`` hold (most cells per column).
-    ``right``: columns of numbers.
+    If the terminal is too narrow, ``limits`` are applied first. Then columns of
+    ``optional`` are omitted, the first ones first, and named on standard error.
+
+    :param optional: columns that may be omitted
+    :param limits: maximum width of each column in cells; 0: unlimited
+    :param right: columns of numbers
+    :param least: cells that the last column needs
     """
-    width = room(invocation)
+    width = max_width(invocation)
     if not tables.too_wide(header, rows, width):
         limits = ()
-    gone = tables.columns_to_drop(header, rows, width, spare, limits=limits, least=least)
-    kept = [at for at, name in enumerate(header) if name not in gone]
+    omitted = tables.columns_to_drop(header, rows, width, optional, limits=limits, least=least)
+    shown = [column for column, name in enumerate(header) if name not in omitted]
     invocation.out.write(
         tables.render(
-            [header[at] for at in kept],
-            [[row[at] for at in kept] for row in rows],
+            [header[column] for column in shown],
+            [[row[column] for column in shown] for row in rows],
             width=width,
-            limits=[limits[at] for at in kept] if limits else (),
-            right=frozenset(at for at, name in enumerate(header[at] for at in kept) if name in right),
+            limits=[limits[column] for column in shown] if limits else (),
+            right=frozenset(
+                column for column, name in enumerate(header[column] for column in shown) if name in right
+            ),
             shorten_last=shorten_last,
         )
     )
-    if gone:
-        invocation.note(f"not shown for want of room: {', '.join(gone)} (-o wide)")
+    if omitted:
+        invocation.note(f"not shown in this width: {', '.join(omitted)} (-o wide shows all columns)")

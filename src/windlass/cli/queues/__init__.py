@@ -1,1 +1,1 @@
-"""Tables and checks of queues."""
+"""Queues: tables, settings, checks."""

@@ -1,4 +1,4 @@
-"""Whether the limits of queues that would be different are such as a server takes."""
+"""Validation of queues with changed limits, by the rules of the server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from windlass.spi.objects import Dialect, Queue, Resources
 
 
 def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> None:
-    """Raises :class:`WindlassError` on what is wrong with a queue, by itself or beside those above and below it, and
-    was not before. What KAI's queues deserve is bound by nothing."""
+    """Raise :class:`WindlassError` for a problem of a queue that it did not have before.
+
+    A queue is checked alone, then against its parent and children. Queues of KAI have
+    no such rules.
+    """
     then, now = _tree(before), _tree(after)
     for name, queue in after.items():
         was = before.get(name)
@@ -42,26 +45,28 @@ def check_limits(before: Mapping[str, Queue], after: Mapping[str, Queue]) -> Non
 
 
 def _tree(queues: Mapping[str, Queue]) -> QueueSpecs:
-    return QueueSpecs({name: _spec(one) for name, one in queues.items() if one.dialect is not Dialect.KAI})
+    return QueueSpecs(
+        {name: _spec(queue) for name, queue in queues.items() if queue.dialect is not Dialect.KAI}
+    )
 
 
 def _spec(queue: Queue) -> dict[str, Any]:
     return {
         "parent": queue.parent,
-        "capability": _written(queue.capability),
-        "deserved": _written(queue.deserved),
-        "guarantee": {"resource": _written(queue.guarantee)},
+        "capability": _as_quantities(queue.capability),
+        "deserved": _as_quantities(queue.deserved),
+        "guarantee": {"resource": _as_quantities(queue.guarantee)},
     }
 
 
 def _problems(tree: QueueSpecs, name: str) -> list[FieldError]:
-    """By itself; if nothing is wrong so far, beside others."""
-    found = Collector()
-    rules.queue({"metadata": {"name": name}, "spec": tree.specs[name]}, None, found)
-    if found.errors or name == ROOT:
-        return found.errors
+    """Return the problems of the queue alone; if there are none, those with parent and children."""
+    collector = Collector()
+    rules.queue({"metadata": {"name": name}, "spec": tree.specs[name]}, None, collector)
+    if collector.errors or name == ROOT:
+        return collector.errors
     return [*against_parent(tree, name), *against_children(tree, name)]
 
 
-def _written(amounts: Resources) -> dict[str, Any]:
+def _as_quantities(amounts: Resources) -> dict[str, Any]:
     return {name: quantities.from_units(name, units) for name, units in amounts.items()}

@@ -1,4 +1,4 @@
-"""Queues with their numbers."""
+"""Queues with their amounts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from windlass.spi.objects import Queue
 
 @dataclass(slots=True)
 class VolcanoQueueShare:
-    """One queue of Volcano's. Amounts in engine units; ``waiting`` is what its waiting jobs ask for.
+    """One queue of Volcano, with amounts in engine units.
 
-    ``key`` tells the queues of both APIs apart, ``name`` and ``parent_name`` are what people are shown.
-    ``record``: what the scheduler says of the queue's share; empty if it has said nothing. ``borrowed``:
-    resource → lender → units.
+    ``key`` is unique over the queues of both APIs, ``name`` and ``parent_name`` are for
+    people. ``record``: share as reported by the scheduler; empty if there is no report.
+    ``borrowed``: resource → lender → units. ``amounts["waiting"]``: requests of its
+    pending jobs.
     """
 
     obj: dict[str, Any]
     shown: str = ""
-    above: str = ""
+    shown_parent: str = ""
     record: dict[str, Any] = field(default_factory=dict)
     borrowed: dict[str, dict[str, int]] = field(default_factory=dict)
     amounts: dict[str, resources.Vector] = field(default_factory=dict)
@@ -57,28 +58,28 @@ class VolcanoQueueShare:
 
     @property
     def full_name(self) -> str:
-        """As kubectl writes it."""
+        """Name as kubectl prints it."""
         return f"queue.{QUEUES.group}/{self.obj['metadata']['name']}"
 
     @property
     def unlimited(self) -> tuple[str, ...]:
-        """Resources of which it deserves any amount."""
+        """Resources with an unlimited deserved amount."""
         return ()
 
     @property
     def parent_name(self) -> str:
-        return self.above or self.parent
+        return self.shown_parent or self.parent
 
     @property
     def borrowed_gpus(self) -> str:
-        """The accelerators that it holds of what others are due; ``-`` for none."""
+        """GPUs that it holds of other queues' shares; ``-`` for none."""
         held = {name: sum(lenders.values()) for name, lenders in self.borrowed.items()}
         shown = resources.devices_text(held)
         return "-" if shown == "0" else shown
 
     @property
     def why(self) -> dict[str, str]:
-        """Resource → how its fair share came about."""
+        """Resource → reason of the fair share."""
         return dict(self.record.get("why") or {})
 
     @property
@@ -97,11 +98,11 @@ class VolcanoQueueShare:
     def priority(self) -> int:
         return int(self.spec.get("priority") or 0)
 
-    def take_told(self) -> None:
-        """What the scheduler says that it holds and asks for, and how many gangs its status counts."""
+    def take_reported(self) -> None:
+        """Take amounts from the scheduler's record, and counts from the status."""
         status = self.obj.get("status") or {}
-        held, asked = (resources.vector(self.record.get(which)) for which in ("allocated", "requested"))
-        self.amounts |= {"allocated": held, "requested": asked, "waiting": _beyond(asked, held)}
+        held, requested = (resources.vector(self.record.get(which)) for which in ("allocated", "requested"))
+        self.amounts |= {"allocated": held, "requested": requested, "waiting": _excess(requested, held)}
         self.running = int(status.get("running") or 0)
         self.pending = sum(int(status.get(which) or 0) for which in ("pending", "inqueue"))
 
@@ -142,7 +143,10 @@ class VolcanoQueueShare:
 
 
 class KaiQueueShare(VolcanoQueueShare):
-    """One queue of KAI's; what it holds and asks for is what the scheduler says."""
+    """One queue of KAI.
+
+    Allocated and requested amounts are those that the scheduler reports.
+    """
 
     @property
     def _queue(self) -> Queue:
@@ -175,7 +179,7 @@ class KaiQueueShare(VolcanoQueueShare):
         return self._queue.unlimited
 
     def read(self) -> None:
-        """Take the amounts from the object and from what the scheduler says."""
+        """Take the amounts from the object and from the scheduler's record."""
         queue = self._queue
         self.amounts = {
             "guarantee": {},
@@ -184,64 +188,76 @@ class KaiQueueShare(VolcanoQueueShare):
             "allocated": resources.vector(self.record.get("allocated")),
             "requested": resources.vector(self.record.get("requested")),
         }
-        self.amounts["waiting"] = _beyond(self.amounts["requested"], self.amounts["allocated"])
+        self.amounts["waiting"] = _excess(self.amounts["requested"], self.amounts["allocated"])
 
 
 def gather(
-    invocation: Invocation, nowhere: dict[str, VolcanoQueueShare] | None = None
+    invocation: Invocation, missing: dict[str, VolcanoQueueShare] | None = None
 ) -> list[VolcanoQueueShare]:
-    """Every queue with what it holds and what waits in it; parents include their children. Where this user may not see
-    the jobs of all namespaces, it is what the scheduler and the controllers have written on the queues. ``nowhere``
-    gets the same of queues that do not exist, by their names."""
-    shares, kai = volcano_shares(invocation), _kai(invocation)
-    everything = unless_forbidden(lambda: fetch(invocation, None), None)
-    if everything is None:
+    """Return all queues with allocated and pending amounts; parents include their children.
+
+    If this user may not list the jobs of all namespaces, the amounts are those that the
+    scheduler and the controllers have written on the queues.
+
+    :param missing: receives the same for queues that jobs name but that do not exist
+    """
+    shares, kai = volcano_shares(invocation), _kai_queues(invocation)
+    jobs = unless_forbidden(lambda: fetch(invocation, None), None)
+    if jobs is None:
         for share in shares.values():
-            share.take_told()
-        _sum_up(shares)
-    going = [job for job in everything or () if not job.finished]
-    nodes = _nodes_of_parts(invocation, going)
-    every = {**shares, **{share.key: share for share in kai}}
-    for job in going:
-        if invocation.target.remote and _of_the_cluster(job):
+            share.take_reported()
+        _add_to_ancestors(shares)
+    unfinished = [job for job in jobs or () if not job.finished]
+    nodes = _nodes_with_shares(invocation, unfinished)
+    all_shares = {**shares, **{share.key: share for share in kai}}
+    for job in unfinished:
+        if invocation.target.remote and _uses_default_scheduler(job):
             continue
-        _count(every, job, nodes)
-        if nowhere is not None and job.queue not in every and KAI + job.queue not in every:
-            _count(nowhere | {job.queue: nowhere.setdefault(job.queue, _absent(job.queue))}, job, nodes)
-    found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
-    both = len({isinstance(share, KaiQueueShare) for share in found}) > 1
-    for share in found:
-        share.shown, share.above = shown(share.key, both), shown(share.parent, both)
+        _count(all_shares, job, nodes)
+        if missing is not None and job.queue not in all_shares and KAI + job.queue not in all_shares:
+            _count(missing | {job.queue: missing.setdefault(job.queue, _absent(job.queue))}, job, nodes)
+    result = [*(share for share in shares.values() if not _is_implicit(share, shares, kai)), *kai]
+    both = len({isinstance(share, KaiQueueShare) for share in result}) > 1
+    for share in result:
+        share.shown, share.shown_parent = shown(share.key, both), shown(share.parent, both)
         share.amounts["fair_share"] = resources.vector(share.record.get("fairShare"))
-    told = any(share.record for share in found)
-    for key, lenders in lending([_usage(share) for share in found] if told else []).items():
-        share = next(share for share in found if share.key == key)
+    reported = any(share.record for share in result)
+    for key, lenders in lending([_usage(share) for share in result] if reported else []).items():
+        share = next(share for share in result if share.key == key)
         share.borrowed = {
             name: {shown(lender, both): units for lender, units in each.items()}
             for name, each in lenders.items()
         }
-    return found
+    return result
 
 
 def _absent(name: str) -> VolcanoQueueShare:
-    """A queue of which there is only the name."""
+    """Return a queue that has only a name."""
     share = VolcanoQueueShare({"metadata": {"name": name}})
     share.amounts = {which: {} for which in ("allocated", "requested", "waiting")}
     return share
 
 
-def _sum_up(shares: Mapping[str, VolcanoQueueShare]) -> None:
-    """Give those above what is counted below: a queue's status counts its own gangs only."""
+def _add_to_ancestors(shares: Mapping[str, VolcanoQueueShare]) -> None:
+    """Add the counts of each queue to its ancestors.
+
+    The status of a queue counts only its own gangs.
+    """
     own = {key: (share.running, share.pending) for key, share in shares.items()}
     for key, (running, pending) in own.items():
-        for share in above(shares[key], shares):
+        for share in ancestors(shares[key], shares):
             if share.key != key:
                 share.running += running
                 share.pending += pending
 
 
-def above(share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare]) -> Iterator[VolcanoQueueShare]:
-    """The queues above one, the nearest first and each once; itself, too, where it is below itself."""
+def ancestors(
+    share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare]
+) -> Iterator[VolcanoQueueShare]:
+    """Yield the ancestors of a queue, the nearest first, each once.
+
+    A queue in a cycle is an ancestor of itself.
+    """
     key, seen = share.parent, set[str]()
     while key in shares and key not in seen:
         seen.add(key)
@@ -250,7 +266,7 @@ def above(share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare]) -> 
 
 
 def volcano_shares(invocation: Invocation) -> dict[str, VolcanoQueueShare]:
-    """Volcano's queues by name, with what is stated of them and nothing of what they hold."""
+    """Return Volcano's queues by name with their stated amounts, without allocations."""
     shares = {}
     for queue in invocation.client.list(QUEUES).items:
         spec = queue.get("spec") or {}
@@ -267,31 +283,31 @@ def volcano_shares(invocation: Invocation) -> dict[str, VolcanoQueueShare]:
     return shares
 
 
-def _kai(invocation: Invocation) -> list[KaiQueueShare]:
-    """KAI's queues, where the server knows the kind."""
+def _kai_queues(invocation: Invocation) -> list[KaiQueueShare]:
+    """Return KAI's queues, if the server knows the kind."""
     try:
-        found = [KaiQueueShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
+        queues = [KaiQueueShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
     except StatusError as error:
         if error.code in (
             403,
             404,
-        ):  # who may see kinds only by name is told 403 of those that are not served
+        ):  # users with rights for some kinds get 403 for kinds that are not served
             return []
         raise
-    for share in found:
+    for share in queues:
         share.read()
-    return found
+    return queues
 
 
-def _implied(
+def _is_implicit(
     share: VolcanoQueueShare, shares: Mapping[str, VolcanoQueueShare], kai: Sequence[VolcanoQueueShare]
 ) -> bool:
-    """Whether Volcano's root and default are there only because they always are."""
+    """Return whether Volcano's ``root`` and ``default`` exist only because they always do."""
     return bool(kai) and set(shares) <= {"root", "default"} and not share.running and not share.pending
 
 
 def _record(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """What the scheduler has written on the queue."""
+    """Return the share that the scheduler has recorded on the queue."""
     try:
         record = msgspec.json.decode((obj["metadata"].get("annotations") or {}).get(QUEUE_SHARE, "{}"))
     except msgspec.DecodeError:
@@ -299,7 +315,7 @@ def _record(obj: Mapping[str, Any]) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _beyond(requested: resources.Vector, held: resources.Vector) -> resources.Vector:
+def _excess(requested: resources.Vector, held: resources.Vector) -> resources.Vector:
     return {name: units - held.get(name, 0) for name, units in requested.items() if units > held.get(name, 0)}
 
 
@@ -318,9 +334,11 @@ def _usage(share: VolcanoQueueShare) -> QueueUsage:
     )
 
 
-def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, Mapping[str, Any]]:
-    """The nodes by name, whose cards say what part of them an amount of memory is: none where nobody has a part of
-    a card, or this user may not see nodes."""
+def _nodes_with_shares(invocation: Invocation, found: Sequence[Job]) -> dict[str, Mapping[str, Any]]:
+    """Return the nodes by name, which give the device memory for shares.
+
+    Empty if no pod holds a device share, or this user may not see nodes.
+    """
     held = [pod for job in found for pod in job.pods if resources.holds_resources(pod)]
     if not any(resources.shares_text(pod) for pod in held):
         return {}
@@ -328,21 +346,24 @@ def _nodes_of_parts(invocation: Invocation, found: Sequence[Job]) -> dict[str, M
     return {node["metadata"]["name"]: node for node in found}
 
 
-def _of_the_cluster(job: Job) -> bool:
-    """Whether the cluster's own scheduler places the pods: they are in no queue. On a box it is Windlass."""
+def _uses_default_scheduler(job: Job) -> bool:
+    """Return whether the cluster's own scheduler places the pods, so that they are in no queue.
+
+    In single-node mode that scheduler is Windlass.
+    """
     return bool(job.pods) and all(
         (pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER for pod in job.pods
     )
 
 
 def _count(shares: Mapping[str, VolcanoQueueShare], job: Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Enter a job in its queue and those above."""
+    """Add a job to its queue and the ancestors."""
     bound = [pod for pod in job.pods if resources.holds_resources(pod)]
     held = resources.total(
         resources.effective_request(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound
     )
-    asked = job.request
-    left = _beyond(asked, resources.total(map(resources.effective_request, bound)))
+    requested = job.request
+    waiting = _excess(requested, resources.total(map(resources.effective_request, bound)))
     name, seen = job.queue, set()
     if job.names_kai_queue and KAI + name in shares:
         name = KAI + name
@@ -351,16 +372,16 @@ def _count(shares: Mapping[str, VolcanoQueueShare], job: Job, nodes: Mapping[str
         share = shares[name]
         share.running += 1 if held or not job.waiting else 0
         share.pending += 1 if job.waiting else 0
-        if isinstance(share, KaiQueueShare):  # its amounts are what the scheduler says
+        if isinstance(share, KaiQueueShare):  # its amounts are those of the scheduler
             name = share.parent
             continue
-        for which, vector in (("allocated", held), ("requested", asked), ("waiting", left)):
+        for which, vector in (("allocated", held), ("requested", requested), ("waiting", waiting)):
             share.amounts[which] = quantities.add(share.amounts[which], vector)
         name = share.parent
 
 
 def depths(shares: Sequence[VolcanoQueueShare]) -> list[tuple[VolcanoQueueShare, int]]:
-    """Parents before their children, with the depth of each."""
+    """Return parents before their children, with the depth of each."""
     children: dict[str, list[VolcanoQueueShare]] = {}
     known = {share.key for share in shares}
     for share in shares:
@@ -369,7 +390,7 @@ def depths(shares: Sequence[VolcanoQueueShare]) -> list[tuple[VolcanoQueueShare,
     ordered: list[tuple[VolcanoQueueShare, int]] = []
 
     def walk(parent: str, depth: int) -> None:
-        for share in sorted(children.get(parent, ()), key=lambda one: natural_key(one.name)):
+        for share in sorted(children.get(parent, ()), key=lambda share: natural_key(share.name)):
             ordered.append((share, depth))
             walk(share.key, depth + 1)
 

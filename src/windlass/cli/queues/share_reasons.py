@@ -1,4 +1,4 @@
-"""Why queues have the shares they have, and from whom they borrow, below the tree of queues."""
+"""Reasons of fair shares, and loans between queues, below the tree of queues."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from windlass.cli.queues.queues import KaiQueueShare, VolcanoQueueShare
 
 
 def reasons(shares: Sequence[VolcanoQueueShare], resource: str = "") -> Iterator[str]:
-    """Lines about one resource; none where the scheduler has said nothing of any share."""
+    """Yield lines about one resource; none if the scheduler has reported no share."""
     resource = resource or _resource(shares)
-    told = [share for share in shares if _says(share, resource)]
-    if not told:
+    shown = [share for share in shares if _has_reason(share, resource)]
+    if not shown:
         return
     yield ""
     yield f"Fair shares of {resource}:"
-    width = max(len(share.name) for share in told)
-    for share in told:
-        yield f"  {share.name:<{width}}  {share.why.get(resource) or '0: it asks for nothing'}"
+    width = max(len(share.name) for share in shown)
+    for share in shown:
+        yield f"  {share.name:<{width}}  {share.why.get(resource) or '0: it requests nothing'}"
         if loan := _loan(share, resource):
             yield f"  {'':<{width}}  {loan}"
     if split := _split(shares, resource):
@@ -27,18 +27,18 @@ def reasons(shares: Sequence[VolcanoQueueShare], resource: str = "") -> Iterator
 
 
 def _resource(shares: Sequence[VolcanoQueueShare]) -> str:
-    """The accelerators that most queues speak of, of several those that most are due of; else CPUs."""
+    """Return the device resource of most queues, in a tie that with larger shares; else CPU."""
     counts: dict[str, int] = {}
-    due: dict[str, int] = {}
+    fair: dict[str, int] = {}
     for share in shares:
         for name in (*share.why, *share.borrowed, *share.amounts["deserved"]):
             if quantities.is_device(name):
                 counts[name] = counts.get(name, 0) + 1
-                due[name] = due.get(name, 0) + share.amounts["fair_share"].get(name, 0)
-    return min(counts, key=lambda name: (-counts[name], -due[name], name)) if counts else "cpu"
+                fair[name] = fair.get(name, 0) + share.amounts["fair_share"].get(name, 0)
+    return min(counts, key=lambda name: (-counts[name], -fair[name], name)) if counts else "cpu"
 
 
-def _says(share: VolcanoQueueShare, resource: str) -> bool:
+def _has_reason(share: VolcanoQueueShare, resource: str) -> bool:
     return bool(share.record) and (resource in share.why or resource in share.borrowed)
 
 
@@ -52,7 +52,7 @@ def _loan(share: VolcanoQueueShare, resource: str) -> str:
 
 
 def _split(shares: Sequence[VolcanoQueueShare], resource: str) -> str:
-    """How the roots of both APIs share the cluster; empty where there is one API."""
+    """Return how the roots of both APIs share the cluster; empty if there is only one API."""
     roots = [share for share in shares if not share.parent]
     kai = [share for share in roots if isinstance(share, KaiQueueShare)]
     others = [share for share in roots if not isinstance(share, KaiQueueShare)]
@@ -64,6 +64,6 @@ def _split(shares: Sequence[VolcanoQueueShare], resource: str) -> str:
         return quantities.from_units(resource, units)
 
     return (
-        f"Both APIs share the cluster: of {resource}, KAI's roots are due {part(kai)} together and Volcano's "
-        f"root {part(others)}."
+        f"Both APIs share the cluster: the fair share of {resource} is {part(kai)} for all root queues of KAI "
+        f"together, and {part(others)} for Volcano's root."
     )

@@ -1,5 +1,8 @@
-"""What is wrong with the tree of queues: no webhook of a real cluster keeps anybody from deleting a queue in which
-work runs, or one that has queues below it, or from guaranteeing more than there is."""
+"""Problems of the tree of queues.
+
+A real cluster has no webhook that protects queues. They can be deleted while jobs run
+in them or queues are below them, and may guarantee more than the cluster has.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +14,55 @@ from windlass.api.resources import NODES
 from windlass.cli import resources
 from windlass.cli.errors import unless_forbidden
 from windlass.cli.invocation import Invocation
-from windlass.cli.queues.queues import VolcanoQueueShare, above, gather
+from windlass.cli.queues.queues import VolcanoQueueShare, ancestors, gather
 from windlass.cli.text import natural_key, plural, resource_text
 
 
-class Gap(NamedTuple):
-    """``remedy``: the command that mends it, or "" where there are several ways."""
+class QueueProblem(NamedTuple):
+    """One problem.
 
-    words: str
+    ``remedy``: the command that solves it, or "" if there are several ways.
+    """
+
+    text: str
     remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.words}: {self.remedy}" if self.remedy else self.words
+        return f"{self.text}: {self.remedy}" if self.remedy else self.text
 
 
-def check(invocation: Invocation) -> Iterator[Gap]:
-    """Raises ``StatusError``, ``Unreachable``."""
-    nowhere: dict[str, VolcanoQueueShare] = {}
-    shares = gather(invocation, nowhere)
-    yield from gaps(shares, nowhere, offered(invocation, shares))
+def check(invocation: Invocation) -> Iterator[QueueProblem]:
+    """Yield the problems of all queues. Raises ``StatusError`` and ``Unreachable``."""
+    missing: dict[str, VolcanoQueueShare] = {}
+    shares = gather(invocation, missing)
+    yield from problems_of(shares, missing, cluster_capacity(invocation, shares))
 
 
-def offered(invocation: Invocation, shares: Sequence[VolcanoQueueShare]) -> resources.Vector | None:
-    """What all nodes have together; ``None`` where nothing is guaranteed, or this user may not see nodes."""
+def cluster_capacity(invocation: Invocation, shares: Sequence[VolcanoQueueShare]) -> resources.Vector | None:
+    """Return what all nodes have; ``None`` if no queue has a guarantee, or nodes are forbidden."""
     if not any(share.amounts.get("guarantee") for share in shares):
         return None
     nodes = unless_forbidden(lambda: invocation.client.list(NODES).items, None)
     return None if nodes is None else resources.total(map(resources.allocatable, nodes))
 
 
-def gaps(
+def problems_of(
     shares: Sequence[VolcanoQueueShare],
-    nowhere: Mapping[str, VolcanoQueueShare],
-    offered: resources.Vector | None,
-) -> Iterator[Gap]:
-    """``nowhere``: what is held and waits in queues that do not exist, by their names."""
+    missing: Mapping[str, VolcanoQueueShare],
+    capacity: resources.Vector | None,
+) -> Iterator[QueueProblem]:
+    """Yield the problems of queues.
+
+    ``missing``: running and pending jobs by the names of queues that do not exist.
+    """
     known = {share.key: share for share in shares}
     for share in shares:
         if share.parent and share.parent not in known:
-            words = f"the queue above it, {share.parent_name}, does not exist; nothing new starts in it"
-            yield Gap(f"queue {share.name}: {words}", f"windlass queue create {share.parent_name}")
-        elif any(one is share for one in above(share, known)):
-            yield Gap(f"queue {share.name}: the queue above it, {share.parent_name}, is below it as well")
-    for name, share in sorted(nowhere.items()):
+            text = f"its parent {share.parent_name} does not exist, so that no new job starts in it"
+            yield QueueProblem(f"queue {share.name}: {text}", f"windlass queue create {share.parent_name}")
+        elif any(ancestor is share for ancestor in ancestors(share, known)):
+            yield QueueProblem(f"queue {share.name}: its parent {share.parent_name} is also its descendant")
+    for name, share in sorted(missing.items()):
         runs = (
             f"running {plural(share.running, 'job')} with {share.gpus('allocated')} GPUs"
             if share.running
@@ -61,38 +70,52 @@ def gaps(
         )
         waits = f"waiting {plural(share.pending, 'job')}" if share.pending else ""
         held = ", ".join(filter(None, (runs, waits)))
-        yield Gap(f"queue {name} does not exist; jobs name it ({held})", f"windlass queue create {name}")
-    if offered is not None:
-        yield from promised_in_vain(shares, offered)
+        yield QueueProblem(
+            f"queue {name} does not exist, but jobs use it ({held})", f"windlass queue create {name}"
+        )
+    if capacity is not None:
+        yield from unmet_guarantees(shares, capacity)
 
 
-def promised_in_vain(shares: Sequence[VolcanoQueueShare], offered: resources.Vector) -> Iterator[Gap]:
-    """Of what more is guaranteed than all nodes have, ``offered``. What queues are guaranteed is of what the one above
-    them is."""
+def unmet_guarantees(
+    shares: Sequence[VolcanoQueueShare], capacity: resources.Vector
+) -> Iterator[QueueProblem]:
+    """Yield resources of which more is guaranteed than all nodes have.
+
+    The guarantees of children are part of that of their parent.
+    """
     below: dict[str, list[VolcanoQueueShare]] = {}
     known = {share.key for share in shares}
     for share in shares:
         below.setdefault(share.parent if share.parent in known else "", []).append(share)
 
-    def of(parent: str, resource: str) -> list[tuple[VolcanoQueueShare, int]]:
-        """The topmost queues below one that are guaranteed some of it, with how much."""
+    def guarantees_below(parent: str, resource: str) -> list[tuple[VolcanoQueueShare, int]]:
+        """Return the topmost queues below ``parent`` with a guarantee, and its amount."""
         found = []
         for share in below.get(parent, ()):
-            own, inner = share.amounts.get("guarantee", {}).get(resource, 0), of(share.key, resource)
+            own, inner = (
+                share.amounts.get("guarantee", {}).get(resource, 0),
+                guarantees_below(share.key, resource),
+            )
             together = sum(units for _, units in inner)
             found += [(share, own)] if own >= together and own else inner
         return found
 
     names = {name for share in shares for name in share.amounts.get("guarantee", {}) if "@" not in name}
     for name in sorted(names):
-        promised = sorted(of("", name), key=lambda pair: (-pair[1], natural_key(pair[0].name)))
-        units = sum(amount for _, amount in promised)
-        if units <= offered.get(name, 0):
+        guarantees = sorted(
+            guarantees_below("", name), key=lambda pair: (-pair[1], natural_key(pair[0].name))
+        )
+        units = sum(amount for _, amount in guarantees)
+        if units <= capacity.get(name, 0):
             continue
-        told = ", ".join(f"{share.name} {quantities.from_units(name, amount)}" for share, amount in promised)
-        have = resource_text(name, quantities.from_units(name, offered.get(name, 0)))
-        yield Gap(
-            f"queues are guaranteed {resource_text(name, quantities.from_units(name, units))} together ({told}), and "
-            f"all nodes have {have}; what one does not hold of its guarantee stays free for it",
-            f"windlass queue set {promised[0][0].name} guarantee.{name}=AMOUNT",
+        amounts = ", ".join(
+            f"{share.name} {quantities.from_units(name, amount)}" for share, amount in guarantees
+        )
+        have = resource_text(name, quantities.from_units(name, capacity.get(name, 0)))
+        total = resource_text(name, quantities.from_units(name, units))
+        yield QueueProblem(
+            f"guarantees of queues add up to {total} ({amounts}), but "
+            f"all nodes have {have}; the unused part of a guarantee stays reserved",
+            f"windlass queue set {guarantees[0][0].name} guarantee.{name}=AMOUNT",
         )
