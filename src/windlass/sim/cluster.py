@@ -18,7 +18,7 @@ _SHAPE = re.compile(r"(?P<count>[1-9]\d{0,5})x(?:(?P<model>[A-Za-z][\w.-]*):)?(?
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """``count`` nodes with ``gpus`` cards of one model each. CPU and memory of 0: without limit."""
+    """``count`` nodes with ``gpus`` devices of one model each. CPU and memory of 0: without limit."""
 
     count: int
     gpus: int
@@ -61,15 +61,15 @@ def make_nodes(shapes: Sequence[NodeShape]) -> list[Node]:
 
 
 def gpus_of(node: Node) -> int:
-    """How many cards the node has."""
+    """Return the number of devices of the node."""
     return node.allocatable.get(GPU, 0) // WHOLE
 
 
 def capacity(nodes: Sequence[Node]) -> int:
-    """How many cards all nodes have."""
+    """Return the number of devices of all nodes."""
     return sum(gpus_of(node) for node in nodes)
 
 
 def model_of(node: Node) -> str:
-    """The model of its cards; empty if they have none."""
+    """The model of its devices; empty if they have none."""
     return node.devices[0].model if node.devices else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class EventKind(IntEnum):
-    """What happens, in the order in which it is looked at within one moment."""
+    """Kinds of events, in the order of processing at equal times."""
 
     END = 0
     REPAIR = 1
@@ -25,9 +25,10 @@ _Event = tuple[float, int, int, Any]
 
 
 class Agenda:
-    """What is to come. ``now`` never runs backwards.
+    """Agenda of future events. ``now`` never decreases.
 
-    What is added in order, as the arrivals of a trace are, stands in a line; all else in a heap, which so stays small.
+    Events that are added in order, such as arrivals of a trace, are kept in a queue; all others in a heap, which
+    stays small.
     """
 
     def __init__(self) -> None:
@@ -46,14 +47,14 @@ class Agenda:
             heapq.heappush(self._heap, event)
 
     def moment(self) -> float | None:
-        """When something happens next; ``None``: never."""
+        """Time of the next event; ``None`` if there is none."""
         heap, line = self._heap, self._line
         if heap:
             return min(heap[0][0], line[0][0]) if line else heap[0][0]
         return line[0][0] if line else None
 
     def due(self, now: float) -> Iterator[tuple[int, Any]]:
-        """What happens until ``now``, in order; time is then ``now``."""
+        """Yield the events until ``now`` in order, and advance the time to ``now``."""
         heap, line = self._heap, self._line
         self.now = now
         while True:

@@ -1,4 +1,4 @@
-"""What a trace says of one piece of work."""
+"""Jobs of a trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WHOLE = 1000
-"""A whole card in thousandths."""
+"""A whole device in thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,13 @@ class TraceJob:
     """One job of a trace.
 
     ``submit_seconds`` counts from the beginning of the trace. ``duration_seconds``: how long it runs on all of
-    its GPUs, undisturbed, on a card of speed 1. ``gpus`` cards of ``gpu_milli`` thousandths each.
+    its GPUs, undisturbed, on a device of speed 1. ``gpus`` devices of ``gpu_milli`` thousandths each.
     ``cpu_milli`` and ``memory_bytes`` of the whole job; 0: the trace does not say, nothing is asked for.
     ``min_gpus``: with how many it makes do (0: all of them), at a speed in proportion. ``pod_gpus``: how many each of
     its pods has at most (0: as many as a node has, of an elastic job one).
     ``requested_seconds``: how long its owner says it runs; ``None``: nothing is said. ``checkpoint_seconds``:
     how often it saves what it has done; ``restart_seconds``: what a start after a stop takes before work goes on;
-    ``None``: as the run says. ``gpu_models``: cards that it takes, none for any. ``time_share``: whether it opted
+    ``None``: as the run says. ``gpu_models``: devices that it takes, none for any. ``time_share``: whether it opted
     in to being suspended for its equals; ``None``: as the run says.
     """
 
@@ -46,22 +46,22 @@ class TraceJob:
 
     @property
     def elastic(self) -> bool:
-        """Whether it makes do with fewer GPUs than it has."""
+        """True if it makes do with fewer GPUs than it has."""
         return 0 < self.min_gpus < self.gpus
 
     @property
     def milli(self) -> int:
-        """What it asks for, in thousandths of cards."""
+        """Request in thousandths of devices."""
         return self.gpus * self.gpu_milli
 
     @property
     def gpu_seconds(self) -> float:
-        """The work in it, in seconds of whole cards."""
+        """The work in it, in seconds of whole devices."""
         return self.duration_seconds * self.gpus * self.gpu_milli / WHOLE
 
 
 def pod_sizes(job: TraceJob, largest: int) -> list[int]:
-    """The GPUs of each of its pods: as few pods as there can be on nodes of ``largest`` cards, the last of them
+    """The GPUs of each of its pods: as few pods as there can be on nodes of ``largest`` devices, the last of them
     with what is left. A job without GPUs is one pod of none."""
     if job.pod_gpus:
         largest = min(largest, job.pod_gpus) if largest > 0 else job.pod_gpus

@@ -1,6 +1,8 @@
-"""What policies there are, in words: to list them needs no engine. How each is made is said beside it, in
-:mod:`~windlass.sim.replay.policies` (jobs over time) and :mod:`~windlass_lab.packing.packing_policies` (where pods
-go)."""
+"""Names and summaries of the policies, so that listing them needs no engine.
+
+They are built in :mod:`~windlass.sim.replay.policies` (jobs over time) and, for windlass-lab, in
+``windlass_lab.packing.packing_policies`` (placement of pods).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ListedPolicy:
-    """``oracle``: it knows run times that nobody knows in life."""
+    """Listed policy. ``oracle``: it knows the exact run times, which no real scheduler does."""
 
     name: str
     summary: str
@@ -22,19 +24,17 @@ def _by_name(*listed: ListedPolicy) -> Mapping[str, ListedPolicy]:
 
 
 OF_RUN = _by_name(
-    ListedPolicy("fifo", "gangs by age; nobody passes the first"),
-    ListedPolicy("fifo-backfill", "gangs by age; who does not fit is passed by whoever does"),
-    ListedPolicy("easy", "gangs by age; nobody delays the first that waits (exact run times)", oracle=True),
+    ListedPolicy("fifo", "gangs by age; none overtakes the first"),
+    ListedPolicy("fifo-backfill", "gangs by age; those that fit overtake those that do not"),
+    ListedPolicy("easy", "gangs by age; none delays the first pending one (exact run times)", oracle=True),
     ListedPolicy("conservative", "the same for the first sixteen (exact run times)", oracle=True),
-    ListedPolicy(
-        "sjf", "gangs, the shortest first; who does not fit is passed (exact run times)", oracle=True
-    ),
+    ListedPolicy("sjf", "gangs, the shortest first; those that fit overtake (exact run times)", oracle=True),
     ListedPolicy("model-grouping", "fifo-backfill, but jobs of one hour go by their AI model: fewer loads"),
     ListedPolicy("windlass", "gangs that opted in share time; run times are learned"),
     ListedPolicy(
         "default", "Windlass' configuration as installed: priorities, queues, reservations and time-sharing"
     ),
-    ListedPolicy("las", "gangs that opted in share time: who has had least goes first, in two queues"),
+    ListedPolicy("las", "gangs that opted in share time: least attained service first, in two queues"),
     ListedPolicy("predicted", "as windlass, but by the earlier runs of the same work where these are known"),
     ListedPolicy(
         "srtf",
@@ -52,10 +52,10 @@ OF_PACK = _by_name(
     ListedPolicy("windlass", "the scheduler's default; learns the mix"),
     ListedPolicy("fgd", "fragmentation-gradient descent, knows the mix"),
     ListedPolicy("bestfit", "least CPU and GPUs left"),
-    ListedPolicy("packing", "cards in use, then nodes in use"),
+    ListedPolicy("packing", "GPUs in use, then nodes in use"),
     ListedPolicy("clustering", "pods of one kind together"),
     ListedPolicy("dotprod", "smallest product of asked and free"),
-    ListedPolicy("random", "any node, any card"),
+    ListedPolicy("random", "any node, any GPU"),
     ListedPolicy("kube", "kube-scheduler: LeastAllocated and BalancedAllocation of CPU and memory"),
     ListedPolicy("kube-most", "kube-scheduler: MostAllocated, CPU 1, memory 1, GPU 5"),
     ListedPolicy("spread", "the scheduler's default, placement: spread"),

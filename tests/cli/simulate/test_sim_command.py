@@ -443,7 +443,7 @@ def test_a_report_and_pictures_are_written_whole(windlass: Run, trace: str, tmp_
     assert done.code == 0, done.err
     assert f"report in {report}" in done.err
     text = report.read_text()
-    assert "<h2>Who had which card: kube</h2>" in text
+    assert "<h2>GPUs by job: kube</h2>" in text
     assert "<td>queue mean</td>" in text
     assert {path.stem for path in plots.glob("*.svg")} == {path.stem for path in plots.glob("*.png")}
     assert (plots / "utilisation.png").read_bytes().startswith(b"\x89PNG")
@@ -486,7 +486,7 @@ def test_a_table_and_csv_of_several_seeds(windlass: Run, tmp_path: Path) -> None
     assert [(row["id"], row["seed"]) for row in rows] == [(name, seed) for seed in "123" for name in "ab"]
     report = (tmp_path / "r.html").read_text()
     assert "The pictures are of seed 1." in report
-    assert report.count("<h2>Who had which card: fifo</h2>") == 1
+    assert report.count("<h2>GPUs by job: fifo</h2>") == 1
     (row,) = csv.DictReader(io.StringIO(windlass(*failing, "-o", "csv").out))
     assert row["seeds"] == "1 2 3"
     assert float(row["spread.queue_seconds.mean"]) > 0

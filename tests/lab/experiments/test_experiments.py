@@ -243,7 +243,7 @@ def held(*nodes: str) -> dict[str, Counter[str]]:
         (("bbbc", "bbbc"), {"a": 4, "b": 20, "c": 2}, {"a": {4}}, Shortfall.MIXED),
         (("bbbc", "bbbc"), {"a": 4, "b": 20, "c": 2}, {"a": {3}}, Shortfall.CLEARABLE),
         # Four GPUs are idle, two on each node, and all others hold what they ask for.
-        (("bb..", "cc.."), {"a": 4, "b": 2, "c": 2}, {"a": {4}}, Shortfall.NOBODY_ABOVE),
+        (("bb..", "cc.."), {"a": 4, "b": 2, "c": 2}, {"a": {4}}, Shortfall.NONE_ABOVE),
         # Of 8 GPUs 5 are due to "a": two more beside its two it may have, four not.
         (("aabb", "bbbb"), {"a": 6, "b": 20}, {"a": {4}}, Shortfall.TOO_LARGE),
         (("aabb", "bbbb"), {"a": 6, "b": 20}, {"a": {2, 4}}, Shortfall.CLEARABLE),

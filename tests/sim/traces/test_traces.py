@@ -429,7 +429,7 @@ def test_what_is_written_is_read_back(jobs: list[TraceJob]) -> None:
             "id,submit_seconds,duration_seconds,gpus,gpu_milli\na,1,1,1,1001\n",
             2,
             "gpu_milli",
-            "no part of a card",
+            "no part of a GPU",
         ),
         (
             "id,submit_seconds,duration_seconds,gpus,min_gpus\na,1,1,2,3\n",

@@ -1,4 +1,4 @@
-"""What ``windlass sim claims`` reads and prints: a folder of traces → experiments → a table, a document or a page."""
+"""Input and output of ``windlass sim claims``: a directory of traces → experiments → table, document or page."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _each(
 
 @contextmanager
 def _bars(invocation: Invocation, title: str) -> Iterator[Tell]:
-    """A bar for each part of an experiment in turn, as long as somebody watches."""
+    """Show a progress bar for each part of an experiment in turn, on a terminal."""
     with ExitStack() as stack:
         shown: dict[str, Callable[[int], None] | None] = {}
 
@@ -173,5 +173,5 @@ def as_table(results: Sequence[ExperimentResult]) -> str:
 
 
 def document(results: Sequence[ExperimentResult]) -> dict[str, Any]:
-    """What ``-o json`` prints."""
+    """Return the document of ``-o json``."""
     return {"claims": [result.document for result in results]}

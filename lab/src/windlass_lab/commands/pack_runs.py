@@ -1,4 +1,4 @@
-"""What ``windlass sim pack`` reads and prints: lists of nodes and pods → runs → a table, a document or CSV."""
+"""Input and output of ``windlass sim pack``: lists of nodes and pods → runs → table, document or CSV."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def in_order(policies: Sequence[PackingPolicy], *, moves: bool) -> list[str]:
 
 
 def left_over(results: Iterable[Packed], order: Sequence[str], seeds: int) -> list[str]:
-    """What was not played to the end, for people: names of results, with how many of the seeds were."""
+    """Return the results that were not completed, as text: name, and number of completed seeds."""
     done = Counter(result.policy for result in results)
     return [f"{name} ({done[name]} of {plural(seeds, 'seed')})" for name in order if done[name] < seeds]
 
@@ -87,7 +87,7 @@ def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:
 
 
 def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, int], float]:
-    """(policy, seed) → the most that moves alone could make of the run, in percent: what it let in runs on."""
+    """Return (policy, seed) → upper bound (percent) for the run with moves: admitted pods keep running."""
     found: dict[tuple[str, int], float] = {}
     for result in results:
         coming = sequence(cluster.pods, cluster.capacity, seeded(result.seed), cluster.tune)
@@ -100,7 +100,10 @@ def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, 
 
 
 def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
-    """``nodes``: a file, or shapes, whose CPU and memory know no limit. Raises :class:`WindlassError`."""
+    """Read the cluster. Raises :class:`WindlassError`.
+
+    ``nodes``: a file, or shapes. Nodes given as shapes have unlimited CPU and memory.
+    """
     remedy = "windlass sim pack --help"
     machines = _of_shapes(nodes, remedy) if is_shapes(nodes) else read_table(nodes, openb.read_nodes, remedy)
     work = read_table(pods, openb.read_pods, remedy)
@@ -202,7 +205,7 @@ def document(
     most: Mapping[int, float] | None = None,
     kept: Mapping[tuple[str, int], float] | None = None,
 ) -> dict[str, Any]:
-    """What ``-o json`` prints."""
+    """Return the document of ``-o json``."""
     found: list[dict[str, object]] = []
     for run in results:
         figures = run.figures

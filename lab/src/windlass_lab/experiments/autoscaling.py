@@ -19,7 +19,7 @@ from windlass_lab.experiments.lab import AZURE, GENAI, Lab
 
 TICK = 15.0
 START = 22.0
-"""What GenTD26's servers take to load a base model; taken for both."""
+"""Time (seconds) to load a base model on GenTD26's servers; used for both traces."""
 LIMIT = 2.0
 """A request that waits longer is a miss."""
 MOST = 4096
@@ -27,7 +27,7 @@ MOST = 4096
 
 @dataclass(frozen=True, slots=True)
 class AutoscalingState:
-    """What a rule sees at a tick. ``servers``: those that serve or start. ``use``: busy part of server time since the
+    """Input of a rule at a tick. ``servers``: those that serve or start. ``use``: busy part of server time since the
     last tick; ``waiting``: requests in line; ``peak``: requests a second in the busiest minute of the last ten;
     ``service``: mean seconds of service of the requests so far."""
 
@@ -42,15 +42,18 @@ Rule = Callable[[AutoscalingState], int]
 
 
 def doubling(state: AutoscalingState) -> int:
-    """The claim's rule: busier than 0.8 and somebody waits: twice as many; below 0.3: half."""
+    """Apply the rule of the claim: double above 0.8 with requests waiting; halve below 0.3."""
     if state.use > 0.8 and state.waiting:
         return state.servers * 2
     return max(1, state.servers // 2) if state.use < 0.3 else state.servers
 
 
 def square_root(reserve: float) -> Rule:
-    """As many as the load ``a`` of the busiest of the last ten minutes keeps busy, ``reserve * sqrt(a)`` more for
-    chance (square-root staffing: Halfin and Whitt 1981), and as many as serve who waits now within ``START``."""
+    """Return the rule of square-root staffing (Halfin and Whitt 1981).
+
+    The number of servers is the load ``a`` of the busiest of the last ten minutes, plus ``reserve * sqrt(a)``, plus
+    the servers that clear the current backlog within ``START``.
+    """
 
     def rule(state: AutoscalingState) -> int:
         load = state.peak * state.service
@@ -74,7 +77,7 @@ class SimulatedService:
         self._requests = requests
         self._rule = rule
         self._free: list[float] = [0.0]
-        """When each server is free for the next request, a heap; a server that starts is free once it has."""
+        """Heap of times at which servers become free. A starting server becomes free at the end of its start."""
         self._line: deque[TraceJob] = deque()
         self._paid = 0.0
         self._missed = 0
@@ -99,7 +102,7 @@ class SimulatedService:
         return AutoscalingResult(100.0 * self._missed / len(requests), self._paid / 3600)
 
     def _serve(self, now: float, end: float) -> None:
-        """Everybody in line whose turn comes before ``end``."""
+        """Serve the waiting requests that start before ``end``."""
         free = self._free
         self._busy = sum(min(moment, end) - now for moment in free if moment > now)
         while self._line:
@@ -166,7 +169,7 @@ def serving(lab: Lab) -> ExperimentFinding:
 EXPERIMENTS = (
     Experiment(
         "E13",
-        "replicas by rule: busier than 0.8 and somebody waits: twice as many; below 0.3: half",
+        "replicas by rule: busier than 0.8 with requests waiting: twice as many; below 0.3: half",
         "Azure LLM inference 2023, code: 8,818 requests of an hour; GenTD26: 18,453 requests for images of 18 days",
         "one GPU a server, one request at a time; a server starts within 22 s; the rule is asked every 15 s",
         "the claim's rule",

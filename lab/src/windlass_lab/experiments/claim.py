@@ -29,7 +29,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What was to be shown, and whether it was."""
+    """Goal of an experiment, and whether it was met."""
 
     words: str
     met: bool
@@ -37,7 +37,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFinding:
-    """What an experiment found. ``note``: what else a reader has to know of this run."""
+    """Result of an experiment. ``note``: further facts that a reader of the run needs."""
 
     figures: Sequence[Figure]
     goals: Sequence[Goal] = ()
@@ -45,7 +45,7 @@ class ExperimentFinding:
 
     @property
     def verdict(self) -> str:
-        """Of the goals; without any the figures are only measured."""
+        """Verdict over the goals. Without goals the figures are only measured."""
         if not self.goals:
             return MEASURED
         met = sum(goal.met for goal in self.goals)

@@ -44,6 +44,6 @@ MOVING = _movable(
     _with(
         "windlass-move",
         "allocate, reclaim, consolidation",
-        "the same, and work moves where that makes room for who waits",
+        "the same, and running work moves if that frees capacity for pending work",
     )
 )

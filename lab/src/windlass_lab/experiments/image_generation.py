@@ -15,8 +15,8 @@ from windlass_lab.experiments.lab import GENAI, Figures, Lab
 LOAD_SECONDS = 22.0
 """The mean time to load a base model in the trace's own measurements."""
 BATCH_SECONDS = 600.0
-"""Loading before every batch would cost 22 / 600 = 4 %, and the last batch of a card lasts no longer than ten minutes
-after the others': both small beside hours of work."""
+"""Duration of a batch (seconds). A load before every batch costs 22 / 600 = 4 %, and the last batch of a device ends at
+most ten minutes after the others: both are small compared with hours of work."""
 MANY = 100_000
 LIMIT_HOURS = 4.0
 
@@ -70,13 +70,13 @@ EXPERIMENTS = (
         "100,000 images take 4 h instead of 24, at 60 % less cost, on up to 200 GPUs",
         "GenTD26: 18,453 requests with 81 base models as one batch; repeated until there are 100,000",
         "33 nodes, and 200, of one GPU",
-        "requests in the order they came; a card loads the base model (22 s) whenever it changes",
+        "requests in the order they came; a GPU loads the base model (22 s) whenever it changes",
         "requests of one model in batches of ten minutes, batches of one model in a row (model-grouping)",
         "GPU-hours, loads included; makespan",
         (GENAI,),
         "Grouping is the part of the cost that scheduling has. The rest of 60 % would have to come from the price of"
         " idle (preemptible) capacity: nothing here tells prices, so it is not simulated. Batches of ten minutes:"
-        " a load before each costs at most 4 %, and no card ends more than one batch after the others. LoRA adapters"
+        " a load before each costs at most 4 %, and no GPU ends more than one batch after the others. LoRA adapters"
         " (4 s each) are left out.",
         images,
     ),

@@ -1,4 +1,4 @@
-"""Where experiments are made: traces by name, replays and packings that are made once.
+"""Laboratory of the experiments: traces by name, and replays and packings that are computed once.
 
 ``RESTART`` is charged to every job that was stopped and goes on, with every policy: 7 s with one GPU, 30 s with up to
 eight, 60 s with more (the published cost of Helios' simulator).
@@ -35,11 +35,11 @@ USUAL = ReplayOptions(effort=Effort(restart=RESTART), timeline=False)
 
 Figures = dict[str, Any]
 Tell = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
+"""Progress callback: name of the step, amount done, total amount."""
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Ignore the progress."""
 
 
 class Lab:

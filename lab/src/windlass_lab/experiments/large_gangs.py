@@ -67,7 +67,7 @@ def _play(lab: Lab, jobs: Sequence[TraceJob], policy: str | ReplayPolicy) -> Rep
 
 
 def waits(outcome: ReplayOutcome) -> list[float]:
-    """Of each of the gangs, in ascending order; one that never starts waits for ever."""
+    """Return the waiting times of the gangs in ascending order; infinity for a gang that never starts."""
     return sorted(
         (ended.started - ended.job.submit_seconds if ended.started is not None else float("inf"))
         + CLEARING_SECONDS

@@ -92,7 +92,7 @@ EXPERIMENTS = (
         "runs ended by failures; GPU-hours lost, restarts (7/30/60 s) included",
         (PHILLY,),
         "No trace tells which node failed: the rates are assumed, and with no bad nodes quarantine gains nothing. The"
-        " quarantine is a rule of this simulation: on a live cluster Windlass takes cards that report errors out of"
+        " quarantine is a rule of this simulation: on a live cluster Windlass takes GPUs that report errors out of"
         " service, it does not count how often a node failed. Failures of programs are not in it.",
         node_failures,
     ),

@@ -187,9 +187,9 @@ EXPERIMENTS = (
         "CPU and GPUs allocated in the end, in percent of all",
         (OPENB_NODES, OPENB_CPU200),
         "Allocation is not load: how busy the cores are is in no trace. Of CPU alone the claim does not hold: where"
-        " kube allocates 91 % of it, 15 % more cannot be had, and who fills CPU first (bestfit) allocates most of it"
-        " and leaves GPUs idle. Packing for GPUs gains GPUs and some CPU: that is what the sum says, and not what is"
-        " claimed.",
+        " kube allocates 91 % of it, 15 % more is impossible, and a policy that fills CPU first (bestfit)"
+        " allocates most of it and leaves GPUs idle. Packing for GPUs gains GPUs and some CPU: that is the sum, and not"
+        " what is claimed.",
         both,
     ),
     Experiment(

@@ -85,12 +85,12 @@ def together(lab: Lab, jobs: Sequence[TraceJob], nodes: int) -> Figures:
 
 
 def _working(figures: Figures) -> float:
-    """Of the GPU time that jobs have, how much runs: the rest is held by gangs in part."""
+    """Return the part of allocated GPU time that runs; partly started gangs hold the rest."""
     return 100.0 * (1.0 - figures["partial_gang_gpu_seconds"] / 3600 / figures["gpu_hours"])
 
 
 def _short(figures: Figures, most: float = MOST_SECONDS) -> bool:
-    """Whether all jobs end, and wait no longer on the mean."""
+    """Return whether all jobs end, and wait no longer on the mean."""
     return not figures["unfinished_jobs"] and figures["queue_seconds"]["mean"] <= most
 
 
@@ -168,9 +168,9 @@ EXPERIMENTS = (
         "windlass, one cluster; every department's queue deserves that part, borrows and reclaims; no time-sharing",
         "GPUs in use between the 5th and the 95th percentile of submissions, at an equal wait",
         (PHILLY,),
-        "In use means given to a running job. How busy a card is is told by its counters, which are in no trace: that"
+        "In use means given to a running job. How busy a GPU is is told by its counters, which are in no trace: that"
         " part of the claim cannot be simulated. The gain is that of sharing as such: kube on as many"
-        " nodes in one queue stands beside it; there no department has a part that it can count on. A restart costs"
+        " nodes in one queue is shown for comparison; there no department has a guaranteed part. A restart costs"
         " 7/30/60 s.",
         sharing,
     ),

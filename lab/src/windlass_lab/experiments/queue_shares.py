@@ -79,7 +79,7 @@ def shares(lab: Lab) -> ExperimentFinding:
             Figure("windows with two or more queues that wait throughout", len(before), len(after)),
             Figure("stops and moves per job", 0.0, _stops(outcome), "", 3),
             Figure(
-                "by reclaim alone, nobody moved: mean of the largest deviation, points",
+                "by reclaim alone, without moves: mean of the largest deviation, points",
                 _mean(was),
                 _mean([hour.deviation for hour in unmoved]),
                 "",
@@ -107,7 +107,7 @@ def _stops(outcome: ReplayOutcome) -> float:
 
 
 def _why(outcome: ReplayOutcome, weights: Mapping[str, int], middles: Sequence[float]) -> Iterable[Figure]:
-    """What stood in the way half past each of the hours that are off."""
+    """Yield the obstacles at half past each hour with a deviation."""
     shape = parse(NODES)[0]
     found = reasons(outcome, weights, middles, shape.count, shape.gpus)
     yield Figure("hours more than 5 points off", None, len(middles))
@@ -166,7 +166,7 @@ def _add(hours: list[float], start: float, end: float, gpus: float) -> None:
 
 
 def _gaps(start: float, end: float, runs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """When a job waits: from its submission to its end, but for its runs."""
+    """Return the periods in which a job waits: from submission to end, except its runs."""
     found = []
     for begun, over in sorted(runs):
         if begun > start:
@@ -202,7 +202,7 @@ EXPERIMENTS = (
         "E11",
         "queues get their fair share (weights 100 : 50)",
         "Philly, October 2017; its 11 virtual clusters are queues of weight 100 and 50 in turn",
-        "48 nodes of 8 GPUs (load 1.13: there is always somebody who waits)",
+        "48 nodes of 8 GPUs (load 1.13: there is always pending work)",
         "fifo-backfill: one queue, by age",
         "windlass: queues by dominant share, with reclaim, then consolidation of work that agreed to be moved, as all"
         " has here (no time-sharing)",
@@ -211,9 +211,9 @@ EXPERIMENTS = (
         (PHILLY,),
         "A queue of which only a large gang waits counts as waiting, though it may be within one gang of its share:"
         " therefore what a queue lacks is also told where a job of it waits that would fit into that. In the worst"
-        " hours these are jobs of eight GPUs, whose pod needs a node for itself: shares are amounts, reclaim stops"
-        " nobody who is within his own, and consolidation moves only who finds another place without anybody being"
-        " stopped. The last rows say what stood in the way half past each hour that is off. A restart costs 7/30/60 s,"
+        " hours these are jobs of eight GPUs, and their pod needs a node for itself: shares are amounts, reclaim stops"
+        " no job of a queue within its share, and consolidation moves only pods that fit elsewhere without stopping"
+        " others. The last rows say what stood in the way half past each hour that is off. A restart costs 7/30/60 s,"
         " whether a job was stopped or moved.",
         shares,
     ),

@@ -137,7 +137,7 @@ def _queue(figures: Figures, part: str = "mean") -> float:
 
 
 def _paid(lab: Lab, trace: str, figures: Figures) -> float:
-    """What the 64 GPUs cost from the first submission to the last end, as a multiple of the work of all jobs."""
+    """Return the cost of the 64 GPUs from the first submission to the last end, as a multiple of the work."""
     work = sum(job.gpu_seconds for job in lab.jobs(trace))
     return 64 * figures["makespan_seconds"] / work
 
@@ -154,9 +154,9 @@ EXPERIMENTS = (
         "60 nodes of 8 GPUs (load 0.91)",
         "kube: pods one by one on the emptiest node; also fifo-backfill: gangs by age, passed where they do not fit",
         "windlass: time-sharing by learned run times, no oracle",
-        "mean and p90 of completion less duration; jobs of 8 GPUs or more beside them",
+        "mean and p90 of completion less duration; jobs of 8 GPUs or more also alone",
         (PHILLY,),
-        _COST + " Without opting in nobody is suspended, and waiting is that of gangs with backfill.",
+        _COST + " Without opting in no job is suspended, and waiting is that of gangs with backfill.",
         waiting,
     ),
     Experiment(

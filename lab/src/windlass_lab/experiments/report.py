@@ -22,7 +22,7 @@ CREDITS: Mapping[str, str] = {
     "azure_llm": "Azure LLM inference trace 2023: Microsoft, P. Patel et al., *Splitwise*, ISCA 2024"
     " (Azure/AzurePublicDataset, CC-BY-4.0).",
 }
-"""Folder of traces → whom they are owed to."""
+"""Directory of traces → credit to their authors."""
 
 
 def number(value: float | None, unit: str, digits: int) -> str:
@@ -40,7 +40,7 @@ def sides(figure: Document) -> tuple[str, str]:
 
 
 def markdown(results: Sequence[Document]) -> str:
-    """All of them in a table, then one by one, then whom the traces are owed to."""
+    """Return the page: all results in a table, then one by one, then the credits of the traces."""
     lines = ["| | claim | baseline → Windlass | verdict |", "|---|---|---|---|"]
     lines += [
         f"| [{found['id']}](#{found['id'].lower()}) | {_claim(found)} | {_brief(found)} | {_verdict(found)} |"
@@ -67,7 +67,7 @@ def _brief(found: Document) -> str:
 
 
 def _verdict(found: Document) -> str:
-    """With the goals that were missed: who reads the table alone must not take a part for the whole."""
+    """Return the verdict with the missed goals, so that the table alone does not mislead."""
     goals = found.get("goals", ())
     missed = [goal["goal"] for goal in goals if not goal["met"]]
     if not missed:

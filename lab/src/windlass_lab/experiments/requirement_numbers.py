@@ -1,5 +1,4 @@
-"""What is claimed of schedulers by the number it has in the list of requirements: which experiments try it, and of what
-no experiment can try, why.
+"""Claims about schedulers by requirement number: the experiments that try them, or why none can.
 
 Claims that say the same are tried by one experiment, and some claims by two.
 """
@@ -34,7 +33,7 @@ UNTRIED: Mapping[str, str] = {
     "N17": "the setting of a walk-through (three clusters, a gang of nine): nothing to measure",
     "N22": "latency of packets (TCP 120 µs, RoCE 8 µs): hardware, in no trace",
 }
-"""What is claimed there, and why no simulation can try it."""
+"""Requirement number → the claim, and why no simulation can try it."""
 
 
 def numbers_of(experiment: str) -> list[str]:

@@ -1,9 +1,8 @@
-"""E11: why a queue lacks its share, at a moment: could any node be cleared of work above its share?
+"""E11: reasons for a queue below its share at a given time: could any node be cleared of work above its share?
 
-Reclaim stops only work of queues that hold more than their fair share, and only where a job of a queue that stays
-within its own is sure to fit then. So where each node also holds work of a queue within its share, no room for a job
-that needs a whole node can be made; and where nobody is above his share, nobody may be stopped, though GPUs are idle
-in parts of nodes.
+Reclaim stops only work of queues above their fair share, and only if a job of a queue within its share is sure to fit
+afterwards. If each node also holds work of a queue within its share, no node can be cleared for a job that needs a
+whole node. If no queue is above its share, no job may be stopped, though GPUs are idle on several nodes.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ HALF_HOUR = 1800.0
 
 
 class Shortfall(StrEnum):
-    """Why nothing was taken back, in the words of the page."""
+    """Reasons for reclaiming nothing, as the page shows them."""
 
     MIXED = "every node also holds work of a queue within its share"
-    NOBODY_ABOVE = "nobody is above his share, what is idle lies in parts of nodes"
+    NONE_ABOVE = "no queue is above its share; idle GPUs are spread over nodes"
     TOO_LARGE = "no job that waits fits into what its queue is due"
     CLEARABLE = "a node could have been cleared"
 
@@ -77,7 +76,7 @@ def reason(instant: Instant, weights: Mapping[str, int], nodes: int, size: int) 
         return Shortfall.TOO_LARGE
     above = {name: used[name] - due[name] for name in due if used[name] > due[name]}
     if not above:
-        return Shortfall.NOBODY_ABOVE
+        return Shortfall.NONE_ABOVE
     rooms = [_room(queues, above, size) for queues in instant.held.values()]
     rooms += [size] * (nodes - len(rooms))
     fits = any(sum(room >= min(gpus, size) for room in rooms) >= -(-gpus // size) for gpus in able)
@@ -85,12 +84,12 @@ def reason(instant: Instant, weights: Mapping[str, int], nodes: int, size: int) 
 
 
 def _room(queues: Mapping[str, int], above: Mapping[str, int], size: int) -> int:
-    """What is idle on a node, and what queues hold there of that which they have above their shares."""
+    """Return the idle capacity of a node plus the capacity that queues hold there above their shares."""
     return size - sum(queues.values()) + sum(min(held, above.get(name, 0)) for name, held in queues.items())
 
 
 def reasons(
     outcome: ReplayOutcome, weights: Mapping[str, int], moments: Sequence[float], nodes: int, size: int
 ) -> Counter[Shortfall]:
-    """How often which of them."""
+    """Count the reasons."""
     return Counter(reason(instant, weights, nodes, size) for instant in instants(outcome, moments))

@@ -1,15 +1,15 @@
-"""The most of a cluster's cards that any policy could allocate of a list of pods: a yardstick.
+"""Upper bound on the share of a cluster's devices that any policy can allocate for a list of pods.
 
-A linear program over *patterns* of a card: what one card holds, either one card of a pod that takes whole ones,
-or parts that fit into it together. As many patterns as there are cards; no more pods of a kind than come; no more
-CPU in all than there is. Which node a card belongs to, memory and models are left out, and patterns may be taken
-in fractions: whatever a policy does fits into that, so the optimum is an upper bound.
+It is a linear program over *patterns* of a device. A pattern is the content of one device: a whole device of a pod, or
+shares that fit together. The number of patterns equals the number of devices, the pods of a kind are limited by the
+list, and CPU by the total. Nodes, memory and models are relaxed, and patterns may be fractional. Every placement of a
+policy satisfies the program, so its optimum is an upper bound.
 
-The patterns are too many to be listed. They are generated: solve, ask which pattern is worth most at the prices
-of the solution (a knapsack over thousandths of a card), enter it, until none is worth more than its card costs.
+Patterns are too many to list, so columns are generated: solve, find the pattern of the highest value at the dual
+prices (a knapsack over thousandths of a device), add it, until none is worth more than its device.
 
-Whoever turns nothing away that fits, and ends nothing that runs, is bound by less: what has been let in stays, on
-however good a pattern it is put by moves. That bound takes the pods that run as a least number of each kind.
+A scheduler that rejects no pod that fits, and ends no running pod, has a lower bound: admitted pods stay. That bound
+takes the running pods as a minimum number of each kind.
 
 Needs HiGHS (highspy), an optional extra: ``pip install 'windlass[optimal]'``.
 """
@@ -31,11 +31,11 @@ INSTALL = "pip install 'windlass[optimal]'"
 TINY = 1e-7
 ROUNDS = 2000
 BATCH = 256
-"""So many pods that come are asked about at once, then in halves."""
+"""Maximum number of arriving pods per solve; halved when a solve rejects one."""
 DEAR = 100.0 * WHOLE
-"""What it costs the solver to leave one card's worth of what runs without a place, in milli."""
+"""Penalty (milli) in the program for one device's worth of running pods without a place."""
 Pattern = tuple[tuple[int, int], ...]
-"""Number of the kind → how many of it, on one card."""
+"""Number of the kind → how many of it, on one device."""
 
 
 class OptimalMissing(RuntimeError):
@@ -51,15 +51,15 @@ class BoundFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Pods that are alike. ``cards`` of each pod, ``milli`` of each card, and its ``cpu`` per card."""
+    """Equal pods. ``cards`` of each pod, ``milli`` of each device, and its ``cpu`` per device."""
 
     cards: int
     milli: int
     cpu: float
     limit: int
-    """How many cards' worth of them come: pods times cards."""
+    """Maximum number of devices of this kind: arriving pods times devices per pod."""
     least: int = 0
-    """How many cards' worth of them run already."""
+    """Number of devices of this kind that running pods hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,11 @@ def packing_bound(
 
 
 def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[bool]:
-    """Who is let in by a scheduler that turns nothing away which fits, and moves all that runs for every pod that
-    comes, at no cost: by the same program, so with nodes, memory and models left out. No bound for schedulers that
-    miss the one or other pod, as all do, but as far as moves go. Raises :class:`OptimalMissing`,
-    :class:`BoundFailed`."""
+    """Return the pods that a scheduler with free moves would admit, by the same relaxed program.
+
+    The scheduler rejects no pod that fits, and rearranges all running pods for each arrival at no cost. It is no upper
+    bound for schedulers that reject a pod which fits. Raises :class:`OptimalMissing`, :class:`BoundFailed`.
+    """
     cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
     names = sorted({_kind_of(pod) for pod in coming if pod.demand})
     patterns: dict[Pattern, None] = dict.fromkeys(
@@ -113,7 +114,7 @@ def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[boo
     program.add(patterns)
     running: Counter[tuple[int, int, int]] = Counter()
     full: set[tuple[int, int, int]] = set()
-    """Of these one more does not fit, nor ever will: what runs only grows."""
+    """Kinds of which no further pod will ever fit, because running pods only increase."""
 
     def fits(more: Sequence[OpenbPod]) -> bool:
         wanted = running + Counter(map(_kind_of, more))
@@ -158,7 +159,7 @@ def _kinds(coming: Iterable[OpenbPod], running: Iterable[OpenbPod]) -> list[_Kin
 
 
 def _best(kinds: Sequence[_Kind], worth: Sequence[float], card_price: float) -> list[Pattern]:
-    """Patterns that are worth more than a card costs: the best one of any parts, and cards of whole pods."""
+    """Patterns that are worth more than a device costs: the best one of any parts, and devices of whole pods."""
     found: list[Pattern] = [
         ((at, 1),)
         for at, kind in enumerate(kinds)

@@ -11,7 +11,7 @@ The protocol is that of the published table of FGD (Weng et al., "Beware of Frag
    percent is the mean over all moments with that percentage. The amount that is fragmented is ``F`` of
    :mod:`windlass.plugins.devices.fragmentation` over the typical pods of the list.
 
-Figures are shares of the cluster's cards. Equal inputs and seeds give equal placements.
+Figures are shares of the cluster's devices. Equal inputs and seeds give equal placements.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from windlass_lab.packing.packing_policies import PackingPolicy, mix_of
 POINTS = (80, 95, 100, 130)
 """Percent arrived at which a run is reported."""
 TUNE = 1.3
-"""How much is asked for in the end, as part of the capacity."""
+"""Total demand at the end, as a multiple of the capacity."""
 BATCH = 64
 """Pods that are told to the engine at once, where that makes no difference."""
 QUEUE = "default"
 WITH_MOVES = "+defrag"
-"""What the name of a policy ends in once pods are moved."""
+"""Suffix of the name of a policy with moves."""
 Progress = Callable[[int], None]
 
 
@@ -69,7 +69,7 @@ class Packed:
     allocation_percent: Mapping[int, float]
     fragmented_percent: Mapping[int, float]
     migrated_percent: float = 0.0
-    """Of what runs in the end."""
+    """Part (percent) of the running GPUs at the end that was moved."""
     seconds: float = 0.0
     migrated_by: Mapping[int, float] = field(default_factory=dict[int, float])
     """Percent arrived → percent of what runs then that was moved by then."""
@@ -92,7 +92,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What is packed, the same for all runs."""
+    """Nodes and pods of a packing, the same for all runs."""
 
     nodes: Sequence[OpenbNode]
     pods: Sequence[OpenbPod]
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def capacity(self) -> int:
-        """Thousandths of cards."""
+        """Thousandths of devices."""
         return WHOLE * sum(node.gpus for node in self.nodes)
 
 
@@ -165,9 +165,11 @@ def pack(
 
 
 class PackRun:
-    """An engine with nodes, to which pods are told. ``placed``: number of the pod → number of the node, and the
-    cards of a part of one or of whole ones where the engine names them; where it was first. ``moved``: number of
-    the pod that came → who was moved for it."""
+    """Packing run: an engine with nodes, to which pods are submitted one by one.
+
+    ``placed``: number of the pod → first node, with the devices if the engine names them. ``moved``: number of the
+    arriving pod → pods that were moved for it.
+    """
 
     actions: tuple[str, ...] = ("allocate",)
 
@@ -262,7 +264,7 @@ class DefragRun(PackRun):
             raise RuntimeError(f"pods {sorted(away)} were moved and found no place")
 
     def _running(self, bind: Bind, coming: Sequence[OpenbPod]) -> TaskUpserted:
-        """What the world says once a pod runs where it was bound."""
+        """Return the delta of a pod that runs on the node it was bound to."""
         number = number_of(bind.group)
         task = self._task(number, coming[number], self._tries.get(number, 0))
         cards = tuple(share.index for share in bind.devices)
@@ -279,7 +281,7 @@ def place_of(bind: Bind) -> Placed:
 
 
 def needs_of(pod: OpenbPod) -> Needs:
-    """What the engine is told that a pod asks for."""
+    """Return the needs of a pod for the engine."""
     request = {"cpu": pod.cpu_milli, "memory": pod.memory_mib * MIB}
     devices: tuple[DeviceNeed, ...] = ()
     if pod.gpus:

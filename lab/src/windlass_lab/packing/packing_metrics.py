@@ -1,7 +1,7 @@
-"""What a packing run comes to: how much is allocated, and how much of what is free is fragmented.
+"""Metrics of a packing run: allocated capacity, and the fragmented part of free capacity.
 
-It keeps its own plain account of the nodes, from the placements alone. Amounts are thousandths of cards. Whole
-cards that nobody names are the first free ones: which they are makes no difference to any figure.
+They are computed from the placements alone, in thousandths of devices. Unnamed whole devices are the first free ones;
+the choice does not change any metric.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
 Placed = tuple[int, tuple[int, ...]]
-"""Number of the node, and the cards (none: the first free ones)."""
+"""Number of the node, and the devices (none: the first free ones)."""
 Moved = tuple[int, Placed]
 """Number of the pod, and its new place."""
 
@@ -32,7 +32,7 @@ class PackingMetrics:
         self.arrived = 0
         self.taken = 0
         self.moved = 0
-        """Thousandths of cards that were moved."""
+        """Thousandths of devices that were moved."""
         self._entered = 0
         self._pods: list[OpenbPod] = []
         self._seats: dict[int, Placed] = {}
@@ -42,7 +42,7 @@ class PackingMetrics:
         """Percent arrived → what is allocated, fragmented and was moved, moment by moment."""
 
     def enter(self, pod: OpenbPod, placed: Placed | None, moved: Sequence[Moved] = ()) -> None:
-        """One pod came, and got its place or (``None``) none. ``moved``: who was moved for it."""
+        """Record an arriving pod with its placement (``None``: rejected) and the pods moved for it."""
         self._jump(self._percent(self.arrived), self._percent(self.arrived + pod.demand))
         self.arrived += pod.demand
         number = self._entered
@@ -59,7 +59,7 @@ class PackingMetrics:
         if percent in self._points:
             self._note(percent)
         else:
-            self._fragments = None  # counted anew where it is asked for next
+            self._fragments = None  # counted again at the next read
 
     def close(self, goal: int) -> None:
         """No more pods come. Points up to ``goal``, the percent that were to come, have the last figures: the next pod

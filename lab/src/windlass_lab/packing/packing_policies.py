@@ -1,4 +1,4 @@
-"""The policies of a packing run by name: the plugins that score nodes and cards in the engine.
+"""The policies of a packing run by name: the plugins that score nodes and devices in the engine.
 
 ``windlass`` is what the scheduler does where nothing is configured: it knows nothing beforehand and learns the
 mix of pods from those that have arrived. ``fgd`` is the published policy, which knows the mix. Any plugin of the
@@ -71,7 +71,8 @@ class ForAll:
 
 class MostAllocated:
     """kube-scheduler's: the weighted mean of ⌊100·(used + request)/allocatable⌋, rounded down. All resources
-    with a weight count, whether the pod asks for them or not; of cards what is used of each, as pods ask for parts."""
+    with a weight count, whether the pod asks for them or not; of devices what is used of each, as pods ask for
+    parts."""
 
     name = "most-allocated"
     weight = 1.0
@@ -95,7 +96,7 @@ class MostAllocated:
 
 
 def _used_of_cards(nodes: NodeView) -> IntArray:
-    """What is used of all cards of a node: one of which a part is taken counts as that part, not as a whole one."""
+    """Return the used capacity of the devices of each node; a shared device counts by its used share."""
     used: IntArray = nodes.allocatable(GPU) - free_milli(nodes, nodes.cards()).sum(axis=1)
     return used
 

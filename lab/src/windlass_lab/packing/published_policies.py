@@ -1,15 +1,15 @@
 """The five policies that FGD was compared with (Weng et al., USENIX ATC 2023), in its own words and rounding.
 
-All are for pods that ask for cards of one node, whole or one part of a card, and never leave; on equal points
-the first node by name wins. ``FIT`` chooses the card: the fullest that takes the part.
+All are for pods that ask for devices of one node, whole or one part of a device, and never leave; on equal points
+the first node by name wins. ``FIT`` chooses the device: the fullest that takes the part.
 
 * ``DotProd``: ``⌊100·(1 − (c·C/Cmax² + g·G/Gmax²)/2)⌋``, lower-case what is asked for, upper-case what is free.
 * ``BestFit``: ``⌊100·(1 − (C'/Cmax + G'/Gmax)/2)⌋``, of what is left afterwards.
-* ``GpuPacking``: a part on a card that is in use: 100 less the tenths of it that are free; a free card of a node
-  in use: 50 less the free cards taken; an idle node: ``max(33 − n, n)``, ``n`` being its cards.
-* ``GpuClustering``: a node with pods of this kind alone (parts, or 1, 2, 4, 8 cards) 75, among others 50, without
-  any 25, of other kinds alone 0; and up to 25 for cards in use.
-* ``Random``: any node, any card.
+* ``GpuPacking``: a part on a device that is in use: 100 less the tenths of it that are free; a free device of a node
+  in use: 50 less the free devices taken; an idle node: ``max(33 − n, n)``, ``n`` being its devices.
+* ``GpuClustering``: a node with pods of this kind alone (parts, or 1, 2, 4, 8 devices) 75, among others 50, without
+  any 25, of other kinds alone 0; and up to 25 for devices in use.
+* ``Random``: any node, any device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint, Trend
 
 LARGEST = (128_000, 8_000)
-"""CPU and cards, in milli, of the largest node: what others are measured by."""
+"""CPU and devices, in milli, of the largest node: what others are measured by."""
 
 
 def _asked(needs: Needs) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def _free(nodes: NodeView) -> tuple[IntArray, IntArray]:
 
 
 class TightestCard:
-    """``FIT``: for parts of one card."""
+    """``FIT``: for parts of one device."""
 
     name = "tightest-card"
     weight = 1.0
@@ -149,7 +149,7 @@ class GpuClustering(CountOnly):
 
 
 def kind_of(needs: Needs) -> int:
-    """0 for a pod without cards, 1 for part of a card, 1 + n for n cards."""
+    """0 for a pod without devices, 1 for part of a device, 1 + n for n devices."""
     asked: Sequence[DeviceNeed] = request_of(needs)
     if not asked:
         return 0

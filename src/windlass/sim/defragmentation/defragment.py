@@ -1,14 +1,12 @@
-"""Moving a little work so that what fits nowhere fits: which moves make room for a pod, and at what cost.
+"""Search for moves of running pods that free capacity for a pod that fits on no node, and their cost.
 
-A pod that fits nowhere lacks something on every node. Where that is CPU or memory beside a card that has room,
-pods without cards can go elsewhere: that costs no running GPU. Where it is room on a card, the parts on the card
-that is nearest to having it can go to other cards that have gaps of their size. The cheapest such set on the
-nodes that lack least is proposed, as long as it costs no more GPU than the pod brings, and all moves together no
-more than a part of what runs.
+Such a pod lacks a resource on every node. If CPU or memory is missing next to a device with free capacity, pods
+without devices can move: that costs no running GPU. If device capacity is missing, the shares on the device closest to
+it can move into gaps of their size on other devices. The cheapest set on the nodes with the smallest shortage is
+proposed. It may cost no more GPU than the pod brings, and all moves together no more than a part of the running GPUs.
 
-The proposal is no decision: the engine's action ``consolidation`` makes it one, or does not. It places the pod,
-finds every mover another place at the same time, or does nothing (:mod:`windlass.engine.preemption.solver`). Who may be
-moved is said by the group: only preemptible ones are.
+The proposal is not a decision. The engine's action ``consolidation`` places the pod and finds another place for every
+moved pod at the same time, or does nothing (:mod:`windlass.engine.preemption.solver`). Only preemptible groups move.
 """
 
 from __future__ import annotations
@@ -39,22 +37,24 @@ CONSOLIDATION = "consolidation"
 NODES = 24
 """On so many nodes, those that lack least, moves are looked for."""
 WAYS = 8
-"""So many sets of parts are tried on each."""
+"""Maximum number of sets of shares tried per device."""
 LOTS = 1 << 60
 MOVERS = 6
-"""So many pods are moved for one, at most."""
+"""Maximum number of pods moved for one pod."""
 FOREIGN, UNSETTLED, FIRM = "foreign", "unsettled", "firm"
 PINNED, GANG, BUDGET = "pinned", "gang", "budget"
-"""Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, it is not safe to
-evict by its owner's word, its group has others, too, or a PodDisruptionBudget lets none go now."""
+"""Reasons against moving a pod: it is in no group, starting or terminating, not preemptible, or marked unsafe to evict;
+it belongs to a gang; or a PodDisruptionBudget allows no disruption."""
 PRICE = 8.0
-"""So much GPU may be moved for each GPU that it brings, unless said otherwise."""
+"""Default maximum of moved GPU capacity per GPU gained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What makes room on one node. ``milli``: what the movers have of cards. ``places``: to which node each goes, where
-    that is settled."""
+    """Moves that free capacity on one node.
+
+    ``milli``: device capacity of the moved pods. ``places``: target nodes, if they are decided.
+    """
 
     node: str
     groups: tuple[str, ...]
@@ -79,22 +79,22 @@ class Defrag:
         self.price = price
         self._stays = stays or (lambda _: False)
         self.moved = 0
-        """Thousandths of cards that were moved; kept by whoever carries the moves out."""
+        """Thousandths of devices that were moved; updated by the caller that performs the moves."""
         self.running = 0
-        """Thousandths of cards that run; likewise."""
+        """Thousandths of devices that run; likewise."""
         self.claimer = ""
         """The group that may claim; empty: any."""
         self.latest: Moves | None = None
-        """What was proposed for the last claim."""
+        """Proposal for the last request."""
         self.refused: set[str] = set()
         """Nodes on which no moves are proposed."""
         self._engine: Engine | None = None
         self._rings: tuple[int, Rings] | None = None
         """The state of the nodes, and the steps there are in it."""
         self._futile: dict[Needs, tuple[int, int]] = {}
-        """What pods asked for for which there were no moves → in which state of the nodes, for how much."""
+        """Needs without a solution → version of the nodes, and the budget that was tried."""
         self._takers: tuple[int, dict[TaskClass, BoolArray]] = (-1, {})
-        """What stands on the nodes, and which of them would take a class, were they empty."""
+        """Version of the nodes, and the nodes that would fit a class if they were empty."""
 
     def serve(self, engine: Engine) -> None:
         self._engine = engine
@@ -117,7 +117,7 @@ class Defrag:
     # ------------------------------------------------------------------ which moves
 
     def moves_for(self, cls: TaskClass) -> Moves | None:
-        """The cheapest moves that make room for a pod with cards; ``None`` if there are none within the terms."""
+        """The cheapest moves that make room for a pod with devices; ``None`` if there are none within the terms."""
         needs = cls.needs
         asked = request_of(needs)
         if self._engine is None or len(asked) != 1:
@@ -158,7 +158,7 @@ class Defrag:
         return best
 
     def _allowed(self, gain: int) -> int:
-        """How much may be moved for so much, in milli; less than nothing if not even what costs nothing may."""
+        """Return the maximum cost (milli) of moves for a gain; negative if not even free moves are allowed."""
         return min(int(self.price * gain), int(self.part * self.running) - self.moved)
 
     def _taking(self, cls: TaskClass) -> BoolArray:
@@ -175,7 +175,7 @@ class Defrag:
         return found[cls]
 
     def _open_to(self, cls: TaskClass) -> BoolArray:
-        """Those of :meth:`_taking` for which moves may be proposed."""
+        """Return the nodes of :meth:`_taking` for which moves may be proposed."""
         found = self._taking(cls)
         if not self.refused or self._engine is None:
             return found
@@ -204,7 +204,7 @@ class Defrag:
     def _relief(
         self, needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int
     ) -> Moves | None:
-        """The cheapest two pods that give a node what it lacks beside its cards by changing places."""
+        """Return the cheapest exchange of two pods that frees the missing CPU or memory of a node."""
         if self._engine is None or most < 0:
             return None
         tasks = self._engine.state.table.tasks
@@ -275,7 +275,7 @@ def _cost(moves: Moves) -> tuple[int, int]:
 
 
 def hindrance(entry: TaskEntry, budgets: Budgets) -> str:
-    """Why a pod that runs cannot be moved, whoever agreed to it; empty if it can."""
+    """Return the reason against moving a running pod, consent aside; empty if it can move."""
     group = entry.group
     if group is None or group.group is None:
         return FOREIGN
@@ -294,7 +294,7 @@ def hindrance(entry: TaskEntry, budgets: Budgets) -> str:
 
 
 def _nearest(needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray, most: int) -> list[int]:
-    """The nodes on which least has to move, by what is lacking of cards, then of CPU."""
+    """The nodes on which least has to move, by what is lacking of devices, then of CPU."""
     amounts = dict(needs.request)
     usable: BoolArray = milli <= WHOLE
     short = np.where(usable, np.maximum(milli - free.cards, 0), np.iinfo(np.int32).max)
@@ -311,7 +311,7 @@ def _nearest(needs: Needs, need: DeviceNeed, free: FreeCapacity, milli: IntArray
 def _ways(
     there: Sequence[TaskEntry], need: DeviceNeed, free: list[int], asked: list[int], most: int
 ) -> Iterator[tuple[list[int], list[TaskEntry]]]:
-    """Which cards the pod could have, and the parts to be taken off them, cheapest first."""
+    """Yield the devices that the pod could get, with the shares to move off them, cheapest first."""
     on: dict[int, list[TaskEntry]] = {}
     for entry in there:
         if len(entry.devices) == 1:
@@ -336,8 +336,8 @@ def _ways(
 def _several(
     there: Sequence[TaskEntry], need: DeviceNeed, free: list[int], asked: list[int], most: int
 ) -> Iterator[tuple[list[int], list[TaskEntry]]]:
-    """Pods with whole cards, each with fewer than are wanted, that together have what lacks; which cards that gives is
-    seen once they are gone."""
+    """Pods with whole devices, each with fewer than are wanted, that together have what lacks; which devices that gives
+    is seen once they are gone."""
     if need.count < 2 or need.milli != WHOLE:
         return
     lacks = need.count - sum(1 for open_, wanted in zip(free, asked, strict=True) if open_ >= wanted)
@@ -359,7 +359,7 @@ def _enough(entries: Sequence[TaskEntry], lacks: int) -> list[list[TaskEntry]]:
 
 
 def _lightest(entries: Sequence[TaskEntry], cpu: int, memory: int) -> list[TaskEntry]:
-    """Pods that have least of cards and make up for what is lacking of CPU and memory; as few as possible."""
+    """Pods that have least of devices and make up for what is lacking of CPU and memory; as few as possible."""
     found: list[TaskEntry] = []
     left = sorted(entries, key=lambda e: (milli_of(e), asks(e, "cpu"), e.key))
     while (cpu > 0 or memory > 0) and left and len(found) < MOVERS:
@@ -375,7 +375,7 @@ def _lightest(entries: Sequence[TaskEntry], cpu: int, memory: int) -> list[TaskE
 
 
 def _placed(movers: Sequence[TaskEntry], free: FreeCapacity) -> bool:
-    """Whether every mover fits somewhere, one after the other where the gap is smallest."""
+    """Return whether every mover fits somewhere, one after the other where the gap is smallest."""
     for entry in sorted(movers, key=milli_of, reverse=True):
         fits = free.fits(entry)
         if not fits.any():

@@ -1,8 +1,7 @@
-"""A plan of moves for a cluster as it is: nobody is moved.
+"""Plan of moves for the current cluster. Nothing is moved.
 
-Probes stand for pods: first for those that wait, then for the work that usually comes, of the kinds with cards that
-run, the most frequent first. On an engine of its own they take the room there is; those that then come in by moves are
-what the moves gain.
+Probes represent pods: first the pending ones, then typical work, of the device kinds that run, the most frequent
+first. On a separate engine they take the free capacity. The probes that are then admitted by moves are the gain.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
 
 QUEUE = "windlass-defrag-probes"
 KINDS = 12
-"""So many kinds of probes are tried, and each until one finds no room."""
+"""Maximum number of kinds of probes; each is repeated until one does not fit."""
 PROBES = 2000
 REFUSALS = 8
 """On so many nodes moves are tried for one pod of which the engine carries out none, at most."""
@@ -42,13 +41,13 @@ CONFIG = EngineConfig(
     actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
 )
 UNASKED = "unasked"
-"""Why a pod is not moved: its owner has not agreed to it."""
+"""Reason against moving a pod: its owner has not agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodMove:
-    """One pod (``namespace/name``) from a node to another; the same for another card of its own. ``gpus``: what it
-    has of cards."""
+    """One pod (``namespace/name``) from a node to another; the same for another device of its own. ``gpus``: what it
+    has of devices."""
 
     pod: str
     source: str
@@ -58,8 +57,10 @@ class PodMove:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one pod more would get once its moves are made. ``waits``: one that is there and waits
-    (``namespace/name``); empty: one as they usually come."""
+    """Placement that one more pod gets after its moves.
+
+    ``waits``: the pending pod (``namespace/name``); empty: a typical pod.
+    """
 
     node: str
     gpus: float
@@ -99,9 +100,11 @@ def plan(
     everybody: bool = False,
     fixed: Mapping[str, str] | None = None,
 ) -> DefragmentPlan:
-    """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
-    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``fixed``: pods
-    that stay in any case, and why."""
+    """Return the plan of moves for the cluster described by ``deltas``.
+
+    ``part``: maximum part (0 to 1) of the running GPUs to move. ``everybody``: treat all work as movable (annotation
+    ``windlass.dev/movable``). ``fixed``: pods that must stay, with the reason.
+    """
     told, waiting = _settled(deltas, everybody)
     tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
     fixed, unasked = dict(fixed or {}), _unasked(told, tasks)
@@ -162,7 +165,7 @@ def _loaded(told: Sequence[Delta], defrag: Defrag) -> Engine:
 
 
 def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> dict[str, str]:
-    """The pods whose owners have not agreed to a move."""
+    """Return the pods without the consent of their owners to a move."""
     agreed = {
         delta.group.key
         for delta in told
@@ -172,7 +175,7 @@ def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> dict[str, str]
 
 
 def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], dict[Needs, list[str]]]:
-    """Without what waits, since it would take the room that is judged; and which pods with cards of each kind
+    """Without what waits, since it would take the room that is judged; and which pods with devices of each kind
     wait, in the order they came."""
     found: list[Delta] = []
     waiting: list[Task] = []
@@ -192,8 +195,10 @@ def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], dic
 
 
 def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float) -> Decision:
-    """One pod more. Where the engine does not carry the moves out that are proposed for it, since somebody has to be
-    apart from somebody or a budget would be overdrawn, those on other nodes are."""
+    """Submit one more pod.
+
+    If the engine rejects the proposed moves (anti-affinity, or an exhausted budget), those on other nodes are tried.
+    """
     key = f"{QUEUE}/probe-{number}"
     defrag.claimer = key
     defrag.refused.clear()
@@ -210,7 +215,7 @@ def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float
 
 
 def _away(task: Task) -> tuple[Delta, Delta]:
-    """A mover is gone, and its owner has made it anew: it goes where room is kept for it."""
+    """Return the deltas for a moved pod that its owner recreated: it goes to its reserved place."""
     again = altered(task, uid=f"{task.uid}-moved", state=TaskState.PENDING, node="", devices=())
     return TaskRemoved(task.key), TaskUpserted(again)
 

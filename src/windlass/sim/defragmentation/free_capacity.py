@@ -1,4 +1,4 @@
-"""What is free on the nodes of an engine while moves are thought up, and what pods take of it."""
+"""Free capacity of an engine's nodes during the search for moves, and the capacity that pods take."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from windlass.spi.objects import Needs
 
 
 def asks(entry: TaskEntry, resource: str) -> int:
-    """What a pod asks for of a resource, in the engine's units."""
+    """Return the request of a pod for a resource, in the engine's units."""
     return entry.cls.request.get(resource, 0)
 
 
 def milli_of(entry: TaskEntry) -> int:
-    """Thousandths of cards that a pod has; what it asks for where nobody knows which cards those are."""
+    """Return the thousandths of devices that a pod holds; its request if the devices are unknown."""
     return sum(map(held_of, entry.devices)) or asked_for(entry.cls.needs)
 
 
 def held_of(share: DeviceShare) -> int:
-    """Thousandths of its card."""
+    """Thousandths of its device."""
     return share.milli if share.milli >= WHOLE else allocated_devices(share).milli
 
 
 def asked_for(needs: Needs) -> int:
-    """Thousandths of cards that a pod asks for; of cards of which it says only how much memory one each."""
+    """Thousandths of devices that a pod asks for; of devices of which it says only how much memory one each."""
     return sum(need.count * max(need.milli, need.memory_milli, 1) for need in request_of(needs))
 
 
 def asked_on(needs: Needs, view: TableView, node: str = "") -> int:
-    """The same of the cards that there are, the least that it comes to: on a node, or on any."""
+    """The same of the devices that there are, the least that it comes to: on a node, or on any."""
     asked = request_of(needs)
     if not any(need.memory_mib or need.profile for need in asked):
         return asked_for(needs)
@@ -59,21 +59,24 @@ class MoveStep(NamedTuple):
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """What is free now, nodes (× slots)."""
+    """Current free capacity, nodes (× slots)."""
 
     cpu: IntArray
     memory: IntArray
     cards: IntArray
     kinds: DeviceView
     takes: Callable[[TaskEntry], BoolArray]
-    """The nodes that would take a pod, were they empty and had they its kind of cards."""
+    """The nodes that would take a pod, were they empty and had they its kind of devices."""
     asked: dict[int, IntArray] = field(default_factory=dict)
-    """Number of a class → what it takes of each card."""
+    """Number of a class → what it takes of each device."""
     open: dict[int, BoolArray] = field(default_factory=dict)
     """Number of a class → the nodes that would take one of it as they are."""
 
     def milli(self, entry: TaskEntry) -> IntArray | None:
-        """What the pod takes of each card, :data:`BARRED` where it may not be; ``None``: it asks for none."""
+        """Return the capacity the pod takes of each device; :data:`BARRED` where it is not allowed.
+
+        Returns ``None`` for a pod without devices.
+        """
         asked = request_of(entry.cls.needs)
         if not asked:
             return None
@@ -97,7 +100,7 @@ class FreeCapacity:
         return self.takes(entry) if milli is None else (milli <= WHOLE).sum(axis=1) > 0
 
     def hopeful(self, entry: TaskEntry, row: int) -> bool:
-        """Whether the pod, which is on that node, could find a place: elsewhere, or on another card."""
+        """Return whether the pod, which is on that node, could find a place: elsewhere, or on another device."""
         number = entry.cls.number
         if number not in self.open:
             self.open[number] = self.fits(entry)
@@ -125,7 +128,7 @@ class FreeCapacity:
             for share in entry.devices:
                 left = found.cards[row, share.index] + held_of(share)
                 found.cards[row, share.index] = min(WHOLE, left)
-            if not entry.devices:  # nobody knows which whole cards it has: any that nothing is left of
+            if not entry.devices:  # its whole devices are unknown: take any devices without free capacity
                 taken = np.flatnonzero(self.kinds.exists[row] & (found.cards[row] <= 0))
                 found.cards[row, taken[: milli_of(entry) // WHOLE]] = WHOLE
         return found

@@ -1,8 +1,8 @@
-"""Two pods with equal parts of cards that change places, so that a card with room can be used.
+"""Exchange of two pods with equal device shares, so that a device with free capacity becomes usable.
 
-Beside that card CPU or memory lacks. ``x``, a pod on the same node, goes to the place of ``y`` on another node, which
-has as much of cards and less of what lacks; ``y`` comes to where ``x`` was. Both are moved; pods without cards cost
-nothing.
+CPU or memory is missing next to that device. ``x``, a pod on the same node, moves to the place of ``y`` on another
+node. ``y`` has an equal device share and uses less of the missing resource; it moves to the place of ``x``. Both are
+moved; pods without devices cost nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from windlass.spi.objects import Needs
 ROWS = 24
 """On so many nodes, those that lack least, it is tried."""
 Shape = tuple[int, int, int]
-"""How many cards, and how much of each: in milli, and MiB of its memory."""
+"""Number of devices, and the share of each: milli, and MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRequest:
-    """``most``: so much may be moved, in milli. ``movable``: who may be."""
+    """Request for an exchange. ``most``: maximum cost in milli. ``movable``: test for movable pods."""
 
     most: int
     movable: Callable[[TaskEntry], bool]
@@ -43,7 +43,7 @@ class _Alike:
     rows: IntArray
 
     def taking(self, entry: TaskEntry, row: int, free: FreeCapacity) -> TaskEntry | None:
-        """One of them whose node, without it, takes the pod that is on ``row`` now."""
+        """Return a candidate such that its node, without it, fits the pod that is now on ``row``."""
         cpu, memory = asks(entry, "cpu") - self.cpu, asks(entry, "memory") - self.memory
         fits = (self.rows != row) & (free.cpu[self.rows] >= cpu) & (free.memory[self.rows] >= memory)
         fits &= free.possible(entry)[self.rows]
@@ -61,8 +61,11 @@ def relief(
     tasks: Sequence[Mapping[str, TaskEntry]],
     terms: ExchangeRequest,
 ) -> Sequence[TaskEntry]:
-    """The two pods that cost least and whose exchange makes room for a pod; empty if none does. The first is on the
-    node that the pod then fits on. ``milli``: what the pod takes of each card, nodes × slots. ``tasks``: by node."""
+    """Return the cheapest pair of pods such that their exchange frees capacity for a pod; empty if none does.
+
+    The first is on the node that the pod then fits on. ``milli``: share that the pod takes of each device, nodes ×
+    slots. ``tasks``: by node.
+    """
     amounts = dict(needs.request)
     short_cpu = np.maximum(amounts.get("cpu", 0) - free.cpu, 0)
     short_memory = np.maximum(amounts.get("memory", 0) - free.memory, 0)

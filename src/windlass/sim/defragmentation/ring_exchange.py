@@ -1,12 +1,12 @@
-"""Pods that change places in a ring, so that gaps which nobody fits into become one that another pod fits into.
+"""Cyclic exchange of pods that merges unusable gaps on devices into one that another pod fits into.
 
-``x`` has a part of a card with a gap. It goes to the place of a smaller part ``y`` beside which there is a gap for the
-difference; ``y`` goes to the place of a still smaller one, and so on; the last comes to where ``x`` was, or goes to a
-gap of its own. The gap beside ``x`` has grown by the difference of the first and the last; all of them are moved. The
-same may be done for a second part of that card.
+``x`` holds a share of a device with a gap. It moves to the place of a smaller share ``y``, which has a gap for the
+difference on its device. ``y`` moves to the place of a still smaller share, and so on. The last pod moves to the old
+place of ``x``, or to a gap of its own. The gap on the first device grows by the difference of the first and the last
+share. All pods of the ring are moved. The same can be repeated for a second share of that device.
 
-Pods of one class are alike: steps are looked for between classes, a step to the host (a pod and its card) that it
-leaves least beside. Where a host would have to serve twice the next best ring is taken.
+Pods of one class are equal, so steps are searched between classes. A step goes to the host (a pod and its device) with
+the smallest remaining gap. If a host would be used twice, the next best ring is taken.
 """
 
 from __future__ import annotations
@@ -23,24 +23,27 @@ from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
 STEPS = 3
-"""So many pods of other cards are moved for one of the card, at most."""
+"""Maximum number of pods moved on other devices for one pod of the device."""
 TRIES = 16
-"""So many rings are looked at whether a host serves twice."""
+"""Maximum number of rings checked for a host that is used twice."""
 PAIRS = 64
-"""On so many cards two rings are tried, those where they would leave most."""
+"""On so many devices two rings are tried, those where they would leave most."""
 FAR = 1e18
 NOWHERE = -1
-"""The row of a pod whose place is not settled yet."""
+"""Row of a pod without a decided place."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Hosts:
-    """Pods with a part of one card, by class. Arrays over them: ``number`` of the class among :attr:`firsts`, ``here``
-    what it takes of its card, ``gap`` what is free beside it."""
+    """Pods with a share of one device, by class.
+
+    Arrays over them: ``number`` of the class among :attr:`firsts`, ``here``: share it takes of its device, ``gap``:
+    free capacity of its device.
+    """
 
     entries: Sequence[TaskEntry]
     firsts: Sequence[int]
-    """Where each class begins, one more at the end."""
+    """Start index of each class, with one more entry at the end."""
     number: IntArray
     row: IntArray
     slot: IntArray
@@ -75,9 +78,9 @@ class Rings:
         self._cpu = np.array([asks(e, "cpu") for e in kinds] + [0], dtype=np.int64)
         self._memory = np.array([asks(e, "memory") for e in kinds] + [0], dtype=np.int64)
         self._taken = np.zeros((number + 1, len(hosts.entries)), dtype=np.int64)
-        """What a pod of a class would take of a host's card; nothing in the last row: nobody."""
+        """Share that a pod of a class would take of a host's device; 0 in the last row, which stands for no pod."""
         self._step = np.full((number + 1, number + 1), FAR)
-        """What a pod of the class in whose place one of the other comes has of cards: the cost of a step."""
+        """Cost of a step: device share of the displaced class."""
         self._at = np.full((number + 1, number + 1), -1, dtype=np.int64)
         """By which host."""
         free = self._free
@@ -102,8 +105,8 @@ class Rings:
         self._cost, self._via = _chained(self._step)
 
     def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[MoveStep]:
-        """The pods that move so that one with one card finds room, at most ``most`` milli of them; in the order in
-        which they go, those of its card first. Empty if there are none. ``milli``: what the pod takes of each card,
+        """The pods that move so that one with one device finds room, at most ``most`` milli of them; in the order in
+        which they go, those of its device first. Empty if there are none. ``milli``: what the pod takes of each device,
         nodes × slots."""
         hosts = self._hosts
         if hosts is None:
@@ -137,7 +140,7 @@ class Rings:
     def _doubles(
         self, hosts: _Hosts, short: tuple[IntArray, IntArray, IntArray], usable: BoolArray, most: int
     ) -> Iterator[Sequence[MoveStep]]:
-        """Two rings for two parts of one card."""
+        """Two rings for two parts of one device."""
         lack, cpu, memory = short
         reach = np.where(self._cost < FAR, self._size[:-1, None] - self._size[None, :], 0).max(axis=1)
         on: dict[tuple[int, int], list[int]] = {}
@@ -180,7 +183,7 @@ class Rings:
             yield best
 
     def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[MoveStep]:
-        """The pods of these rings and where each goes; empty if a card serves twice, or somebody finds no gap."""
+        """Return the moves of these rings; empty if a device is used twice, or a pod finds no gap."""
         hosts = self._hosts
         if hosts is None:
             return ()
@@ -207,8 +210,11 @@ class Rings:
         return self._housed([*firsts, *later], cards) if len(cards) == len(served) else ()
 
     def _housed(self, steps: Sequence[MoveStep], served: set[tuple[int, int]]) -> Sequence[MoveStep]:
-        """The same, with the node of each that goes to a gap of its own: where the gap is smallest, of the cards that
-        serve nobody else. Empty if one finds none."""
+        """Return the moves with a node for each pod that goes to a gap of its own.
+
+        The smallest gap on a device that is not used by the rings is taken. Returns an empty result if a pod finds
+        none.
+        """
         free, found = self._free, list(steps)
         cards, cpu, memory = free.cards.copy(), free.cpu.copy(), free.memory.copy()
         for row, slot in served:

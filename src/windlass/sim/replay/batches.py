@@ -9,9 +9,11 @@ from windlass.sim.jobs import TraceJob, in_order
 
 
 def batches(jobs: Sequence[TraceJob], seconds: float) -> list[TraceJob]:
-    """Requests that are alike but for whose they are and how long they run, in the order they came, as jobs of about
-    ``seconds``: a batch is full as soon as it lasts that long. It comes with the last of its requests, and has its
-    first one's name. Jobs that name no model stay as they are. The work stays the same."""
+    """Merge requests that differ only in user and duration into jobs of about ``seconds``, in order of arrival.
+
+    A batch is full once it lasts that long. It arrives with its last request and has the name of its first. Jobs
+    without a model stay unchanged. The total work stays the same.
+    """
     done: list[TraceJob] = []
     open_: dict[TraceJob, TraceJob] = {}
     for job in in_order(jobs):
@@ -32,7 +34,7 @@ def batches(jobs: Sequence[TraceJob], seconds: float) -> list[TraceJob]:
 
 
 def _one(begun: TraceJob, job: TraceJob) -> TraceJob:
-    """The batch with one request more; of what owners say nobody knows the sum where one of them says nothing."""
+    """Return the batch with one more request. A stated value is unknown if one of the requests lacks it."""
     said = (begun.requested_seconds, job.requested_seconds)
     return replace(
         begun,

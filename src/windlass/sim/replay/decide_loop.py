@@ -1,8 +1,8 @@
-"""How an engine decides at one moment of a virtual clock: what it is told meanwhile, and until when it is asked.
+"""Decision loop of an engine at one time of a virtual clock: order of cycles and deltas.
 
-Where groups claim room from others the engine is told of what it decided as it is live: it goes on deciding as long as
-it wants to; then it hears of its binds, as only who is known to be bound may be asked to go; and of those that it asked
-to go, who take their time, when it wants nothing more. Where time is shared alone it hears of all that it decided.
+With preemption or reclaim, the engine receives the results of its decisions as on a cluster. It runs cycles while it
+requests them. Then it receives its binds, because only bound pods can be evicted. Evicted pods, which take time to
+terminate, follow once it requests no further cycle. With time-sharing alone, it receives all results at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from windlass.engine.deltas import Delta
 from windlass.engine.engine import Engine
 
 ROUNDS = 1000
-"""So many cycles may one moment take: more would never end."""
+"""Maximum number of cycles at one time, as protection against an endless loop."""
 
 
 class Endless(RuntimeError):

@@ -22,15 +22,17 @@ RUN_TIMES = (ORACLE, USER, LEARNED)
 
 
 def traits_of(job: TraceJob, key: str) -> Traits:
-    """What is known of a job before it runs; its size counts GPUs. ``key``: one name of its own."""
+    """Return the traits of a job before it runs; its size is in GPUs. ``key``: a unique name."""
     asked = (job.cpu_milli, job.memory_bytes, job.gpu_milli % WHOLE)
     shape = " ".join(map(str, asked)) if any(asked) else ""
     return Traits(job.user, job.queue, job.name, max(job.gpus, 1), job.requested_seconds, key, shape)
 
 
 class ReplayEstimates:
-    """What a replay's policy is told of run times. ``kind``: one of :data:`RUN_TIMES`, raises ``ValueError`` for
-    another; ``keys``: the engine's names of ``jobs``."""
+    """Run-time estimates for the policy of a replay.
+
+    ``kind``: one of :data:`RUN_TIMES`, otherwise raises ``ValueError``; ``keys``: the engine's names of ``jobs``.
+    """
 
     def __init__(self, kind: str, keys: Sequence[str], jobs: Sequence[TraceJob]) -> None:
         self._model = _model(kind, keys, jobs)

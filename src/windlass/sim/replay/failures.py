@@ -31,7 +31,7 @@ class NodeFailures:
 
 
 class Breakdowns:
-    """When nodes fail, and for how long they are away."""
+    """Failure times of nodes, and the durations of their outages."""
 
     def __init__(self, failures: NodeFailures, random: Random) -> None:
         self._failures = failures
@@ -47,7 +47,7 @@ class Breakdowns:
         return names if failures.mean_seconds > 0 else [name for name in names if name in self._bad]
 
     def next(self, node: str, now: float) -> float:
-        """When a node that is up at ``now`` fails next."""
+        """Return the next failure time of a node that is up at ``now``."""
         failures = self._failures
         mean = failures.bad_mean_seconds if node in self._bad else failures.mean_seconds
         return now + self._random.expovariate(1.0 / mean)

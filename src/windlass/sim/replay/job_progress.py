@@ -1,4 +1,4 @@
-"""How the work of one job goes on: at which speed, what a restart costs, what a stop loses."""
+"""Progress of one job: speed, cost of a restart, work lost by a stop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from windlass.sim.replay.outcome import EndedJob
 from windlass.spi.objects import Group, Task
 
 EXACT = 1e-6
-"""Seconds: who is stopped at the moment of a checkpoint has saved his work."""
+"""Tolerance in seconds: a job that is stopped at the time of a checkpoint has saved its work."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartCost:
-    """What a start after a stop takes before work goes on, in seconds, of jobs that say nothing of it: of one GPU, of
-    up to eight, of more."""
+    """Default restart time in seconds until work resumes, for jobs of one GPU, of up to eight, and of more."""
 
     one: float = 0.0
     few: float = 0.0
@@ -27,7 +26,7 @@ class RestartCost:
 
     @staticmethod
     def parse(text: str) -> RestartCost:
-        """Of ``7/30/60``, or one number for all. Raises ``ValueError``."""
+        """Parse ``7/30/60``, or one number for all. Raises ``ValueError``."""
         try:
             numbers = [float(part) for part in text.split("/")]
         except ValueError:
@@ -50,11 +49,13 @@ class RestartCost:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How jobs run. ``restart``: see :class:`RestartCost`. ``checkpoint_seconds``: after how much work a job that
-    says nothing of it saves what it has done; 0: all the time; ``None``: never, a stop costs all. ``speeds``: card
-    model → how fast work goes on it, 1 where nothing is said; a job goes as fast as its slowest card.
-    ``spread_slowdown``: how much longer a job takes on more nodes than it needs (1: not at all).
-    ``model_load_seconds``: what it takes to load the AI model that a job names, where the card had another one."""
+    """Parameters of job execution.
+
+    ``restart``: see :class:`RestartCost`. ``checkpoint_seconds``: default interval of work between checkpoints; 0:
+    continuous; ``None``: never, so that a stop loses all work. ``speeds``: device model → speed, default 1; a job runs
+    at the speed of its slowest device. ``spread_slowdown``: factor on the duration of a job on more nodes than it
+    needs. ``model_load_seconds``: time to load the AI model of a job if the device holds another one.
+    """
 
     restart: RestartCost = field(default_factory=RestartCost)
     checkpoint_seconds: float | None = 0.0
@@ -118,9 +119,9 @@ class JobRun:
         self.group: Group | None = None
         self.pods: dict[str, JobPod] = {}
         self.bound = 0
-        """How many of its pods have a place."""
+        """Number of bound pods."""
         self.came = 0.0
-        """When its pods were made."""
+        """Creation time of its pods."""
         self.least = 0
         """With how many it runs."""
         self.left = job.duration_seconds
@@ -137,19 +138,19 @@ class JobRun:
         """Seconds of work that it had saved when a node took it last."""
         self.vain = 0
         self.given_up = False
-        """Whether its owner gave it up: it never comes again."""
+        """True if its owner gave it up: it never comes again."""
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its pods, one for each pod that has one."""
         return tuple([pod.node for pod in self.pods.values() if pod.node])
 
     def sizes(self) -> tuple[int, ...]:
-        """The cards of each of those pods; none where all have as many."""
+        """The devices of each of those pods; none where all have as many."""
         sizes = [pod.gpus for pod in self.pods.values() if pod.node]
         return tuple(sizes) if len(set(sizes)) > 1 else ()
 
     def milli(self) -> int:
-        """Thousandths of cards that it holds."""
+        """Thousandths of devices that it holds."""
         job = self.job
         held = job.gpus
         if self.bound < len(self.pods):
@@ -157,7 +158,7 @@ class JobRun:
         return held * job.gpu_milli
 
     def gpus(self) -> float:
-        """The cards that it holds, parts as such."""
+        """The devices that it holds, parts as such."""
         return self.milli() / WHOLE
 
     # ------------------------------------------------------------------ work
@@ -233,10 +234,10 @@ class JobRun:
 
 
 class Speeds:
-    """How fast a job goes where it is."""
+    """Speed of a job on its current nodes."""
 
     def __init__(self, effort: Effort, models: Mapping[str, str], cards: Mapping[str, int]) -> None:
-        """``models``: node → the model of its cards; ``cards``: node → how many there are."""
+        """``models``: node → model of its devices; `cards`: node → number of devices."""
         self._slowdown = effort.spread_slowdown
         self._of_node = {name: effort.speeds.get(model, 1.0) for name, model in models.items()}
         self._of_model = {model: effort.speeds.get(model, 1.0) for model in models.values()}
@@ -244,7 +245,7 @@ class Speeds:
         self._largest = max(cards.values(), default=0)
 
     def rate(self, run: JobRun) -> float:
-        """Seconds of work per second: its slowest card's speed, less what spreading costs, in proportion to how
+        """Seconds of work per second: its slowest device's speed, less what spreading costs, in proportion to how
         many of its pods run."""
         part = run.bound / len(run.pods) if run.least < len(run.pods) else 1.0
         if self._plain:
@@ -268,5 +269,5 @@ class Speeds:
         return rate / self._slowdown if len(run.pods) > self._needed(run.job.gpus) else rate
 
     def _needed(self, held: int) -> int:
-        """On how many nodes so many cards are at the least."""
+        """On how many nodes so many devices are at the least."""
         return -(-held // self._largest) if held and self._largest else 1

@@ -9,7 +9,7 @@
   what the cluster has in that time; GPUs held by gangs in part do not run.
   ``None`` where that is no time at all.
 * ``fragmented_percent``: GPUs of nodes that are there, idle while at least one job waits, over the same time.
-* ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a card
+* ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a device
   loaded another AI model.
 * ``makespan_seconds``: from the first submission to the last end. Times of no job at all are ``None``.
 * ``fairness_jain``: Jain's index (Σx)²/(n·Σx²) over queues; x is a queue's GPU time by duration as part of its
@@ -35,8 +35,10 @@ SHORT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The figures of one replay under their names in documents; see the module. ``left``: who never ended, where that
-    was asked for."""
+    """Metrics of one replay under their names in documents; see the module.
+
+    ``left``: unfinished jobs, if requested.
+    """
 
     policy: str
     figures: dict[str, Any]
@@ -44,13 +46,13 @@ class Metrics:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The figures, and who never ended, if anybody."""
+        """Return the metrics, and the unfinished jobs if there are any."""
         never = {"never_ended": [asdict(one) for one in self.left]} if self.left else {}
         return {**self.figures, **never}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Of values in ascending order; 0 of none."""
+    """Return the percentile of ascending values; 0 for an empty list."""
     if not ordered:
         return 0.0
     return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
@@ -111,18 +113,20 @@ def completion_seconds(ended: EndedJob) -> float:
 
 
 def queue_seconds(ended: EndedJob) -> float:
-    """What its completion takes longer than its duration."""
+    """Return completion time minus duration, in seconds."""
     return completion_seconds(ended) - ended.job.duration_seconds
 
 
 def slowdown(ended: EndedJob) -> float:
-    """How many times as long as undisturbed it takes; see ``bounded_slowdown``. Raises ``ValueError`` for a job that
-    has not ended."""
+    """Return completion time divided by undisturbed duration; see ``bounded_slowdown``.
+
+    Raises ``ValueError`` for an unfinished job.
+    """
     return max(1.0, completion_seconds(ended) / max(ended.job.duration_seconds, SHORT_SECONDS))
 
 
 def fairness(done: Sequence[EndedJob]) -> float | None:
-    """Jain's index over queues; ``None`` of fewer than two, which nobody can be unfair to."""
+    """Return Jain's index over queues; ``None`` for fewer than two."""
     sums: dict[str, list[float]] = {}
     for ended in done:
         job = ended.job

@@ -1,8 +1,8 @@
-"""Which AI model lies in the memory of which card, and what it takes to load another one.
+"""AI models in the memory of devices, and the time to load another one.
 
-A card keeps the model of its last job until one of another model comes. A job takes, on each of its nodes, cards
+A device keeps the model of its last job until one of another model comes. A job takes, on each of its nodes, devices
 that have its model before others, and of those the ones that have been idle longest. A job that names no model, or
-has parts of cards, loads nothing and leaves cards as they are.
+has parts of devices, loads nothing and leaves devices as they are.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from windlass.sim.replay.job_progress import JobPod, JobRun
 
 
 class ModelLoads:
-    """``cards``: node → how many there are. ``seconds``: what it takes to load a model; cards load side by side."""
+    """Loaded models. `cards`: node → number of devices. ``seconds``: time to load a model; devices load in parallel."""
 
     def __init__(self, cards: Mapping[str, int], seconds: float) -> None:
         self._seconds = seconds
         self._idle: dict[str, list[str]] = {name: [""] * count for name, count in cards.items()}
-        """Node → the models on its idle cards, the longest idle first."""
+        """Node → the models on its idle devices, the longest idle first."""
         self._taken: dict[int, dict[str, int]] = {}
         """Job → what it took on each node."""
         self.count = 0
-        """Loads so far, one per card."""
+        """Loads so far, one per device."""
 
     def begin(self, run: JobRun) -> float:
-        """A job starts where it is; the seconds until its model is on all of its cards."""
+        """A job starts where it is; the seconds until its model is on all of its devices."""
         return max([self.join(pod) for pod in run.pods.values() if pod.node], default=0.0)
 
     def join(self, pod: JobPod) -> float:
-        """A pod begins to run where it is; the seconds until its job's model is on its cards."""
+        """A pod begins to run where it is; the seconds until its job's model is on its devices."""
         job, node = pod.run.job, pod.node
         if not self._seconds or not job.model or job.gpu_milli < WHOLE:
             return 0.0
@@ -51,6 +51,6 @@ class ModelLoads:
             self._idle[pod.node] += [pod.run.job.model] * pod.gpus
 
     def end(self, run: JobRun) -> None:
-        """A job gives back the cards that it has."""
+        """A job gives back the devices that it has."""
         for node, count in self._taken.pop(run.index, {}).items():
             self._idle[node] += [run.job.model] * count

@@ -1,4 +1,4 @@
-"""What a replay leaves behind: one record per job, who ran where and when, and the cluster over time."""
+"""Outcome of a replay: one record per job, placements over time, and the cluster over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.sim.jobs import TraceJob
 
 class JobSpan(NamedTuple):
     """A job on its nodes, one for each pod, from ``start`` to ``end`` (seconds). ``held``: it holds ``gpus`` without
-    running, as a gang in part does. ``sizes``: the cards of each pod; none where all have as many."""
+    running, as a gang in part does. ``sizes``: the devices of each pod; none where all have as many."""
 
     job: int
     start: float
@@ -22,7 +22,7 @@ class JobSpan(NamedTuple):
     sizes: tuple[int, ...] = ()
 
     def by_node(self) -> dict[str, float]:
-        """The GPUs that it has on each node, parts of cards as such."""
+        """The GPUs that it has on each node, parts of devices as such."""
         sizes = self.sizes or (1,) * len(self.nodes)
         scale = self.gpus / max(sum(sizes), 1)
         found: dict[str, float] = {}
@@ -32,7 +32,7 @@ class JobSpan(NamedTuple):
 
 
 class ClusterMoment(NamedTuple):
-    """The cluster from ``time`` on: GPUs in use (parts of cards count as such), jobs that wait, GPUs that they wait
+    """The cluster from ``time`` on: GPUs in use (parts of devices count as such), jobs that wait, GPUs that they wait
     for, and GPUs of nodes that are away."""
 
     time: float
@@ -47,7 +47,7 @@ class EndedJob:
     """One job. Times in seconds of the trace; ``None``: that never happened.
 
     ``preemptions``: how often it was stopped for others; ``failures``: how often its nodes failed;
-    ``failed_starts``: how often a part of it held GPUs in vain. ``lost_gpu_seconds``: work done twice, and the
+    ``failed_starts``: how often a part of it held GPUs without starting. ``lost_gpu_seconds``: work done twice, and the
     time that restarts took.
     """
 

@@ -1,9 +1,9 @@
-"""How the nodes ranked for the pods of one job of a replay whenever pods of it were placed, score by score.
+"""Node scores for the pods of one job of a replay at each of its placements, score by score.
 
-The engine is watched from outside: while the job waits its table of scores is taken before every decision, and kept
-if pods of it are bound by that. So it is the cluster as the decision found it; what was bound before the job in the
-same decision is not in it, and a node on which others made room for it counts as one that does not fit. Nothing is
-decided otherwise, and who is not watched costs nothing.
+The engine is observed from outside: while the job is pending, its score table is computed before every decision, and
+kept if the decision binds pods of the job. It shows the cluster before the decision. Earlier binds of the same
+decision are not included, and a node where evictions free the capacity counts as unfit. Decisions do not change, and
+other jobs cost nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Placement:
 
 
 class Witness:
-    """Of every job with this id, under every policy that is watched."""
+    """Observer of every job with this id, under every observed policy."""
 
     def __init__(self, job: str) -> None:
         self._job = job

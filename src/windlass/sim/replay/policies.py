@@ -40,10 +40,12 @@ from windlass.spi.timeshare import TimeSharing
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a policy may know beforehand: an oracle looks at ``jobs``. ``keys``: the engine's name of each job,
-    in the same order. ``checkpoint_seconds``: see :class:`~windlass.sim.replay.job_progress.Effort`; ``queues``:
-    whether jobs stand in the queues of the trace; ``trial``: whether it is only to be seen if somebody starts, so that
-    nobody watches."""
+    """Input of a policy: an oracle reads ``jobs``.
+
+    ``keys``: the engine's name of each job, in the same order. ``checkpoint_seconds``: see
+    :class:`~windlass.sim.replay.job_progress.Effort`; ``queues``: True if jobs use the queues of the trace; ``trial``:
+    True if the replay only tests whether any job starts, without observers.
+    """
 
     jobs: Sequence[TraceJob]
     keys: Sequence[str]
@@ -76,12 +78,14 @@ def _nothing_learned(key: str, job: TraceJob, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplayEngine:
-    """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``dialect``: whose rules queues, groups
-    and pods follow. ``confirms``: the engine is told when pods run, for policies that look at that.
-    ``exact``: the engine is told when a job will have ended, as soon as it runs, and what it takes when it comes again.
-    ``dress``: what else the policy says of a job's group as it comes (a run time, an annotation); ``ended`` is told
-    which job has ended (its key among ``PolicyContext.keys`` before it), and how many seconds it would have run without
-    a stop."""
+    """Engine, and the form in which it receives jobs.
+
+    ``singly``: ``None`` for gangs. ``dialect``: queue API of queues, groups and pods. ``confirms``: the engine
+    receives the start of pods, for policies that use it. ``exact``: the engine receives the end time of a job once it
+    runs, and its remaining time when it returns. ``dress``: adds the policy's facts to the group of an arriving job (a
+    run time, an annotation). ``ended``: called with an ended job (after its key in ``PolicyContext.keys``) and its run
+    time in seconds without stops.
+    """
 
     engine: Engine
     singly: Singly | None = None
@@ -94,9 +98,12 @@ class ReplayEngine:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPolicy:
-    """``timed``: how it is made to go by other run times than those that nobody knows in life, by their kind
-    (:data:`~windlass.sim.replay.estimates.RUN_TIMES`); ``None`` where it goes by none. ``shares``: whether jobs that
-    opted in share time. ``pod_gpus``: the most GPUs of one pod, whatever is asked for; 0: as is asked for."""
+    """Policy of a replay.
+
+    ``timed``: builds the policy for another kind of run times than exact ones
+    (:data:`~windlass.sim.replay.estimates.RUN_TIMES`); ``None`` if it uses none. ``shares``: True if jobs that opted
+    in share time. ``pod_gpus``: maximum GPUs of one pod; 0: as requested.
+    """
 
     name: str
     summary: str
@@ -107,7 +114,7 @@ class ReplayPolicy:
 
     @property
     def oracle(self) -> bool:
-        """Whether it knows run times that nobody knows in life."""
+        """True if it knows the exact run times, which no real scheduler does."""
         return self.timed is not None
 
     def by(self, run_times: str) -> ReplayPolicy:
@@ -117,7 +124,7 @@ class ReplayPolicy:
         return replace(self, name=f"{self.name} ({run_times})", make=partial(self.timed, run_times))
 
     def unshared(self) -> ReplayPolicy:
-        """The same where nobody opted in to time-sharing."""
+        """Policy for a trace without time-sharing."""
         return replace(
             self,
             name=f"{self.name} (unshared)",
@@ -127,7 +134,7 @@ class ReplayPolicy:
 
 
 QUIET = EngineConfig(actions=("allocate",), backfill="none", reports=False)
-"""Nobody reads why jobs wait while a month of them is played."""
+"""Configuration without explanations, which a replay of a month does not read."""
 
 
 def _packed(*more: object, backfill: str = "none") -> Engine:
@@ -142,7 +149,7 @@ def _spread() -> Engine:
 
 
 class Shortest:
-    """Whoever is expected to run shortest goes first; of whom nothing is known, last."""
+    """Order by expected run time, shortest first; unknown run times last."""
 
     name = "shortest"
 
@@ -240,8 +247,11 @@ def _engine_of(config: SchedulerConfig, dialect: Dialect) -> ReplayEngine:
 def as_configured(
     name: str, summary: str, config: SchedulerConfig, *, learned: bool = True, shares: bool = True
 ) -> ReplayPolicy:
-    """What a cluster with this scheduler configuration does. It goes by the run times that owners state and, where
-    they are ``learned``, by those of earlier runs; ``shares``: whether it has jobs that opted in share time."""
+    """Return the policy of a cluster with this scheduler configuration.
+
+    It uses the run times that owners state and, if ``learned``, those of earlier runs. ``shares``: True if jobs that
+    opted in share time.
+    """
 
     def make(setting: PolicyContext) -> ReplayEngine:
         known, consent = ReplayEstimates(USER, setting.keys, setting.jobs), _opting_in(setting)

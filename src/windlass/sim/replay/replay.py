@@ -43,8 +43,9 @@ from windlass.sim.replay.termination import Termination
 from windlass.spi.objects import Node, Queue
 
 STEADY, EVERY = 1000, 8
-"""After so many starts in vain the pauses of a job double with every eight more, and vary by chance: jobs in part
-could else be in one another's way for ever."""
+"""Number of failed starts after which the pauses of a job double, and of further ones per doubling.
+
+The pauses vary randomly. Otherwise partly started jobs could block one another for ever."""
 LAST = 1500
 """After so many its owner gives it up."""
 VAIN = 100
@@ -56,10 +57,12 @@ DAY = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
-    ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``queues``: jobs stand
-    in the queues of the trace, of equal weight unless ``terms`` says of one what it has; else all in one.
-    ``timeline``: whether the outcome has ``moments``. ``trial``: it is only to be seen whether somebody starts.
+    """Options of a replay.
+
+    ``effort``: parameters of execution. ``pod_gpus``: maximum GPUs of one pod (0: those of the largest node).
+    ``time_share``: default consent of jobs to time-sharing. ``queues``: jobs use the queues of the trace, with equal
+    weights unless ``terms`` states others; otherwise one queue. ``timeline``: True if the outcome has ``moments``.
+    ``trial``: only test whether any job starts.
     """
 
     effort: Effort = field(default_factory=Effort)
@@ -126,7 +129,7 @@ class Replay:
         self._pods: dict[str, JobPod] = {}
         self._used_milli = 0
         self._down = 0.0
-        """Cards of nodes that are away."""
+        """Devices of nodes that are away."""
         self._cards = cards
         self._waiting_jobs = 0
         self._waiting_milli = 0
@@ -134,7 +137,7 @@ class Replay:
         self._coming = len(self.runs)
         """Jobs that are still to arrive, or to come again."""
         self._wake: float | None = None
-        """When the engine wants to be asked again."""
+        """Time of the next cycle that the engine requested."""
         self._happenings: dict[int, Callable[[Any, float], None]] = {
             EventKind.END: self._ends,
             EventKind.REPAIR: self._repaired,
@@ -175,14 +178,14 @@ class Replay:
         return self.outcome
 
     def starts(self) -> bool:
-        """Whether somebody ever gets a place; it is played until then."""
+        """Return whether any job is ever bound; the replay stops there."""
         while not (self.outcome.decisions or self._over()):
             if not self._step():
                 break
         return self.outcome.decisions > 0
 
     def _step(self) -> bool:
-        """What happens at the next moment, and what is decided then; ``False``: nothing ever happens again."""
+        """Process the next event and decide; return ``False`` if no event is left."""
         wake, agenda = self._wake, self.agenda
         moment = agenda.moment()
         if moment is None or (wake is not None and wake < moment):
@@ -206,24 +209,24 @@ class Replay:
         self.outcome.moments.append(ClusterMoment(now, used, self._waiting_jobs, waiting, self._down))
 
     def _over(self) -> bool:
-        """Whether nothing more comes of it, whatever happens to nodes. Work without cards holds none."""
+        """Return whether nothing more comes of it, whatever happens to nodes. Work without devices holds none."""
         standstill = self._standstill
         return standstill.lasts and not any(pod.node for pod in self._pods.values()) and standstill.for_ever()
 
     def _would_start(self) -> bool:
-        """Whether somebody of those that wait got a place if no node were away."""
+        """Return whether any pending job would be bound if all nodes were up."""
         now = self.agenda.now
         waiting = [replace(run.job, submit_seconds=now) for run in self.waiting()]
         options = replace(self.options, failures=NodeFailures(), timeline=False, trial=True)
         return Replay(waiting, list(self._nodes.values()), self._policy, options).starts()
 
     def bring_back(self) -> None:
-        """Once it is over: all nodes are there again, so that it can be asked who waits nevertheless, and why."""
+        """Bring all nodes up at the end, so that the remaining pending jobs can be explained."""
         self.made.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         self.made.engine.cycle(self.agenda.now)
 
     def waiting(self) -> list[JobRun]:
-        """Who has come, has not ended, and is not given up."""
+        """Return the jobs that have arrived, have not ended and are not given up."""
         return [run for run in self.runs if run.pods and not run.given_up]
 
     # ------------------------------------------------------------------ jobs come and go
@@ -275,7 +278,7 @@ class Replay:
                 self._deltas.append(GroupRemoved(pod.task.group))
 
     def _gives_up(self, what: tuple[JobRun, int], now: float) -> None:
-        """A job of which a part waited in vain holds nothing any more, and comes again later."""
+        """Release a partly started job, which returns later."""
         run, tries = what
         singly = self.made.singly
         if singly is None or run.tries != tries or not 0 < run.bound < run.least:
@@ -303,7 +306,7 @@ class Replay:
         self._enter(run, now)
 
     def _vacate(self, run: JobRun, now: float) -> None:
-        """All of its pods go; they are made anew, but not told of."""
+        """Remove all pods of a job and recreate them without submitting them."""
         self._close_span(run, now, held=not run.rate)
         self._used_milli -= run.milli() if run.bound else 0
         run.bound = 0
@@ -326,7 +329,7 @@ class Replay:
         self.agenda.add(now + self._breakdowns.away(name, now), EventKind.REPAIR, name)
 
     def _lose(self, name: str, now: float) -> None:
-        """Whoever has a pod on the node loses that pod; a gang stops and comes again as a whole."""
+        """Remove the pods on a failed node; a gang stops and returns as a whole."""
         hit = dict.fromkeys(pod.run for pod in self._pods.values() if pod.node == name)
         for run in hit:
             run.settle(now)
@@ -401,11 +404,11 @@ class Replay:
         self.agenda.add(end, EventKind.END, (run, run.epoch))
 
     def _restarts(self, run: JobRun) -> float:
-        """What its next start takes before work goes on."""
+        """Return the restart time (seconds) of the next start."""
         return self.options.effort.restart.of(run.job) if run.ran else 0.0
 
     def _takes(self, run: JobRun) -> float:
-        """How long it runs once it starts next, at most: on the slowest cards that it may get."""
+        """Return the maximum run time from the next start, on the slowest allowed devices."""
         return self._restarts(run) + run.left / self._speeds.slowest(run)
 
     def _evicted(self, eviction: Eviction, now: float) -> None:

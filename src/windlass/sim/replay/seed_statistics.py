@@ -13,10 +13,12 @@ DIGITS = 4
 
 
 def over_seeds(runs: Sequence[Metrics]) -> Metrics:
-    """Runs of one policy that differ by their seed (:data:`SEED` among their figures) → the mean of every figure;
-    ``seeds``: which; ``spread``: the standard deviation of every figure between the runs (of a sample: by n - 1), in
-    the same form. What some run has not (``None``) has neither a mean nor a spread. Who never ended is told of the
-    first run in which somebody did not. Of one run: as it is. Raises ``ValueError`` for no run."""
+    """Return the mean metrics of runs of one policy that differ by their seed (metric :data:`SEED`).
+
+    ``seeds`` lists the seeds; ``spread`` has the sample standard deviation (n - 1) of every metric, in the same form.
+    A metric that is ``None`` in some run has neither. Unfinished jobs are those of the first run that has any. A
+    single run is returned unchanged. Raises ``ValueError`` for no run.
+    """
     if not runs:
         raise ValueError("no run has no mean")
     if len(runs) == 1:
@@ -32,7 +34,7 @@ def over_seeds(runs: Sequence[Metrics]) -> Metrics:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Of equal numbers that number: how many jobs there are stays a whole one."""
+    """Return the mean; equal integers stay that integer, such as the number of jobs."""
     return values[0] if min(values) == max(values) else round(fmean(values), DIGITS)
 
 

@@ -1,4 +1,4 @@
-"""How jobs of a trace are told to the engine: their groups, pods and needs."""
+"""Groups, pods and needs for the engine from the jobs of a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMESPACE = "sim"
 
 
 class TaskFactory:
-    """Names, pods and groups of jobs. ``largest``: the cards of the largest node; ``pod_gpus``: the most GPUs of
+    """Names, pods and groups of jobs. ``largest``: the devices of the largest node; ``pod_gpus``: the most GPUs of
     one pod, 0 for as many as that; ``pooled``: all jobs stand in one queue, whatever the trace says."""
 
     def __init__(self, made: ReplayEngine, largest: int, pod_gpus: int = 0, *, pooled: bool = True) -> None:
@@ -77,8 +77,10 @@ class TaskFactory:
         )
 
     def needs(self, job: TraceJob, gpus: int) -> Needs:
-        """Of the pod with so many of the job's GPUs: of CPU and memory its share, rounded up. Equal pods share
-        one record, so that the engine sees few classes."""
+        """Return the needs of a pod with ``gpus`` GPUs of the job, and its share of CPU and memory, rounded up.
+
+        Equal pods share one record, so that the engine has few task classes.
+        """
         over, part = (job.gpus, gpus) if job.gpus else (1, 1)
         cpu, memory = -(-job.cpu_milli * part // over), -(-job.memory_bytes * part // over)
         key = (gpus, job.gpu_milli, cpu, memory, job.gpu_models)
@@ -98,7 +100,7 @@ def _needs(job: TraceJob, gpus: int, cpu: int, memory: int, dialect: Dialect) ->
 
 
 def next_incarnation(task: Task, tries: int) -> Task:
-    """The pod that its owner makes anew in place of one that is gone."""
+    """Return the pod that the owner creates in place of a removed one."""
     return Task(
         task.key, f"{task.key}#{tries}", task.group, task.needs, index=task.index, created=task.created
     )

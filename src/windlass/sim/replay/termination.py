@@ -1,7 +1,7 @@
-"""When a play is over of which jobs are left: nothing runs, nothing comes, and nothing is decided any more.
+"""End of a replay with pending jobs: nothing runs, nothing arrives, and nothing is decided any more.
 
-Where nodes fail, something always happens: nodes go and come back. Whoever waits may wait for one of them. So it is
-tried whether anybody would start if all of them were there; where nobody would, it is over at once.
+With node failures, events never end: nodes fail and return, and a pending job may wait for one of them. So a trial
+tests whether any job would start with all nodes up. If none would, the replay ends at once.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ PATIENCE = 2000
 """After so many moments in a row at which nothing is decided it is over in any case: nodes that are hardly ever there
 at once, or an engine that wants to be asked for ever."""
 ASKED, SECONDS = 50, 30 * 86_400.0
-"""Where no node fails it is only the engine that wants to be asked: after so many moments, and so long a time, in which
-whoever waits has grown as old as it takes to come before others."""
+"""Number of engine-requested cycles, and time in seconds, after which a replay without node failures ends.
+
+By then aging has had its full effect on every pending job."""
 
 
 class Termination:
-    """``would_start``: whether anybody who waits would start on a cluster of which no node is away; ``None`` where no
-    node ever is."""
+    """Termination test.
+
+    ``would_start``: returns whether any pending job would start with all nodes up; ``None`` if no node ever fails.
+    """
 
     def __init__(self, would_start: Callable[[], bool] | None) -> None:
         self._would_start = would_start
         self._moments = 0
         self._since = self._now = 0.0
         self._hopeless: bool | None = None
-        """What came of the trial; ``None`` before it."""
+        """Result of the trial; ``None`` before it."""
 
     def note(self, now: float, *, still: bool) -> None:
         """At a moment nothing was decided, while nothing ran and nothing was to come; or something was."""
@@ -38,11 +41,11 @@ class Termination:
 
     @property
     def lasts(self) -> bool:
-        """Whether nothing was decided at the last moment."""
+        """True if nothing was decided at the last moment."""
         return self._moments > 0
 
     def for_ever(self) -> bool:
-        """Whether nothing ever will be."""
+        """Return whether nothing ever will be."""
         if self._moments >= PATIENCE:
             return True
         if self._would_start is None:

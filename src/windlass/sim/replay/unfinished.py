@@ -1,4 +1,4 @@
-"""Who never ended when a play was over, and why: of each queue the first that waits, as the engine explains it."""
+"""Unfinished jobs at the end of a replay, with the engine's explanation for the first of each queue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from windlass.sim.replay.replay import LAST, VAIN, Replay
 from windlass.spi.objects import Dialect
 
 SHOWN = 5
-"""Of so many queues it is told."""
+"""Maximum number of reported queues."""
 FITS = "it has room where no node is away, and was given up to wait for that"
 OF_VOLCANO = "Volcano leaves it so, too: a queue gets no more than its share while others ask (proportion)."
 
 
 def left(play: Replay) -> list[UnfinishedJobs]:
-    """After a play: those who wait, of the fullest queues, and those who were given up. All nodes come back to it."""
+    """Return the pending jobs of the fullest queues and the jobs given up, after bringing all nodes up."""
     waiting = play.waiting()
     if waiting:
         play.bring_back()
@@ -32,7 +32,7 @@ def left(play: Replay) -> list[UnfinishedJobs]:
     if lost:
         found.append(_left(lost, f"given up: its nodes took all that it had done {VAIN} times in a row"))
     if vain:
-        found.append(_left(vain, f"given up: {LAST} times it held a part of its GPUs in vain"))
+        found.append(_left(vain, f"given up: {LAST} times it held a part of its GPUs without starting"))
     return found
 
 

@@ -15,8 +15,10 @@ _Asked = tuple[object, ...]
 
 
 def nowhere(jobs: Sequence[TraceJob], nodes: Sequence[Node], pod_gpus: int = 0) -> Counter[str]:
-    """What is lacking → how many jobs lack it. ``pod_gpus``: the most GPUs of one pod, 0 for as many as the largest
-    node has. A job counts once, by the first thing that it lacks."""
+    """Return missing capacity → number of jobs that can never start for it.
+
+    ``pod_gpus``: maximum GPUs of one pod, 0 for those of the largest node. A job counts once, by its first shortage.
+    """
     found: Counter[str] = Counter()
     known: dict[_Asked, str] = {}
     largest = pod_gpus or max(map(gpus_of, nodes), default=0)
@@ -40,13 +42,13 @@ def nowhere(jobs: Sequence[TraceJob], nodes: Sequence[Node], pod_gpus: int = 0) 
 def _lacks(job: TraceJob, nodes: Sequence[Node], largest: int) -> str:
     fit = [node for node in nodes if _takes(node, job)]
     if not fit:
-        there = ", ".join(sorted({model_of(node) for node in nodes} - {""})) or "cards of no named model"
+        there = ", ".join(sorted({model_of(node) for node in nodes} - {""})) or "GPUs of no named model"
         return f"a {' or '.join(job.gpu_models)}, and there are {there}"
-    cards, of = capacity(fit), f" {' or '.join(job.gpu_models)}" if job.gpu_models else ""
+    gpus, of = capacity(fit), f" {' or '.join(job.gpu_models)}" if job.gpu_models else ""
     least, shares = job.min_gpus or job.gpus, WHOLE // job.gpu_milli
-    if least > cards * shares:
-        parts = f"{cards * shares} parts of {job.gpu_milli}/{WHOLE} of " if shares > 1 else ""
-        return f"more than the {parts}{cards} GPU{'' if cards == 1 else 's'}{of} there are"
+    if least > gpus * shares:
+        parts = f"{gpus * shares} parts of {job.gpu_milli}/{WHOLE} of " if shares > 1 else ""
+        return f"more than the {parts}{gpus} GPU{'' if gpus == 1 else 's'}{of} there are"
     size = (elastic_pods(job)[0] if job.elastic else pod_sizes(job, largest))[0]
     if all(gpus_of(node) < size for node in fit):
         most = max(map(gpus_of, fit))
@@ -67,7 +69,7 @@ def _lacks(job: TraceJob, nodes: Sequence[Node], largest: int) -> str:
 
 
 def _takes(node: Node, job: TraceJob) -> bool:
-    """Whether its cards are of a model that the job takes."""
+    """Return whether its devices are of a model that the job takes."""
     if not job.gpus or not job.gpu_models:
         return True
     need = DeviceNeed(GPU, models=job.gpu_models)
@@ -75,7 +77,7 @@ def _takes(node: Node, job: TraceJob) -> bool:
 
 
 def _room(node: Node, size: int, shares: int, asked: Mapping[str, int]) -> int:
-    """How many pods of ``size`` cards, each of which takes so many, the empty node has room for."""
+    """Return how many pods of ``size`` devices fit on the empty node."""
     cards = gpus_of(node)
     if cards < size:
         return 0

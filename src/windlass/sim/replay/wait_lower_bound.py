@@ -1,12 +1,12 @@
-"""How long jobs must wait at least: a yardstick for every policy, oracles included.
+"""Lower bound on the mean waiting time of jobs under any policy, oracles included.
 
-A linear program over mean busy times (Goemans, 1997; Goemans, Queyranne, Schulz, Skutella and Wang, 2002): all cards
-are one fast machine, on which a job's work is its seconds times its part of the cards. Whatever a policy does on the
-cards it does on that machine, and a job that works at speed 1 at most ends no earlier than its mean busy time plus half
-of its duration. The least sum of mean busy times is that of whoever always works on the job with the least work; so the
-program needs no solver. Nodes, gangs and models are left out, restarts cost nothing: the bound holds whatever is done.
+It is a linear program over mean busy times (Goemans, 1997; Goemans, Queyranne, Schulz, Skutella and Wang, 2002). All
+devices are one fast machine, and the work of a job on it is its seconds times its part of the devices. Every schedule
+on the devices is a schedule on that machine. A job with a speed of at most 1 ends no earlier than its mean busy time
+plus half of its duration. The minimum sum of mean busy times is reached by always working on the job with the least
+work, so the program needs no solver. Nodes, gangs and models are relaxed, and restarts cost nothing.
 
-What no job can do is begin before it comes; the greater of both is the bound. Jobs without cards wait for nobody.
+A job also cannot start before its arrival; the greater of both is the bound. Jobs without devices never wait.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from windlass.sim.jobs import TraceJob, in_order
 
 
 def least_mean_queue(jobs: Sequence[TraceJob], power: float, fastest: float = 1.0) -> float:
-    """Seconds that completions take at least longer than durations, on the mean over all jobs. ``power``: the speeds of
-    all cards in sum; ``fastest``: of one. Where that is more than 1, the least may be less than nothing."""
+    """Return the lower bound on mean completion time minus mean duration, in seconds.
+
+    ``power``: sum of the speeds of all devices; ``fastest``: highest speed of one device. If it exceeds 1, the bound
+    may be negative.
+    """
     if not jobs:
         return 0.0
     alone = [job.duration_seconds / fastest - job.duration_seconds for job in jobs]
@@ -34,8 +37,10 @@ def least_mean_queue(jobs: Sequence[TraceJob], power: float, fastest: float = 1.
 
 
 def _mean_busy_times(jobs: Sequence[TraceJob], power: float) -> list[float]:
-    """Of each, on one machine that does ``power`` card-seconds a second, always of the job with the least work; jobs as
-    they come."""
+    """Return the mean busy time of each job on one machine that does ``power`` device-seconds a second.
+
+    The machine always works on the job with the least work. ``jobs`` are in order of arrival.
+    """
     means = [0.0] * len(jobs)
     left = [job.gpu_seconds / power for job in jobs]
     waiting: list[tuple[float, int]] = []

@@ -29,7 +29,7 @@ PALETTE = (
 )  # fmt: skip
 EMPTY, PART = (0.0, 0.0, 0.0, 0.0), "#d62728"
 INK, PAPER = "#000000", "#ffffff"
-"""Of axes and bounds, and what is behind them; a page gives them its own colours."""
+"""Colours of axes and bounds, and of the background; a page replaces them by its own."""
 TICKS = {1: "1s", 60: "1min", 3600: "1h", 86_400: "1d", 604_800: "1w"}
 UNITS = ((1 / 12, 1 / 3600, "seconds"), (3.0, 1 / 60, "minutes"), (96.0, 1.0, "hours"), (inf, 24.0, "days"))
 """Up to so many hours an axis of time counts in units of so many hours, of this name."""
@@ -144,12 +144,12 @@ def _over_time(axes: Axes, studies: Sequence[Study]) -> None:
 
 
 def _look_of(at: int) -> dict[str, Any]:
-    """Of the line of one policy: no two of thirty look alike."""
+    """Return the style of a policy's line; thirty policies have different styles."""
     return {"color": PALETTE[at % len(PALETTE)], "linestyle": LINES[at // len(PALETTE) % len(LINES)]}
 
 
 def _legend(figure: Figure, axes: Axes) -> None:
-    """What is drawn in ``axes``, above all of the figure, which grows by as much."""
+    """Draw the legend of ``axes`` above the figure, and enlarge the figure by its height."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
@@ -228,7 +228,7 @@ def _distributions(studies: Sequence[Study]) -> Figure:
 
 
 def _curve(axes: Axes, values: Distribution, label: str, look: Mapping[str, Any]) -> None:
-    """From nobody at the least value on: a single job would else be a point, which no line shows."""
+    """Draw a distribution from 0 at the smallest value, so that a single job is a line and not a point."""
     seconds, parts = [*values.seconds[:1], *values.seconds], [*values.parts[:1] * 0, *values.parts]
     axes.plot(
         [max(1.0, at) for at in seconds], [100 * part for part in parts], linewidth=1.2, label=_label(label),
@@ -280,7 +280,7 @@ def _nodes(study: Study) -> Figure:
 TOGETHER = (
     (
         "utilisation", "Utilisation",
-        "GPUs in use, also by gangs in part, which the allocation leaves out; parts of cards count as parts.",
+        "GPUs in use, also by gangs in part, which the allocation leaves out; parts of GPUs count as parts.",
         _utilisation,
     ),
     ("waiting", "Queue", "Jobs that wait, and the GPUs that they wait for.", _waiting),
@@ -296,10 +296,10 @@ TOGETHER = (
     ),
 )  # fmt: skip
 EACH = (
-    ("queues", "GPUs by queue", "Who uses the cluster over time.", _queues),
+    ("queues", "GPUs by queue", "Usage of the cluster by queue over time.", _queues),
     (
-        "nodes", "Who had which card",
-        "One line per card, by node; coloured by {colour}. What is shorter than a column takes one.",
+        "nodes", "GPUs by job",
+        "One line per GPU, by node; coloured by {colour}. What is shorter than a column takes one.",
         _nodes,
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What became of each job of a replay, one line of CSV for each policy, seed and job: for statistics of one's own."""
+"""Job list of a replay: one CSV line for each policy, seed and job, for further statistics."""
 
 from __future__ import annotations
 

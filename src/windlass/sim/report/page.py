@@ -35,8 +35,11 @@ figure svg text { fill: currentColor; }
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a page says. ``about``: lines on what was simulated. ``header``, ``rows``: the figures, a title and one
-    value per policy. ``policies``, ``figures``: name → what it is."""
+    """Text of a page.
+
+    ``about``: lines on the simulated system. ``header``, ``rows``: metrics, a title and one value per policy.
+    ``policies``, ``figures``: name → description.
+    """
 
     title: str
     about: Sequence[str]
@@ -64,7 +67,7 @@ def page(text: Text, pictures: Sequence[Picture]) -> str:
 
 
 def _told(title: str, words: Mapping[str, str]) -> str:
-    """Folded: who knows it need not see it."""
+    """Return a folded section with explanations."""
     if not words:
         return ""
     lines = [f"<dt>{escape(name)}</dt><dd>{escape(what)}</dd>" for name, what in words.items()]

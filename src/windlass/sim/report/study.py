@@ -19,14 +19,14 @@ from windlass.sim.replay.outcome import ClusterMoment, JobSpan, ReplayOutcome
 
 COLUMNS = 720
 POINTS = 400
-"""Of a distribution."""
+"""Maximum number of points of a distribution."""
 MOST_QUEUES = 8
 """Queues drawn by name; the others are one more."""
 MOST_NODES = 128
 """Nodes with rows of their own; of more, so many at even distances are drawn."""
 OTHERS = "others"
 FREE, HELD = 0, 1
-"""Cells of a chart of nodes: nobody, a gang in part. Above: 2 + the queue's index."""
+"""Cell values of a chart of nodes: idle, held by a partly started gang. Above: 2 + the queue's index."""
 TAKEN = 2
 
 Floats = NDArray[np.float64]
@@ -42,8 +42,8 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Who had which card when: ``cells[lane, column]`` is :data:`FREE`, :data:`HELD` or :data:`TAKEN` + a queue's
-    index (where there is but one queue: a number that tells jobs apart). ``nodes``: name → its first lane;
+    """Device usage over time: ``cells[lane, column]`` is :data:`FREE`, :data:`HELD` or :data:`TAKEN` + a queue's
+    index (with one queue: a number that distinguishes jobs). ``nodes``: name → its first lane;
     ``left_out``: nodes that are not drawn."""
 
     cells: NDArray[np.uint8]
@@ -53,7 +53,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is drawn of one policy. Series have one value per column, ``hours`` are the columns' beginnings."""
+    """Chart data of one policy. Series have one value per column, ``hours`` are the columns' beginnings."""
 
     policy: str
     figures: dict[str, Any]
@@ -128,7 +128,7 @@ def _queues(outcome: ReplayOutcome) -> tuple[tuple[str, ...], list[int]]:
 
 
 def _by_job(outcome: ReplayOutcome) -> list[int]:
-    """Of each job a number, different from its neighbours'."""
+    """Return a number per job that differs from those of its neighbours."""
     return [number % (MOST_QUEUES + 1) for number in range(len(outcome.jobs))]
 
 
@@ -173,7 +173,7 @@ def _chart(outcome: ReplayOutcome, index: Sequence[int], edges: Floats) -> Chart
 
 
 def _lanes_of(span: JobSpan) -> dict[str, int]:
-    """Node → cards of it; parts of cards take a lane."""
+    """Node → devices of it; parts of devices take a lane."""
     return {name: max(1, ceil(gpus - 1e-9)) for name, gpus in span.by_node().items()}
 
 

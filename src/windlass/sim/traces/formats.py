@@ -82,7 +82,7 @@ def _names(header: str, delimiter: str) -> set[str]:
 
 
 def _unknown(header: str) -> str:
-    """What is said of a header that is of no format: what the nearest one lacks, where one is near."""
+    """Return the error text for an unknown header, with the missing columns of the most similar format."""
     if not header.strip():
         return "it is empty, and should be the header"
     if _names(header, ",").issuperset(openb.NODE_COLUMNS):
@@ -104,8 +104,10 @@ def _unknown(header: str) -> str:
 
 
 def beside(lines: Sequence[str], jobs: int, form: Format) -> int:
-    """How many rows below the header of a trace gave no job; 0 where a job is no row. A cell in quotes may go over
-    several lines."""
+    """Return the number of rows without a job; 0 if a job is not a row.
+
+    A quoted cell may span several lines.
+    """
     if not form.columns:
         return 0
     return max(sum(1 for cells in csv.reader(lines, delimiter=form.delimiter) if cells) - 1 - jobs, 0)

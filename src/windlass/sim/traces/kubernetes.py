@@ -1,14 +1,13 @@
 """A dump of a cluster's pods, as ``kubectl get pods,podgroups,queues -A -o yaml`` (or ``-o json``) prints it.
 
 Pods of one group (Volcano's, KAI's, Kubernetes' own; a pod without one is its own) are one job: submitted when
-the first was created, begun when the last started, ended when the last container ended; one that makes do with fewer
-of them ran as long as they did on the mean. Groups of which a pod
-has not ended, or never ran, are left out: nobody knows how long they run. :func:`record` may be told how long
-that is expected to be, and says how many there were.
+the first was created, started when the last started, ended when the last container ended. A group with fewer pods than
+its maximum ran for the mean time of its pods. Groups with an unfinished pod, or one that never ran, are left out,
+because their run time is unknown. :func:`record` accepts expected run times and returns the number of such groups.
 
-Pods of a group that was suspended were made anew; what its earlier ones ran stands on its object
-(:class:`~windlass.spi.objects.AttainedService`). So a group that shares time was submitted when it was created itself,
-and where its pods are younger than it and nothing is written there, it is counted.
+Pods of a suspended group were recreated; the run time of the earlier pods is on the group's object
+(:class:`~windlass.spi.objects.AttainedService`). So a time-sharing group was submitted at its own creation. If its pods
+are younger and the object holds no run time, the group is counted.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from windlass.spi.objects import Group, Queue, Task
 from windlass.spi.quantities import is_device
 
 APART_SECONDS = 60.0
-"""Pods that are so much younger than their group are not its first; who makes both takes less."""
+"""Minimum age difference (seconds) between a group and pods that are not its first ones."""
 Expected = Callable[[Group], float | None]
-"""How long a group is expected to run, in seconds; ``None``: nobody knows."""
+"""Expected run time of a group in seconds; ``None`` if unknown."""
 
 
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
@@ -122,14 +121,17 @@ def _grouped(
 
 
 def _begun(tasks: Sequence[Task]) -> float | None:
-    """When the last of them started; ``None`` unless all have."""
+    """Return the start time of the last task; ``None`` unless all have started."""
     started = [task.started for task in tasks if task.started is not None]
     return max(started) if started and len(started) == len(tasks) else None
 
 
 def _seconds(group: Group, tasks: Sequence[Task], ends: Mapping[str, float]) -> float | None:
-    """How long it ran, in seconds; ``None`` unless all of its tasks have ended. Of a gang since all of it was there; of
-    one that makes do with fewer, on the mean of its cards: so long all of them would have taken for its work."""
+    """Return the run time in seconds; ``None`` unless all tasks have ended.
+
+    A gang runs from the start of its last task. For an elastic group it is the mean over its devices, the time that
+    all of them would have taken for its work.
+    """
     begun = _begun(tasks)
     if begun is None or not all(task.key in ends for task in tasks):
         return None
@@ -142,28 +144,30 @@ def _seconds(group: Group, tasks: Sequence[Task], ends: Mapping[str, float]) -> 
 
 
 def _least(group: Group, tasks: Sequence[Task]) -> int:
-    """With how many GPUs it makes do; 0: all of them, or nobody knows."""
+    """Return the minimum number of GPUs; 0 if it needs all, or the minimum is unknown."""
     shape = _shape(tasks)
     least = shape.gpus(sorted(tasks, key=_cards)[: group.min_member])
     return least if not group.subgroups and least < shape.gpus(tasks) else 0
 
 
 class _Shape(NamedTuple):
-    """``milli``: so many thousandths of each of its cards a pod has; ``models``: those that all pods take, none for
-    any; ``each``: how many cards every pod has that has any, 0 where some have more than others."""
+    """``milli``: so many thousandths of each of its devices a pod has; ``models``: those that all pods take, none for
+    any; ``each``: how many devices every pod has that has any, 0 where some have more than others."""
 
     milli: int
     models: tuple[str, ...]
     each: int
 
     def gpus(self, tasks: Iterable[Task]) -> int:
-        """How many cards they have."""
+        """Return the number of devices of the tasks."""
         return -(-sum(map(_cards, tasks)) // self.milli)
 
 
 def _shape(tasks: Sequence[Task]) -> _Shape:
-    """Where pods have otherwise than as many thousandths of each of their cards, whole cards are told instead, or of
-    less than one card that part."""
+    """Return the common shape of the tasks.
+
+    If their device shares differ, whole devices are reported, or the share if it is below one device.
+    """
     asking = [task for task in tasks if _cards(task)]
     held = [task.needs.devices[0] for task in asking if len(task.needs.devices) == 1]
     kinds = {(need.milli, need.models) for need in held}
@@ -225,8 +229,10 @@ def _moment(text: Any, pod: str, file: str) -> float:
 
 
 def _requested(group: Group, tasks: Sequence[Task]) -> float | None:
-    """How long it runs by its owner's word, else by the longest of the limits (``activeDeadlineSeconds``) that all of
-    its tasks have; ``None``: neither is known."""
+    """Return the run time that the owner states, else the longest ``activeDeadlineSeconds`` if all tasks have one.
+
+    Returns ``None`` if neither is known.
+    """
     if group.run_estimate is not None and not group.learned:
         return group.run_estimate
     limits = [task.run_limit for task in tasks if task.run_limit is not None]

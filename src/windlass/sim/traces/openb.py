@@ -1,7 +1,7 @@
 """OpenB (Weng et al., ATC 2023): pods of a production cluster, and its nodes.
 
 Pods: ``name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,
-scheduled_time``, seconds from the start; ``gpu_milli`` of each card; ``gpu_spec`` names models (``A|B``) and is
+scheduled_time``, seconds from the start; ``gpu_milli`` of each device; ``gpu_spec`` names models (``A|B``) and is
 missing in some lists. A pod runs from ``scheduled_time`` to ``deletion_time``; one that was never scheduled has
 no run time and is left out by :func:`read`. Nodes: ``sn,cpu_milli,memory_mib,gpu,model``.
 """
@@ -33,7 +33,7 @@ class OpenbNode:
 
 @dataclass(frozen=True, slots=True)
 class OpenbPod:
-    """``gpu_milli`` of each of ``gpus`` cards; ``gpu_models``: those that it takes, none for any."""
+    """``gpu_milli`` of each of ``gpus`` devices; ``gpu_models``: those that it takes, none for any."""
 
     name: str
     cpu_milli: int
@@ -44,7 +44,7 @@ class OpenbPod:
 
     @property
     def demand(self) -> int:
-        """Thousandths of cards in all."""
+        """Thousandths of devices in all."""
         return self.gpus * self.gpu_milli
 
 
@@ -100,7 +100,7 @@ def _node(row: TraceRow) -> OpenbNode:
 def _pod(row: TraceRow) -> OpenbPod:
     gpus, milli = row.gpus("num_gpu"), row.whole("gpu_milli", default=0)
     if milli > WHOLE or (gpus and not milli):
-        raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")
+        raise row.fail("gpu_milli", f"{milli} is no part of a GPU: it is from 1 to {WHOLE} of each")
     return OpenbPod(
         row.text("name"),
         row.whole("cpu_milli"),

@@ -1,4 +1,4 @@
-"""What a history gives when it is made a trace, and what of it is left out."""
+"""Trace recorded from a history, with the number of jobs left out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from windlass.sim.jobs import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """``jobs``: from the first submission on. ``first``: when that was, Unix seconds. ``unfinished``: how many of them
-    still run or wait, with the run time that is expected. ``running``, ``waiting``: how many were left out because
-    nobody knows how long they run; ``earlier``: how many because they came too early; ``never_ran``: how many because
-    they were over before they ran. ``made_anew``: of how many of the jobs earlier pods may have run, of which nothing
-    is known: they were suspended, or waited for long until their pods were made."""
+    """Recorded trace.
+
+    ``jobs``: from the first submission on. ``first``: its time, Unix seconds. ``unfinished``: number of jobs that
+    still run or wait, with an expected run time. ``running``, ``waiting``: number left out for an unknown run time;
+    ``earlier``: left out as too early; ``never_ran``: ended before they ran. ``made_anew``: number of jobs with
+    possible earlier pods of unknown run time: they were suspended, or their pods were created late.
+    """
 
     jobs: Sequence[TraceJob]
     first: float = 0.0

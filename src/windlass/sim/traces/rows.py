@@ -12,7 +12,7 @@ MOST = 1 << 53
 MOST_GPUS = 1 << 20
 """No job has more."""
 UNCLOSED = "unexpected end of data"
-"""What is said of a text that ends within quotes."""
+"""Message for a text that ends within quotes."""
 
 
 class TraceError(ValueError):
@@ -30,7 +30,7 @@ class TraceError(ValueError):
 
 
 class CsvReader(Protocol):
-    """What the standard library's reader of CSV is, which has no name there."""
+    """Type of the standard library's CSV reader, which has no public name."""
 
     @property
     def line_num(self) -> int: ...
@@ -62,7 +62,7 @@ class TraceRow:
         return int(value)
 
     def gpus(self, column: str, *, least: int = 0) -> int:
-        """How many cards a job has. Raises :class:`TraceError`."""
+        """Return the number of devices of a job. Raises :class:`TraceError`."""
         count = self.whole(column, least=least)
         if count > MOST_GPUS:
             raise self.fail(
@@ -107,7 +107,9 @@ def rows(
             raise TraceError(file, 1, name, f"there is no such column; there are {', '.join(names)}")
     for at, name in enumerate(names):
         if name and name in names[:at]:
-            raise TraceError(file, 1, name, "there are two columns of this name: nobody knows which is meant")
+            raise TraceError(
+                file, 1, name, "there are two columns of this name: rename or remove one of them"
+            )
     count = len(names)
     loose = names.index(free) if free in names else None
     while (cells := _next(reader, file)) is not None:

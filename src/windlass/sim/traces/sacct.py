@@ -28,10 +28,10 @@ COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct -a -X -P -S 2026-01-01 -E now"
     " -o JobID,JobName,User,Partition,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,State > jobs.txt"
 )
-"""What prints a cluster's history since a day in this form."""
+"""Command that prints a cluster's history in this form."""
 NEVER = ("", "Unknown", "None", "N/A")
 AGAIN = ("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
-"""States of jobs that have run and wait to run anew."""
+"""States of jobs that have run and wait to run again."""
 DIGITS = 6
 """No job has counts of more: of GPUs, or of CPUs."""
 _ARRAY = re.compile(r"_\[([^\]%]*)")
@@ -85,8 +85,11 @@ def _left_out(row: TraceRow) -> str:
 
 
 def _tasks(job: str) -> int:
-    """How many jobs a line stands for: the tasks of an array that have not begun; of the parts of a heterogeneous job
-    the first alone counts. Where Slurm breaks a list off (``...``), those that it names."""
+    """Return the number of jobs of a line: the tasks of an array that have not started.
+
+    Of a heterogeneous job only the first component counts. If Slurm truncates a list (``...``), the named tasks
+    count.
+    """
     if _PART.search(job):
         return 0
     array = _ARRAY.search(job)

@@ -1,18 +1,17 @@
-"""The Standard Workload Format (Feitelson et al., version 2.2), in which the Parallel Workloads Archive publishes the
-logs of parallel machines, and models are written.
+"""Reader of the Standard Workload Format (Feitelson et al., version 2.2) of the Parallel Workloads Archive.
 
 A line is a job: 18 numbers between blanks (:data:`FIELDS`), -1 for what is not known. Lines that begin with ``;`` are
 comments; those of the header say what the log is of, as ``MaxProcs: 1152``. Processors are what the machine has and
-nothing is said of GPUs: here a processor is a card, unless :func:`in_gpus` puts several together. A job has the
+nothing is said of GPUs: here a processor is a device, unless :func:`in_gpus` puts several together. A job has the
 processors that it was given, else those that it asked for. It ran for its run time; the requested time is its
 owner's estimate. The memory asked for (in KiB a processor) is the job's, the executable's number is its name, the
-queue's number its queue. Of CPU nothing is said: it is what the cards stand for.
+queue's number its queue. Of CPU nothing is said: it is what the devices stand for.
 
 A job that was checkpointed or swapped out has a line for each of its runs (status 2 to 4), by its number, mostly behind
 one line for the whole. Of those the whole counts; without it, the sum of its runs if the last is there.
 
-Left out, and counted: jobs whose run time, processors or submission is not known, or that were cancelled before they
-ran. What is not played: that a job comes once another has ended (fields 17 and 18): it comes when it came.
+Left out, and counted: jobs with an unknown run time, processor count or submission, or cancelled before they ran.
+Dependencies on earlier jobs (fields 17 and 18) are not simulated: a job arrives at its submission time.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ PARTS = (CONTINUED, LAST_COMPLETED, LAST_FAILED)
 STATUSES = (-1, 0, 1, *PARTS, CANCELLED)
 KIB = 1 << 10
 NEAR = 5
-"""So many numbers between blanks are a line that was meant for this format."""
+"""Minimum number of fields by which a line is recognised as this format."""
 _HEADER = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d{1,12})")
 
 
@@ -76,7 +75,7 @@ class Log:
 
 
 def is_line(text: str) -> bool:
-    """Whether the first line of a file is one of this format, or means to be."""
+    """Return whether the first line of a file is one of this format, or means to be."""
     parts = text.split()
     return text.lstrip("\ufeff \t").startswith(COMMENT) or (
         len(parts) >= NEAR and all(map(_is_number, parts))
@@ -111,7 +110,7 @@ def log(lines: Iterable[str], file: str) -> Log:
 
 
 def in_gpus(jobs: Sequence[TraceJob], processors: int) -> list[TraceJob]:
-    """The jobs, so many processors to a card; of the last card a job may need but a part, and has it whole."""
+    """The jobs, so many processors to a device; of the last device a job may need but a part, and has it whole."""
     return [replace(job, gpus=-(-job.gpus // processors)) for job in jobs]
 
 
@@ -166,7 +165,7 @@ def _status(row: TraceRow) -> int:
 
 
 def _processors(row: TraceRow) -> int:
-    """Those that it was given, else those that it asked for; 0: nobody knows."""
+    """Return the allocated processors, else the requested ones; 0 if unknown."""
     for name in (ALLOCATED, REQUESTED):
         count = row.whole(name, least=-1)
         if count > MOST_GPUS:
@@ -206,7 +205,7 @@ def _job(row: TraceRow, found: Log) -> TraceJob | None:
 
 
 def _label(row: TraceRow, name: str) -> str:
-    """A number that stands for somebody or something; empty where it is not known."""
+    """Return a numeric identifier as text; empty if unknown."""
     number = row.whole(name, least=-1)
     return "" if number < 0 else str(number)
 

@@ -22,7 +22,7 @@ _TRUTH = {"true": True, "false": False, "": None}
 
 
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
-    """The jobs. Raises :class:`~windlass.sim.traces.rows.TraceError`, also for columns that nobody knows."""
+    """The jobs. Raises :class:`~windlass.sim.traces.rows.TraceError`, also for unknown columns."""
     found: list[TraceJob] = []
     for row in rows(lines, file, COLUMNS):
         if not found:
@@ -74,7 +74,7 @@ def _job(row: TraceRow) -> TraceJob:
         raise row.fail("min_gpus", f"{least} is more than the {gpus} GPUs of the job")
     milli = row.whole("gpu_milli", least=1, default=WHOLE)
     if milli > WHOLE:
-        raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")
+        raise row.fail("gpu_milli", f"{milli} is no part of a GPU: it is from 1 to {WHOLE} of each")
     share = row.text("time_share").lower()
     if share not in _TRUTH:
         raise row.fail("time_share", f"{share!r} is neither true nor false")

@@ -1,1 +1,1 @@
-"""What-if: a cluster played forward, as it is and changed."""
+"""Simulation of a cluster into the future, unchanged and changed (what-if)."""

@@ -1,6 +1,6 @@
-"""What may be different about a cluster: each change takes a state and leaves another one behind.
+"""Changes of a cluster for a what-if: each turns one state into another.
 
-A change names what it needs; what is not there is refused with what there is (:class:`ChangeError`).
+A change that names a missing object is rejected with the existing ones (:class:`ChangeError`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from windlass.spi.quantities import is_device, to_units
 
 LIMITS = ("capability", "deserved", "guarantee")
 GPU_WORD = "gpu"
-"""Stands for the cards that nodes have."""
+"""Stands for the devices that nodes have."""
 _PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 _HOST = "kubernetes.io/hostname"
 
@@ -55,7 +55,7 @@ def drain(node: str) -> ClusterChange:
 
 
 def add(text: str) -> ClusterChange:
-    """Nodes as in ``4xH100:8``: like those that are there with as many cards of that model; else without labels, and
+    """Nodes as in ``4xH100:8``: like those that are there with as many devices of that model; else without labels, and
     without limit in CPU and memory. Raises ``ValueError``."""
     shapes = cluster.parse(text)
 
@@ -72,14 +72,14 @@ def add(text: str) -> ClusterChange:
 
 
 def unlike(state: ForwardState, text: str) -> list[str]:
-    """Of nodes to be added, those of which there are none like them yet."""
+    """Return the shapes of added nodes that the cluster does not have yet."""
     plain = [s for s in cluster.parse(text) if _matching(state, s) is None]
     return [f"{s.count}x{s.model + ':' if s.model else ''}{s.gpus}" for s in plain]
 
 
 def set_quota(text: str) -> ClusterChange:
     """``QUEUE.RESOURCE=AMOUNT``, or ``QUEUE.capability.RESOURCE=AMOUNT`` (deserved, guarantee): the most that a queue
-    may hold, of KAI's queues what it deserves, unless the limit is named. ``gpu`` stands for the cards that nodes
+    may hold, of KAI's queues what it deserves, unless the limit is named. ``gpu`` stands for the devices that nodes
     have. Raises ``ValueError``."""
     left, equals, amount = text.rpartition("=")
     if not equals or "." not in left or not amount:
@@ -138,7 +138,7 @@ def _cards(node: Node) -> int:
 
 
 def _models(node: Node) -> set[str]:
-    """Every model of its cards, as words."""
+    """Every model of its devices, as words."""
     products = [node.labels.get(label, "") for label in _PRODUCTS]
     return {_words(model) for model in (*[device.model for device in node.devices], *products)}
 

@@ -1,6 +1,6 @@
-"""A cluster played forward twice, as it is and changed, under the same draws of run times: who starts sooner or later.
+"""Comparison of two simulations of a cluster, unchanged and changed, with the same sampled run times.
 
-Every sample draws how long each piece of work runs and plays both, so that what differs is due to the change alone.
+Every sample draws the run times and simulates both, so that all differences are due to the change.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from windlass.spi.quantities import is_device
 
 BAND = (10, 50, 90)
 SAME_SECONDS = 1.0
-"""What differs by less is the same."""
+"""Maximum difference (seconds) that counts as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCluster:
-    """A state and the scheduler that decides in it: ``engine`` makes one anew. ``rested``: what the state was like when
-    that scheduler had come to rest, before it was changed."""
+    """State of a cluster, and its scheduler.
+
+    ``engine`` creates a scheduler. ``rested``: the state before the change, after the scheduler had nothing left to
+    decide.
+    """
 
     state: ForwardState
     engine: Callable[[], Engine]
     rested: ForwardState | None = None
 
     def changing(self) -> SimulatedCluster:
-        """The same with a state that may be changed, in which what the scheduler keeps for who waits stands when the
-        change comes. Where it would decide something yet, nobody knows what it keeps: there the change comes first."""
+        """Return a copy with a state that may be changed.
+
+        The scheduler's reservations exist when the change is applied. If it still has decisions to make, the
+        reservations are unknown, and the change is applied first.
+        """
         rested = self.state if rests(self.state, self.engine()) else None
         return SimulatedCluster(self.state.copy(), self.engine, rested)
 
@@ -53,10 +59,12 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """One group that is there in both. ``before``, ``after``: seconds from now to its start; of what runs 0, or to when
-    it begins anew after it was stopped and lost its work. ``later``: after less before, sample by sample (less than
-    nothing: sooner). ``stops``: how often more it is stopped, on the mean; what the change itself stops counts once.
-    ``runs``: whether it runs already."""
+    """Change in the start of one group that exists in both simulations.
+
+    ``before``, ``after``: seconds from now to its start; for a running group 0, or the time to its restart if a stop
+    lost its work. ``later``: after minus before, per sample (negative: sooner). ``stops``: mean number of additional
+    stops, including those by the change itself. ``runs``: True if it is running now.
+    """
 
     group: str
     queue: str
@@ -70,14 +78,17 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``shifts``: of everybody who waits in either world, or is stopped there and begins anew. ``samples``: how
-    many."""
+    """Result of a comparison.
+
+    ``shifts``: one per group that is pending, or stopped and restarted, in either simulation. ``samples``: their
+    number.
+    """
 
     shifts: Sequence[Shift]
     samples: int
 
     def count(self, kind: str) -> int:
-        """How many are ``sooner``, ``later`` or the ``same`` by their median."""
+        """Return the number of groups that start ``sooner``, ``later`` or the ``same`` by their median."""
         return sum(1 for shift in self.shifts if kind_of(shift) == kind)
 
 
@@ -89,7 +100,7 @@ def kind_of(shift: Shift) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How run times are drawn, and how far is looked ahead (seconds)."""
+    """Sampling of run times, and the horizon in seconds."""
 
     run_times: SampledRunTimes
     samples: int = 20
@@ -155,7 +166,7 @@ def _running(state: ForwardState) -> set[str]:
 
 
 def _order(shift: Shift) -> tuple[float, str]:
-    """What changes most comes first, sooner before later."""
+    """Return the sort key: largest change first, sooner before later."""
     return (-abs(shift.later.middle), shift.group)
 
 
@@ -175,7 +186,7 @@ def _difference(before: float, after: float) -> float:
 
 
 def _gpus(state: ForwardState) -> dict[str, float]:
-    """The cards of each group that runs or waits."""
+    """The devices of each group that runs or waits."""
     found = dict.fromkeys(state.alive(), 0.0)
     for task in state.tasks.values():
         if task.group not in found:

@@ -1,11 +1,11 @@
-"""A cluster as it is, played forward by the scheduler's own engine under a virtual clock.
+"""Simulation of the current cluster into the future by the scheduler's own engine under a virtual clock.
 
-What runs goes on until its end, what waits is decided upon whenever something changes, and runs in its turn; nobody
-new comes. A group runs once as many of its tasks have their places as it needs, and ends as a whole. Pods start and
-end at once; what the engine hears of that, and when: :mod:`windlass.sim.replay.decide_loop`. Who is evicted is made
-anew, waiting, at the same moment, by :mod:`windlass.sim.whatif.recreate`; once too few are left of a group it goes on
-from what it saved, by its own word (:mod:`windlass.plugins.timeshare.suspension_cost`), after its restart; who says
-nothing of that begins anew. What was terminating at the beginning is gone.
+Running groups run to their end. Pending groups are decided on at every change. No new work arrives. A group runs once
+its minimum of tasks is bound, and ends as a whole. Pods start and end without delay;
+:mod:`windlass.sim.replay.decide_loop` defines the deltas for the engine. Evicted pods are recreated at once as pending
+pods (:mod:`windlass.sim.whatif.recreate`). A group below its minimum resumes from its last checkpoint after its restart
+(:mod:`windlass.plugins.timeshare.suspension_cost`); a group without checkpoints starts over. Terminating pods are gone
+from the beginning.
 
 Invariants: pure; the state handed in stays as it was; equal states and run times give equal outcomes.
 """
@@ -46,11 +46,11 @@ from windlass.spi.timeshare import RunSegment
 RUNS = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING)
 OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
 MOMENTS = 100_000
-"""So many moments are looked at."""
+"""Maximum number of simulated times."""
 AT_ONCE = 200
-"""So many nouns of the beginning are entered between two pauses."""
+"""Number of initial objects applied between two pauses."""
 PATIENCE_SECONDS = 86_400.0
-"""So long is waited for what time alone may change, where nothing ends any more."""
+"""Maximum time (seconds) to wait for changes by time alone once nothing ends any more."""
 
 RunTime = Callable[[Group, float, float | None], float | None]
 """A group, how long it has run, and after how long it is ended by force → how long it runs in all."""
@@ -58,9 +58,11 @@ RunTime = Callable[[Group, float, float | None], float | None]
 
 @dataclass(slots=True)
 class ForwardState:
-    """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name. ``saved``: seconds of work
-    that groups have behind them which were just stopped. ``restarts``: groups that their owners start over as a whole
-    once a task of one of these roles is evicted."""
+    """Engine deltas of a cluster at one time (``now``, Unix seconds), by name.
+
+    ``saved``: completed work (seconds) of groups that were just stopped. ``restarts``: groups that their owners
+    restart as a whole once a task of one of these roles is evicted.
+    """
 
     now: float
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class ForwardState:
 
 
 def state_of(deltas: Iterable[Delta], now: float) -> ForwardState:
-    """What is left once all deltas were entered."""
+    """Return the state after all deltas."""
     state = ForwardState(now)
     for delta in deltas:
         match delta:
@@ -128,7 +130,7 @@ def state_of(deltas: Iterable[Delta], now: float) -> ForwardState:
 
 
 def rests(state: ForwardState, engine: Engine) -> bool:
-    """Whether a new engine leaves everything as it is, as one does that has long been there."""
+    """Return whether a new engine leaves everything as it is, as one does that has long been there."""
     engine.apply(state.deltas())
     decision = engine.cycle(state.now)
     return not decision.binds and not decision.evictions
@@ -136,9 +138,11 @@ def rests(state: ForwardState, engine: Engine) -> bool:
 
 @dataclass(slots=True)
 class Course:
-    """What becomes of one group, Unix seconds. ``started``: when it first runs, the beginning for what runs already;
-    ``ended``: when it ends; ``None``: never. ``stops``: how often it had to stop; ``anew``: when it began from nothing
-    after the last stop that lost its work, ``inf``: never again; ``None``: nothing was lost."""
+    """Course of one group; times in Unix seconds.
+
+    ``started``: first start, or the beginning for a running group; ``ended``: end; ``None``: never. ``stops``: number
+    of stops; `anew`: restart after the last stop that lost its work, ``inf`` for none; ``None``: nothing was lost.
+    """
 
     started: float | None = None
     ended: float | None = None
@@ -218,7 +222,7 @@ class Forward:
             self._engine.apply(known[at : at + AT_ONCE])
 
     def _ahead(self, wake: float, now: float) -> bool:
-        """Whether time alone may still change something: nothing ends any more."""
+        """Return whether time alone may still change something: nothing ends any more."""
         return wake > now and wake - self._state.now < PATIENCE_SECONDS
 
     def _carry_out(self, decision: Decision, now: float) -> None:
@@ -262,7 +266,7 @@ class Forward:
         self._waiting.add(work.group.key)
 
     def _look(self, work: _Work, now: float) -> None:
-        """Whether it runs from now on, and until when."""
+        """Return whether it runs from now on, and until when."""
         key = work.group.key
         if work.began is not None or work.placed() < work.least:
             return
@@ -319,7 +323,7 @@ class _Work:
 
     @property
     def since(self) -> float:
-        """When what it does now would have begun without a stop."""
+        """Return the time at which the current work would have started without stops."""
         restart = habit_of(self._stint()).restart if self.again else 0.0
         return (self.began or 0.0) + restart - self.done
 
@@ -341,8 +345,10 @@ def _tells_of(delta: Delta, tasks: Mapping[str, Task]) -> bool:
 
 
 def displaced(state: ForwardState, node: str) -> None:
-    """Have what holds something on a node wait, as its owners would make it anew elsewhere; the node is gone. What no
-    scheduler here places goes with it."""
+    """Remove a node; its pods become pending, as their owners would recreate them.
+
+    Pods of other schedulers are removed with the node.
+    """
     state.nodes.pop(node, None)
     alive = {key: task for key, task in state.tasks.items() if task.state not in OVER}
     hit = {key: task for key, task in alive.items() if task.node == node}
@@ -364,7 +370,7 @@ def displaced(state: ForwardState, node: str) -> None:
 
 
 def _saved(state: ForwardState, alive: Mapping[str, Task], groups: Iterable[str]) -> dict[str, float]:
-    """What those of the groups that run would have behind them if they were stopped now, seconds of work."""
+    """Return the saved work (seconds) of the running groups if they were stopped now."""
     works = {key: _Work(state.groups[key]) for key in sorted(groups) if key in state.groups}
     for task in alive.values():
         if task.group in works and task.state is not TaskState.RELEASING:

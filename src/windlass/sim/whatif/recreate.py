@@ -1,8 +1,8 @@
-"""What the owner of evicted pods makes in their place.
+"""Recreation of evicted pods by their owners.
 
-A pod that stands for itself is younger than the one that is gone, and comes behind all who wait. So is a gang that its
-owner starts over as a whole, with a group of its own, once one of its pods is evicted (a Volcano Job with the policy
-``PodEvicted`` → ``RestartJob``). The group of any other gang stays, and so do its other pods.
+A recreated single pod is new, and queues behind all pending pods. The same holds for a gang that its owner restarts as
+a whole, with a new group, once one of its pods is evicted (a Volcano Job with the policy ``PodEvicted`` →
+``RestartJob``). The group of any other gang stays, and so do its other pods.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ def remade(
     now: float,
     past: AttainedService | None = None,
 ) -> tuple[Group, dict[str, Task]]:
-    """The group as it then is, and the tasks that are made anew. ``tasks``: those of the group that there are.
-    ``restarts``: the roles of whose evictions it starts over as a whole. ``now``: Unix seconds. ``past``: what it has
-    behind it, if the group does not say so yet; its owner hands that on."""
+    """Return the new group, and the recreated tasks.
+
+    ``tasks``: existing tasks of the group. ``restarts``: roles; the eviction of one restarts the group as a whole.
+    ``now``: Unix seconds. ``past``: attained service, if the group does not hold it yet; its owner passes it on.
+    """
     gone = dict.fromkeys(evicted)
     over = restarts is not None and any(tasks[key].role in restarts for key in gone)
     if over:

@@ -1,11 +1,10 @@
-"""How long the work of a cluster may run: drawn at random, by what its owner says or what earlier runs took.
+"""Sampled run times of a cluster's work, from stated values, earlier runs or limits.
 
-What its owner says of it is taken at his word. Else a run is drawn from the earlier runs that
-:class:`~windlass.predict.history.History` goes by, of those that are longer than it has run already. What has
-outlived all of that is taken to run on for as long again, and again. Of what is known by neither a limit after which it
-is ended by force says how long it runs at most: its end is drawn from all that is left until then, each moment as
-likely as the next, since of the time that jobs may run they use any part (A. Mu'alem and D. Feitelson, *Utilization,
-Predictability, Workloads, and User Runtime Estimates*, TPDS 2001). Of what has no limit either nobody knows an end.
+A run time that the owner states is used as it is. Otherwise it is drawn from the earlier runs of
+:class:`~windlass.predict.history.History` that are longer than the time already run. Work that has outlived all of them
+is assumed to run for as long again, repeatedly. Without earlier runs, the end is drawn uniformly from the time left
+until the limit that ends the work by force, since jobs use any part of their limit (A. Mu'alem and D. Feitelson,
+*Utilization, Predictability, Workloads, and User Runtime Estimates*, TPDS 2001). Work without a limit has no known end.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class SampledRunTimes:
     shapes: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self, group: Group) -> float | None:
-        """As its owner says, or as half of the earlier runs at most; ``None``: nobody knows."""
+        """Return the stated run time, or the median of earlier runs; ``None`` if unknown."""
         if group.run_estimate is not None and not group.learned:
             return group.run_estimate
         found = self.history.predict(self._traits(group))
@@ -47,8 +46,10 @@ class SampledRunTimes:
         return traits_of(group, self.shapes.get(group.key, ""))
 
     def draw(self, group: Group, seed: str, elapsed: float = 0.0, limit: float | None = None) -> float | None:
-        """How long it runs in all, in seconds, more than ``elapsed``; at most ``limit`` (when it is ended by
-        force). Equal seeds draw the like of all that have the same runs behind them. ``None``: for ever."""
+        """Return a sampled total run time in seconds, above ``elapsed`` and at most ``limit`` (end by force).
+
+        Equal seeds give equal quantiles for all work with the same earlier runs. ``None``: runs for ever.
+        """
         seconds = self._drawn(group, seed, elapsed)
         if limit is None:
             return seconds

@@ -31,8 +31,10 @@ _GONE: Mapping[type, Callable[[str], Delta]] = {
 
 
 def difference(before: Iterable[Delta], after: Iterable[Delta]) -> list[Delta]:
-    """What has gone, what is told of last going first, then what has come or is other than before. Both tell of whole
-    states. A task that is other than before is one that was made anew: the old one goes."""
+    """Return the deltas from one complete state to another: removals in reverse order, then additions and changes.
+
+    A changed task was recreated: the old one is removed.
+    """
     was, known = _by_noun(before), _by_noun(after)
     changed = [noun for noun, delta in known.items() if was.get(noun) != delta]
     anew = {noun for noun in changed if noun[0] is TaskUpserted}
